@@ -1,0 +1,384 @@
+"""What goes in: CIFAR-10 and CIFAR-100 in the official Python layout, ImageFolder trees, and splits from a seed.
+
+Images are uint8 until the moment a network sees them; `scale` then maps 0…255 to [0, 1] and does nothing else.
+"""
+
+import hashlib
+import http.client
+import math
+import os
+import pickle
+import tarfile
+import tempfile
+import urllib.error
+import urllib.request
+import zipfile
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from PIL import Image, UnidentifiedImageError
+from torch import Tensor
+from torch.utils.data import Dataset
+
+
+class DataError(Exception):
+    """The data, on disk or from the web, are not what they have to be."""
+
+
+def scale(images: Tensor) -> Tensor:
+    """uint8 in 0…255 -> float32 in [0, 1], the paper's only preprocessing."""
+    return images.float() / 255
+
+
+@dataclass(frozen=True)
+class ImageSet:
+    """Images of one size, held in memory on any device."""
+
+    images: Tensor  # uint8 [n, 3, height, width]
+    labels: Tensor  # int64 [n]
+    classes: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        if self.images.dtype != torch.uint8 or self.images.ndim != 4 or self.images.shape[1] != 3:
+            came = f"{self.images.dtype} {list(self.images.shape)}"
+            raise DataError(f"Images have to be uint8 of shape [n, 3, height, width]; got {came}.")
+        if self.labels.dtype != torch.int64 or self.labels.shape != self.images.shape[:1]:
+            came = f"{self.labels.dtype} {list(self.labels.shape)}"
+            raise DataError(f"Labels have to be int64 of shape [{len(self.images)}]; got {came}.")
+        if len(self) and not 0 <= int(self.labels.min()) <= int(self.labels.max()) < len(self.classes):
+            came = f"{int(self.labels.min())}…{int(self.labels.max())}"
+            raise DataError(f"Labels of {len(self.classes)} classes lie in 0…{len(self.classes) - 1}; got {came}.")
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def select(self, indices: Tensor) -> "ImageSet":
+        """The images at `indices` [k], in that order."""
+        indices = indices.to(self.images.device)
+        return replace(self, images=self.images[indices], labels=self.labels[indices])
+
+    def to(self, device: torch.device | str) -> "ImageSet":
+        return replace(self, images=self.images.to(device), labels=self.labels.to(device))
+
+
+# Splits
+
+
+@dataclass(frozen=True)
+class Split:
+    """Disjoint indices into a training set; `digest` names them in the results."""
+
+    train: Tensor  # int64 [n_train], ascending
+    holdout: Tensor  # int64 [n_holdout], ascending
+    digest: str
+
+
+def split_indices(labels: Tensor, *, train_fraction: float, holdout_fraction: float, seed: int) -> Split:
+    """Draw a stratified train and hold-out part of `labels` [n] from a seed.
+
+    Each class is shuffled once by (seed, class). Its hold-out is taken from the front and its train part from the back,
+    so for one seed the same hold-out serves every train fraction, smaller parts are nested in larger ones, and the two
+    never meet. A class of m images gives round(fraction · m) to each part.
+    """
+    if train_fraction <= 0 or holdout_fraction < 0 or train_fraction + holdout_fraction > 1 + 1e-9:
+        came = f"train {train_fraction}, hold-out {holdout_fraction}"
+        raise ValueError(f"Fractions have to be positive and to sum to at most 1; got {came}.")
+    kept: list[np.ndarray] = []
+    held: list[np.ndarray] = []
+    values = labels.cpu().numpy()
+    for label in np.unique(values):
+        members = np.random.default_rng([seed, int(label)]).permutation(np.flatnonzero(values == label))
+        n_held = round(holdout_fraction * len(members))
+        n_kept = min(round(train_fraction * len(members)), len(members) - n_held)
+        held.append(members[:n_held])
+        kept.append(members[len(members) - n_kept :])
+    train, holdout = np.sort(np.concatenate(kept)), np.sort(np.concatenate(held))
+    digest = hashlib.sha256(f"{len(train)} {len(holdout)} ".encode())
+    for indices in (train, holdout):
+        digest.update(indices.astype("<i8").tobytes())
+    return Split(torch.from_numpy(train), torch.from_numpy(holdout), digest.hexdigest()[:12])
+
+
+# CIFAR
+
+
+@dataclass(frozen=True)
+class CifarLayout:
+    """Where one CIFAR data set lies, on the web and inside its archive."""
+
+    url: str
+    sha256: str
+    folder: str
+    train: tuple[str, ...]
+    test: str
+    meta: str
+    labels_key: bytes
+    names_key: bytes
+
+    @property
+    def archive(self) -> str:
+        return self.url.rsplit("/", 1)[-1]
+
+
+CIFAR: dict[str, CifarLayout] = {
+    "cifar10": CifarLayout(
+        url="https://www.cs.toronto.edu/~kriz/cifar-10-python.tar.gz",
+        sha256="6d958be074577803d12ecdefd02955f39262c83c16fe9348329d7fe0b5c001ce",
+        folder="cifar-10-batches-py",
+        train=("data_batch_1", "data_batch_2", "data_batch_3", "data_batch_4", "data_batch_5"),
+        test="test_batch",
+        meta="batches.meta",
+        labels_key=b"labels",
+        names_key=b"label_names",
+    ),
+    "cifar100": CifarLayout(
+        url="https://www.cs.toronto.edu/~kriz/cifar-100-python.tar.gz",
+        sha256="85cd44d02ba6437773c5bbd22e183051d648de2e7d6b014e1ef29b855ba677a7",
+        folder="cifar-100-python",
+        train=("train",),
+        test="test",
+        meta="meta",
+        labels_key=b"fine_labels",
+        names_key=b"fine_label_names",
+    ),
+}
+
+
+def load_cifar(layout: CifarLayout, folder: Path, *, download: bool = False) -> tuple[ImageSet, ImageSet]:
+    """The train and test images of `CIFAR["cifar10"]` or `CIFAR["cifar100"]` below `folder`.
+
+    An unpacked archive is read as it is. Otherwise the archive itself, if it lies in `folder` or may be downloaded, is
+    checked against its checksum and unpacked, so that later calls read without the web.
+    """
+    root = folder / layout.folder
+    if not root.is_dir():
+        archive = folder / layout.archive
+        if not archive.is_file() and not download:
+            raise DataError(
+                f"No {layout.folder} in {folder}. Name the folder that holds {root.name}/ or {archive.name}, or allow "
+                f"the download from {layout.url}."
+            )
+        fetch(layout.url, layout.sha256, archive)
+        _unpack(archive, layout.folder)
+    names = _entry(read_pickle(root / layout.meta), layout.names_key, list, root / layout.meta)
+    classes = tuple(name.decode() for name in names)
+    return _read_batches(layout, root, layout.train, classes), _read_batches(layout, root, (layout.test,), classes)
+
+
+def _read_batches(layout: CifarLayout, root: Path, files: tuple[str, ...], classes: tuple[str, ...]) -> ImageSet:
+    images: list[np.ndarray] = []
+    labels: list[int] = []
+    for path in (root / file for file in files):
+        content = read_pickle(path)
+        rows = _entry(content, b"data", np.ndarray, path)
+        if rows.ndim != 2 or rows.shape[1] != 3 * 32 * 32:
+            raise DataError(f"{path} holds images of shape {list(rows.shape)}; expected [n, 3072].")
+        images.append(rows.reshape(-1, 3, 32, 32))
+        labels += _entry(content, layout.labels_key, list, path)
+    return ImageSet(torch.from_numpy(np.concatenate(images)), torch.tensor(labels, dtype=torch.int64), classes)
+
+
+def _entry(content: dict[bytes, Any], key: bytes, kind: type, path: Path) -> Any:
+    if not isinstance(content.get(key), kind):
+        raise DataError(
+            f"{path} has no {kind.__name__} {key!r}; it holds {sorted(map(repr, content))}. Unpack it anew."
+        )
+    return content[key]
+
+
+def load_sample(path: Path) -> tuple[ImageSet, ImageSet]:
+    """Two image sets from one .npz file: `{train,test}_images` [n, 3, h, w], `{train,test}_labels` [n], `classes`."""
+    try:
+        with np.load(path, allow_pickle=False) as arrays:
+            classes = tuple(arrays["classes"].tolist())
+            parts = [(arrays[f"{part}_images"], arrays[f"{part}_labels"]) for part in ("train", "test")]
+    except (OSError, EOFError, KeyError, ValueError, zipfile.BadZipFile) as error:
+        raise DataError(f"Cannot read images from {path}: {error}. Restore the file.") from error
+    train, test = (ImageSet(torch.from_numpy(i), torch.from_numpy(k.astype(np.int64)), classes) for i, k in parts)
+    return train, test
+
+
+# A pickle is a program. CIFAR's need three verbs: rebuild an array, name its dtype, encode text as bytes. The stand-ins
+# below serve exactly these, in plain Python; a file that names anything else is refused before it runs.
+
+
+class _PickledDtype:
+    def __init__(self, name: str | bytes, *_: object) -> None:
+        self.name = name.decode() if isinstance(name, bytes) else name
+
+    def __setstate__(self, _: object) -> None:
+        """Byte order and alignment say nothing about single bytes."""
+
+
+class _PickledArray:
+    def __init__(self, *_: object) -> None:
+        self.array = np.empty((0, 0), np.uint8)
+
+    def __setstate__(self, state: tuple[int, tuple[int, ...], _PickledDtype, bool, bytes]) -> None:
+        _, shape, dtype, column_major, content = state
+        if dtype.name != "u1" or column_major or math.prod(shape) != len(content):
+            raise pickle.UnpicklingError(
+                f"an array of {dtype.name}, shape {shape}, {len(content)} bytes is not CIFAR's"
+            )
+        self.array = np.frombuffer(bytearray(content), np.uint8).reshape(shape)
+
+
+def _pickled_bytes(text: str, encoding: str) -> bytes:
+    if encoding != "latin1":
+        raise pickle.UnpicklingError(f"bytes encoded as {encoding}")
+    return text.encode("latin1")
+
+
+_ALLOWED: dict[tuple[str, str], Any] = {
+    ("numpy.core.multiarray", "_reconstruct"): _PickledArray,
+    ("numpy._core.multiarray", "_reconstruct"): _PickledArray,
+    ("numpy", "ndarray"): _PickledArray,
+    ("numpy", "dtype"): _PickledDtype,
+    ("_codecs", "encode"): _pickled_bytes,
+}
+
+
+class _CifarUnpickler(pickle.Unpickler):
+    def find_class(self, module_name: str, global_name: str, /) -> Any:
+        if (module_name, global_name) not in _ALLOWED:
+            raise pickle.UnpicklingError(f"it asks for {module_name}.{global_name}, which no CIFAR file needs")
+        return _ALLOWED[module_name, global_name]
+
+
+def read_pickle(path: Path) -> dict[bytes, Any]:
+    """The dictionary in one CIFAR file; nothing in the file can run code."""
+    try:
+        with open(path, "rb") as file:
+            content = _CifarUnpickler(file, encoding="bytes").load()
+    except OSError as error:
+        raise DataError(f"Cannot read {path}: {error.strerror}. Unpack the archive anew.") from error
+    except Exception as error:
+        raise DataError(f"{path} is damaged or not a CIFAR file: {error}. Unpack the archive anew.") from error
+    if not isinstance(content, dict):
+        raise DataError(f"{path} holds a {type(content).__name__}; a CIFAR file holds a dictionary.")
+    return {key: value.array if isinstance(value, _PickledArray) else value for key, value in content.items()}
+
+
+# Download
+
+
+def fetch(url: str, sha256: str, destination: Path, *, attempts: int = 5) -> None:
+    """Put the file at `url` at `destination`, which appears complete and verified or not at all.
+
+    Bytes gather in `destination.part`. A broken connection, or a later call after a killed one, asks the server only
+    for the bytes that are missing. A file already there is verified and kept.
+    """
+    if destination.exists():
+        _verify(destination, sha256)
+        return
+    destination.parent.mkdir(parents=True, exist_ok=True)
+    part = destination.with_name(destination.name + ".part")
+    problem: Exception | None = None
+    for _ in range(attempts):
+        try:
+            if _continue_download(url, part):
+                break
+        except (OSError, http.client.HTTPException) as error:
+            problem = error
+    else:
+        got = part.stat().st_size if part.exists() else 0
+        reason = problem or "the connection ended early"
+        raise DataError(f"Download of {url} stopped after {got} bytes: {reason}. Run again to go on from there.")
+    _verify(part, sha256)
+    os.replace(part, destination)
+
+
+def _continue_download(url: str, part: Path) -> bool:
+    """Append what `part` lacks; True when it is complete."""
+    start = part.stat().st_size if part.exists() else 0
+    request = urllib.request.Request(url, headers={"Range": f"bytes={start}-"} if start else {})
+    try:
+        response = urllib.request.urlopen(request, timeout=60)
+    except urllib.error.HTTPError as error:
+        if error.code == http.HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:
+            return True  # nothing is missing, or the file is another one: the checksum will tell
+        raise
+    with response, open(part, "ab" if response.status == http.HTTPStatus.PARTIAL_CONTENT else "wb") as file:
+        remaining = int(response.headers.get("Content-Length", -1))
+        while chunk := response.read(1 << 16):
+            file.write(chunk)
+            remaining -= len(chunk)
+        file.flush()
+        os.fsync(file.fileno())
+    return remaining <= 0
+
+
+def _verify(path: Path, sha256: str) -> None:
+    with open(path, "rb") as file:
+        found = hashlib.file_digest(file, "sha256").hexdigest()
+    if found != sha256:
+        path.unlink()
+        raise DataError(f"{path} has the checksum {found}, expected {sha256}; it was removed. Download it again.")
+
+
+def _unpack(archive: Path, member_folder: str) -> None:
+    """Unpack beside the archive; the folder appears whole or not at all."""
+    with tempfile.TemporaryDirectory(dir=archive.parent) as scratch:
+        try:
+            with tarfile.open(archive) as tar:
+                tar.extractall(scratch, filter="data")
+            os.rename(Path(scratch) / member_folder, archive.parent / member_folder)
+        except (tarfile.TarError, EOFError, FileNotFoundError) as error:
+            raise DataError(
+                f"{archive} does not hold {member_folder}: {error}. Remove it and download again."
+            ) from error
+
+
+# Folders of images
+
+
+@dataclass(frozen=True)
+class FolderSet(Dataset[tuple[Tensor, int]]):
+    """Image files in one folder per class, decoded when asked for, as a DataLoader's workers do."""
+
+    paths: tuple[str, ...]
+    labels: Tensor  # int64 [n]
+    classes: tuple[str, ...]
+    size: int
+
+    def __len__(self) -> int:
+        return len(self.paths)
+
+    def __getitem__(self, index: int) -> tuple[Tensor, int]:
+        """uint8 [3, size, size] and the label."""
+        return _decode(self.paths[index], self.size), int(self.labels[index])
+
+    def select(self, indices: Tensor) -> "FolderSet":
+        return replace(self, paths=tuple(self.paths[i] for i in indices.tolist()), labels=self.labels[indices])
+
+
+def load_folder(root: Path, size: int = 224) -> FolderSet:
+    """The tree `root/<class>/<image>.{jpg,jpeg,png}`; classes are numbered in the order of their names."""
+    classes = sorted(entry.name for entry in root.iterdir() if entry.is_dir()) if root.is_dir() else []
+    if not classes:
+        raise DataError(f"{root} has no folders. Expected one folder of JPEG or PNG files per class.")
+    paths: list[str] = []
+    labels: list[int] = []
+    for label, name in enumerate(classes):
+        found = sorted(str(p) for p in (root / name).iterdir() if p.suffix.lower() in (".jpg", ".jpeg", ".png"))
+        if not found:
+            raise DataError(f"{root / name} holds no JPEG or PNG file. Remove the folder or fill it.")
+        paths += found
+        labels += [label] * len(found)
+    return FolderSet(tuple(paths), torch.tensor(labels), tuple(classes), size)
+
+
+def _decode(path: str, size: int) -> Tensor:
+    """The central square, 7/8 of the shorter side wide (224 of 256), resized: uint8 [3, size, size]."""
+    try:
+        with Image.open(path) as image:
+            picture = image.convert("RGB")
+    except (OSError, UnidentifiedImageError, SyntaxError) as error:
+        raise DataError(f"Cannot decode {path}: {error}. Replace or remove the file.") from error
+    side = min(picture.size) * 7 / 8
+    left, top = ((length - side) / 2 for length in picture.size)
+    square = picture.resize((size, size), Image.Resampling.BILINEAR, box=(left, top, left + side, top + side))
+    return torch.from_numpy(np.array(square)).permute(2, 0, 1)

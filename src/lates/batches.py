@@ -1,0 +1,170 @@
+"""What a loader yields and a network returns: inputs, labels, logits. Checked once, here."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils.data import Subset
+
+IGNORED = -100
+"""Rows with this label are left out, as in `torch.nn.functional.cross_entropy`."""
+
+LABEL_KEYS = ("labels", "label")
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Inputs in the form in which the loader gave them, and their labels [n] (int64, `IGNORED` included)."""
+
+    inputs: Any
+    labels: Tensor
+
+    @property
+    def rows(self) -> int:
+        return len(self.labels)
+
+
+def read_batches(loader: Iterable[Any], device: torch.device, role: str = "loader") -> Iterator[Batch]:
+    """The batches of a loader, on `device`. `role` names the loader in errors ("train", "holdout")."""
+    refuse_one_shot(loader, role)
+    empty = True
+    for item in loader:
+        empty = False
+        yield _read_batch(item, device, role)
+    if empty:
+        raise ValueError(
+            f"The {role} loader yielded no batch. Expected (inputs, labels) batches; is its dataset empty?"
+        )
+
+
+def call_arguments(inputs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """How a network is called with such inputs: a tuple as `*inputs`, a mapping as `**inputs`, all else as it is."""
+    if isinstance(inputs, Mapping):
+        return (), dict(inputs)
+    if isinstance(inputs, tuple | list):
+        return tuple(inputs), {}
+    return (inputs,), {}
+
+
+def read_logits(output: Any) -> Tensor:
+    """The logits [n, classes] in what a classifier returned: a tensor, a tuple, or an object or mapping with `logits`.
+
+    A single logit z, as a binary classifier with a sigmoid gives it, becomes the two columns (0, z).
+    """
+    logits = _find_logits(output)
+    if not logits.is_floating_point():
+        raise TypeError(f"The network returned {logits.dtype} values; expected floating-point logits.")
+    if logits.dim() == 1:
+        logits = logits[:, None]
+    if logits.dim() > 2:
+        raise ValueError(
+            f"The network returned logits of shape {list(logits.shape)}: a prediction per pixel or token. Only one "
+            "prediction per input, [n, classes], can be calibrated; pool or flatten the output to that first."
+        )
+    if logits.shape[1] == 1:
+        logits = torch.cat([torch.zeros_like(logits), logits], dim=1)
+    return logits
+
+
+def refuse_one_shot(loader: Iterable[Any], role: str) -> None:
+    """Refuse generators: calibration may read a loader more than once, and the second reading would find nothing."""
+    if isinstance(loader, Iterator):
+        raise TypeError(
+            f"The {role} loader is a {type(loader).__name__}, which can be read only once. Pass a DataLoader, a list of "
+            "batches, or an object whose __iter__ starts anew."
+        )
+
+
+def refuse_overlap(train: Iterable[Any], holdout: Iterable[Any]) -> None:
+    """Refuse a hold-out that shares rows with the training split: weights fitted on memorised rows mean nothing."""
+    (base, rows), (other_base, other_rows) = _rows_of(train), _rows_of(holdout)
+    if base is not other_base:
+        return
+    if rows is None or other_rows is None:
+        raise ValueError(
+            f"train and holdout read the same {type(base).__name__}. The stack must be fitted on rows that trained neither "
+            "network nor probes; split them, e.g. with torch.utils.data.random_split."
+        )
+    shared = rows & other_rows
+    if shared:
+        raise ValueError(
+            f"train and holdout share {len(shared)} rows of one {type(base).__name__} (row {min(shared)}, for one). The "
+            "stack must be fitted on rows that trained neither network nor probes."
+        )
+
+
+def _read_batch(item: Any, device: torch.device, role: str) -> Batch:
+    inputs, labels = _split(item, role)
+    return Batch(_move(inputs, device), _read_labels(labels, role).to(device))
+
+
+def _split(item: Any, role: str) -> tuple[Any, Any]:
+    if isinstance(item, Mapping):
+        for key in LABEL_KEYS:
+            if item.get(key) is not None:
+                return {name: value for name, value in item.items() if name not in LABEL_KEYS}, item[key]
+        keys = ", ".join(map(str, item))
+        raise ValueError(f'A {role} batch holds no labels: its keys are {keys}. Expected a key "labels".')
+    if isinstance(item, Sequence) and not isinstance(item, str) and len(item) >= 2 and item[-1] is not None:
+        inputs = item[0] if len(item) == 2 else tuple(item[:-1])
+        return inputs, item[-1]
+    form = f"a {type(item).__name__}" + (f" of {len(item)}" if isinstance(item, tuple | list) else "")
+    raise ValueError(
+        f"A {role} batch holds no labels: it is {form}. Expected (inputs, labels) or a mapping with labels."
+    )
+
+
+def _read_labels(labels: Any, role: str) -> Tensor:
+    labels = torch.as_tensor(labels)
+    if labels.dim() == 2 and labels.shape[1] > 1:
+        raise ValueError(
+            f"The {role} labels have shape {list(labels.shape)}: several labels per row (multi-label) or one-hot. Only one "
+            "class per row can be calibrated; pass class numbers [n], e.g. labels.argmax(1) of one-hot rows."
+        )
+    if labels.dim() != 1:
+        raise ValueError(f"The {role} labels have shape {list(labels.shape)}; expected [n], one class number per row.")
+    if labels.is_floating_point() or labels.is_complex():
+        raise TypeError(f"The {role} labels are {labels.dtype}; expected integer class numbers: pass labels.long().")
+    return labels.long()
+
+
+def _move(inputs: Any, device: torch.device) -> Any:
+    if isinstance(inputs, np.ndarray):
+        inputs = torch.from_numpy(inputs)
+    if isinstance(inputs, Tensor):
+        return inputs.to(device, non_blocking=True)
+    if isinstance(inputs, Mapping):
+        return {name: _move(value, device) for name, value in inputs.items()}
+    if isinstance(inputs, tuple | list):
+        return tuple(_move(value, device) for value in inputs)
+    return inputs
+
+
+def _find_logits(output: Any) -> Tensor:
+    if isinstance(output, Mapping) and "logits" in output:
+        output = output["logits"]
+    elif not isinstance(output, Tensor) and getattr(output, "logits", None) is not None:
+        output = output.logits
+    elif isinstance(output, tuple | list) and output:
+        output = output[0]
+    if not isinstance(output, Tensor):
+        raise TypeError(
+            f"The network returned a {type(output).__name__} without logits. Expected a tensor [n, classes], a tuple that "
+            "begins with one, or an object with `.logits`."
+        )
+    return output
+
+
+def _rows_of(loader: Any) -> tuple[Any, set[int] | None]:
+    """The dataset at the bottom of a loader and which of its rows are read (None: all)."""
+    base = getattr(loader, "dataset", loader)
+    chosen = getattr(getattr(loader, "sampler", None), "indices", None)
+    rows = None if chosen is None else [int(i) for i in chosen]
+    while isinstance(base, Subset):
+        indices = [int(i) for i in base.indices]
+        rows = indices if rows is None else [indices[i] for i in rows]
+        base = base.dataset
+    return base, None if rows is None else set(rows)

@@ -1,0 +1,166 @@
+"""Name the blocks of a network.
+
+The rule. A *layer* is a module with a weight of two or more dimensions (a convolution, a linear map, a recurrent layer;
+embeddings are none). `nn.Sequential` and `nn.ModuleList` are *lists*. A module that is no list and holds two or more layers
+is a *composite*.
+
+1. Composites that stand in a list, or beside another of their class, are blocks: residual blocks, encoder layers, inception
+   modules. A *stage*, whose composites all sit in lists of its own (Swin, ConvNeXt), is looked into instead.
+2. A network without such composites (VGG, an MLP, plain module trees) has one block per layer: the module that wraps this
+   single layer, if one does; otherwise the layer with the normalisation that follows it and, where order is certain
+   (inside `nn.Sequential`), the activation, under the name of the last of them. The last layer is the head, not a block.
+
+The output of the last composite is what the head reads, so the head is that block's member: the automatic choice leaves
+this block without a probe. After single layers, rule 2, every block gets one.
+"""
+
+from collections.abc import Iterator, Sequence
+
+from torch import nn
+
+LISTS = (nn.Sequential, nn.ModuleList)
+EMBEDDINGS = (nn.Embedding, nn.EmbeddingBag)
+
+
+def unwrap(model: nn.Module) -> nn.Module:
+    """The network inside DataParallel, DistributedDataParallel and `torch.compile`, however nested."""
+    while True:
+        if isinstance(model, nn.DataParallel | nn.parallel.DistributedDataParallel):
+            model = model.module
+        elif isinstance(inner := model._modules.get("_orig_mod"), nn.Module):
+            model = inner
+        else:
+            return model
+
+
+def named_modules(model: nn.Module) -> dict[str, nn.Module]:
+    """Every module of the network by name, without `module.` and `_orig_mod.`, parents first."""
+    found: dict[str, nn.Module] = {}
+
+    def walk(module: nn.Module, name: str) -> None:
+        module = unwrap(module)
+        if any(module is known for known in found.values()):
+            return
+        found[name] = module
+        for child_name, child in module.named_children():
+            walk(child, f"{name}.{child_name}" if name else child_name)
+
+    walk(model, "")
+    return found
+
+
+def list_blocks(model: nn.Module) -> list[str]:
+    """The names of a network's blocks, in the order of its modules. The rule stands at the head of this file.
+
+    >>> lates.list_blocks(resnet18)
+    ['layer1.0', 'layer1.1', 'layer2.0', …, 'layer4.1']
+    """
+    model = unwrap(model)
+    return list(_composites(model, "")) or _single_layers(model)
+
+
+def automatic_blocks(model: nn.Module) -> list[str]:
+    """The blocks that get a probe when the user names none: all whose member is not the head itself."""
+    model = unwrap(model)
+    return list(_composites(model, ""))[:-1] or _single_layers(model)
+
+
+def choose_blocks(model: nn.Module, blocks: Sequence[str] | int | None) -> list[str]:
+    """None: the automatic choice; an int: its last n; a list of names: exactly those, in the network's order."""
+    if blocks is None:
+        return automatic_blocks(model)
+    if isinstance(blocks, bool) or isinstance(blocks, str) or not isinstance(blocks, int | Sequence):
+        raise TypeError(f"blocks={blocks!r}: expected None (all), an int (the last n) or a list of names.")
+    if isinstance(blocks, int):
+        known = automatic_blocks(model)
+        if not 0 <= blocks <= len(known):
+            raise ValueError(
+                f"blocks={blocks}: this model has {len(known)} blocks to choose the last of: {_short(known)}."
+            )
+        return known[len(known) - blocks :]
+    modules = named_modules(model)
+    for name in blocks:
+        if name not in modules or not name:
+            raise ValueError(f'Unknown block "{name}". Blocks of this model: {_short(list_blocks(model))}.')
+    if len(set(blocks)) < len(blocks):
+        raise ValueError(f"blocks={list(blocks)} names a block twice.")
+    return [name for name in modules if name in blocks]
+
+
+def _composites(module: nn.Module, prefix: str) -> Iterator[str]:
+    """Rule 1, depth first. `prefix` is empty or ends in a dot."""
+    children = [(name, unwrap(child)) for name, child in module.named_children()]
+    for name, child in children:
+        path = f"{prefix}{name}"
+        repeated = isinstance(module, LISTS) or sum(type(other) is type(child) for _, other in children) > 1
+        if _is_composite(child) and repeated and not _is_stage(child):
+            yield path
+        else:
+            yield from _composites(child, f"{path}.")
+
+
+def _single_layers(model: nn.Module) -> list[str]:
+    """Rule 2: each layer but the last, under the name of the last module of its run of layer, norm, activation."""
+    names: list[str] = []
+    run_open = False
+    for name, module, in_sequence in _units(model, ""):
+        if _layers_in(module):
+            names.append(name)
+            run_open = True
+        elif run_open and (_is_norm(module) or (in_sequence and _is_activation(module))):
+            names[-1] = name
+        else:
+            run_open = False
+    return names[:-1]
+
+
+def _units(module: nn.Module, prefix: str) -> Iterator[tuple[str, nn.Module, bool]]:
+    """Modules of at most one layer, lists looked into, with whether they stand in an `nn.Sequential`."""
+    for name, child in module.named_children():
+        child = unwrap(child)
+        if isinstance(child, LISTS) or (_layers_in(child) > 1 and not _is_layer(child)):
+            yield from _units(child, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}", child, isinstance(module, nn.Sequential)
+
+
+def _is_layer(module: nn.Module) -> bool:
+    if isinstance(module, EMBEDDINGS):
+        return False
+    weights = [p for name, p in module._parameters.items() if p is not None and "weight" in name]
+    parametrised = "weight" in getattr(module, "parametrizations", {})
+    return parametrised or any(weight.dim() >= 2 for weight in weights)
+
+
+def _layers_in(module: nn.Module) -> int:
+    return sum(map(_is_layer, module.modules()))
+
+
+def _is_norm(module: nn.Module) -> bool:
+    return "norm" in type(module).__name__.lower()
+
+
+def _is_activation(module: nn.Module) -> bool:
+    return type(module).__module__ == nn.ReLU.__module__ and not _is_layer(module)
+
+
+def _is_composite(module: nn.Module) -> bool:
+    return not isinstance(module, LISTS) and _layers_in(module) >= 2
+
+
+def _is_stage(module: nn.Module) -> bool:
+    children = [unwrap(child) for child in module.children()]
+    return any(map(_is_list_of_composites, children)) and not any(map(_is_composite, children))
+
+
+def _is_list_of_composites(module: nn.Module) -> bool:
+    if not isinstance(module, LISTS):
+        return False
+    holders = [unwrap(child) for child in module if _layers_in(child)]
+    return bool(holders) and all(_is_composite(child) or _is_list_of_composites(child) for child in holders)
+
+
+def _short(names: Sequence[str]) -> str:
+    if not names:
+        return "none found"
+    return ", ".join(names) if len(names) <= 8 else f"{', '.join(names[:4])}, …, {', '.join(names[-2:])}"

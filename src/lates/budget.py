@@ -1,0 +1,209 @@
+"""Spend a budget of parameters where the hold-out gains most.
+
+A probe cut to r directions of its logits costs r (width + classes) + classes parameters, a dense one width · classes +
+classes. Few blocks, well fed, beat many starved ones, so the shares are not fixed beforehand. All probes start dense; in
+each round the stack is fitted on one half of the hold-out, and on the other half every direction j of every block k, with
+logits z_kj and weight beta_k, is charged what the log-loss would rise without it, to second order,
+
+    rise_kj = -beta_k mean_i (p_i - y_i)·z_ikj + (beta_k² / 2) mean_i Var_{c ~ p_i}(z_ikjc),
+
+halves taken in turn. The tails of directions with the least rise per parameter go, a part of the excess at a time, the
+stack is fitted anew, and so on until the rest fits. The outcome competes, by cross-validated log-loss, with the two simple rules:
+an equal share for each block, and the last blocks alone.
+"""
+
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from lates.features import Features
+from lates.holdout import Holdout
+from lates.probes import Probe, TrainedProbe
+from lates.settings import DEFAULT, Settings
+from lates.stack import combine, fit_holdout
+
+KEEP_PER_ROUND = 0.7
+"""A round keeps this share of the cost, so that weights can follow."""
+SEARCHED_NUMBERS = 4_000_000
+"""Rows times classes of the hold-out that the search looks at; beyond, evenly spaced rows."""
+
+Ranks = dict[str, int]
+"""block -> how many directions of its logits are kept; as many as classes: dense; 0: no probe."""
+
+
+def fit_budget(
+    trained: Mapping[str, TrainedProbe],
+    holdout: Features,
+    budget: float | None,
+    *,
+    settings: Settings = DEFAULT,
+) -> dict[str, Probe]:
+    """The probes to deploy: together at most `budget` times the network's parameters (None: no cap, all of them dense)."""
+    if budget is not None and not budget >= 0:
+        raise ValueError(
+            f"budget={budget}: expected a share of the network's parameters, such as 0.01, or None for no cap."
+        )
+    dense = {name: probe.probe for name, probe in trained.items()}
+    if budget is None or sum(probe.parameters for probe in dense.values()) <= budget * holdout.parameters:
+        return dense
+    limit = int(budget * holdout.parameters)
+    costs = {name: Cost(probe.probe.down.shape[1], len(probe.mean_logits)) for name, probe in trained.items()}
+    if limit < min(cost.of(1) for cost in costs.values()):
+        smallest = min(cost.of(1) for cost in costs.values())
+        warnings.warn(
+            f"budget={budget} allows {limit} parameters; the smallest probe needs {smallest}. No block gets a probe: this "
+            "is temperature scaling.",
+            UserWarning,
+            stacklevel=3,
+        )
+        return {}
+    equal = equal_share(costs, limit)
+    if settings.allocation == "equal":
+        return _cut_all(trained, equal)
+    search = Search.of(trained, holdout)
+    plans = [prune(search, costs, limit), equal, last_alone(costs, limit)]
+    return _cut_all(trained, min(plans, key=search.cross_validated))
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Parameters of a probe of some rank."""
+
+    width: int
+    classes: int
+
+    def of(self, rank: int) -> int:
+        low_rank, dense = rank * (self.width + self.classes), self.width * self.classes
+        return (min(low_rank, dense) + self.classes) if rank else 0
+
+    def affordable(self, limit: int) -> int:
+        """The largest rank within `limit` parameters; as many as classes: dense."""
+        if self.of(self.classes) <= limit:
+            return self.classes
+        return max(limit - self.classes, 0) // (self.width + self.classes)
+
+
+def equal_share(costs: Mapping[str, Cost], limit: int) -> Ranks:
+    return {name: cost.affordable(limit // len(costs)) for name, cost in costs.items()}
+
+
+def last_alone(costs: Mapping[str, Cost], limit: int) -> Ranks:
+    """The last block as rich as the budget allows, then the one before it with what is left, and so on."""
+    ranks: Ranks = {}
+    for name, cost in reversed(costs.items()):
+        ranks[name] = cost.affordable(limit)
+        limit -= cost.of(ranks[name])
+    return {name: ranks[name] for name in costs}
+
+
+def prune(search: "Search", costs: Mapping[str, Cost], limit: int) -> Ranks:
+    """Drop the last directions of blocks, those worth least per parameter first, until the rest costs at most `limit`.
+
+    Only last directions: were each judged by itself, the search would pick those that happen to please the hold-out.
+    """
+    ranks = {name: cost.classes for name, cost in costs.items()}
+    while (spent := _total(costs, ranks)) > limit:
+        rises = search.rises(ranks)
+        goal = max(limit, int(KEEP_PER_ROUND * spent))
+        while spent > goal:
+            tails = [_cheapest_tail(name, ranks[name], rises[name], costs[name]) for name in ranks if ranks[name]]
+            _, name, rank = min(tails)
+            spent += costs[name].of(rank) - costs[name].of(ranks[name])
+            ranks[name] = rank
+    return ranks
+
+
+def _cheapest_tail(name: str, rank: int, rises: Sequence[float], cost: Cost) -> tuple[float, str, int]:
+    """(rise per parameter saved, block, rank after) for the tail of directions that is the least loss per parameter."""
+    rise, best = 0.0, (float("inf"), name, 0)
+    for shorter in range(rank - 1, -1, -1):
+        rise += rises[shorter]
+        saved = cost.of(rank) - cost.of(shorter)
+        if saved > 0:
+            best = min(best, (rise / saved, name, shorter))
+    return best
+
+
+@dataclass(frozen=True, eq=False)
+class Search:
+    """The hold-out as the search sees it: per block the logits in the probe's basis, [n, classes], and the head's."""
+
+    rotated: dict[str, Tensor]
+    bases: dict[str, Tensor]
+    means: dict[str, Tensor]
+    head: Tensor
+    labels: Tensor
+
+    @staticmethod
+    def of(trained: Mapping[str, TrainedProbe], holdout: Features) -> "Search":
+        stride = max(holdout.rows * holdout.classes // SEARCHED_NUMBERS, 1)
+        device = next(iter(trained.values())).basis.device
+        rotated = {
+            name: (probe.probe.logits(holdout.blocks[name][::stride]) - probe.mean_logits) @ probe.basis
+            for name, probe in trained.items()
+        }
+        bases = {name: probe.basis for name, probe in trained.items()}
+        means = {name: probe.mean_logits for name, probe in trained.items()}
+        return Search(rotated, bases, means, holdout.logits[::stride].to(device), holdout.labels[::stride].to(device))
+
+    def cross_validated(self, ranks: Ranks) -> float:
+        """Log-loss on each half of the stack fitted on the other, averaged."""
+        members = self._members(ranks)
+        return sum(_nll(self._stacked(members, fold), self.labels[1 - fold :: 2]) for fold in (0, 1)) / 2
+
+    def rises(self, ranks: Ranks) -> dict[str, list[float]]:
+        """What the log-loss of each half would rise without each kept direction, the stack fitted on the other half."""
+        members = self._members(ranks)
+        total = {name: torch.zeros(rank, dtype=torch.float64) for name, rank in ranks.items()}
+        for fold in (0, 1):
+            weights = self._weights(members, fold)
+            test = slice(1 - fold, None, 2)
+            probabilities = combine([member[test] for member in members.values()], weights).softmax(1)
+            error = probabilities.clone()
+            labels = self.labels[test]
+            error[torch.arange(len(labels), device=labels.device), labels] -= 1
+            for (name, _), weight in zip(members.items(), weights.tolist(), strict=True):
+                if name in ranks and weight > 0:
+                    basis, amount = self.bases[name][:, : ranks[name]], self.rotated[name][test, : ranks[name]]
+                    first = ((error @ basis) * amount).double().mean(0)
+                    variance = probabilities @ basis.square() - (probabilities @ basis).square()
+                    second = (amount.square() * variance).double().mean(0)
+                    total[name] += (weight**2 / 2 * second - weight * first).cpu()
+        return {name: rise.tolist() for name, rise in total.items()}
+
+    def _members(self, ranks: Ranks) -> dict[str, Tensor]:
+        members = {
+            name: self.rotated[name][:, :rank] @ self.bases[name][:, :rank].T + self.means[name]
+            for name, rank in ranks.items()
+            if rank
+        }
+        return {**members, "": self.head}
+
+    def _weights(self, members: Mapping[str, Tensor], fold: int) -> Tensor:
+        train = tuple(member[fold::2] for member in members.values())
+        return fit_holdout(Holdout(((train, self.labels[fold::2]),)), tuple(members)).weights
+
+    def _stacked(self, members: Mapping[str, Tensor], fold: int) -> Tensor:
+        return combine([member[1 - fold :: 2] for member in members.values()], self._weights(members, fold))
+
+
+def _cut_all(trained: Mapping[str, TrainedProbe], ranks: Ranks) -> dict[str, Probe]:
+    """The probes at their ranks; dense where that is no dearer."""
+    probes: dict[str, Probe] = {}
+    for name, rank in ranks.items():
+        whole = trained[name].probe
+        if rank:
+            cut = trained[name].cut(rank)
+            probes[name] = whole if whole.parameters <= cut.parameters else cut
+    return probes
+
+
+def _total(costs: Mapping[str, Cost], ranks: Ranks) -> int:
+    return sum(costs[name].of(rank) for name, rank in ranks.items())
+
+
+def _nll(logits: Tensor, labels: Tensor) -> float:
+    return float(torch.nn.functional.cross_entropy(logits.double(), labels))

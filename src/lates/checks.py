@@ -1,0 +1,86 @@
+"""What every function of logits and labels demands of its input, said once.
+
+Logits are any real numbers whose softmax is a distribution. A logit of -inf is the log of a zero probability and
+therefore legal, so that `probabilities.log()` are always valid logits; NaN, +inf and a row of nothing but -inf have
+no softmax. Nothing here copies or casts logits: what comes back shares memory with what came in.
+"""
+
+import warnings
+
+import numpy as np
+import torch
+from torch import Tensor
+
+SUM_TOLERANCE = {torch.float64: 1e-6, torch.float32: 1e-4}
+COARSE_SUM_TOLERANCE = 1e-2
+
+
+def as_tensor(values: Tensor | np.ndarray, name: str) -> Tensor:
+    """The same numbers as a tensor; an array is viewed, not copied, where its strides allow it."""
+    if isinstance(values, Tensor):
+        return values
+    if not isinstance(values, np.ndarray):
+        raise TypeError(f"{name} came as {type(values).__name__}; expected a torch tensor or a numpy array.")
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=".*not writable.*")  # read-only arrays are fine: we only read
+        return torch.from_numpy(values if all(stride >= 0 for stride in values.strides) else values.copy())
+
+
+def check_logits(logits: Tensor | np.ndarray, name: str = "logits") -> Tensor:
+    """Logits [n, classes] of a floating dtype, at least one row, each row with a softmax."""
+    logits = as_tensor(logits, name)
+    if logits.ndim != 2:
+        hint = " For two classes pass [n, 2], for example torch.stack([-z, z], 1) / 2." if logits.ndim == 1 else ""
+        raise ValueError(f"{name} have shape {list(logits.shape)}; expected [n, classes].{hint}")
+    if 0 in logits.shape:
+        raise ValueError(f"{name} are empty, of shape {list(logits.shape)}; expected at least one row and one class.")
+    if not logits.is_floating_point():
+        raise TypeError(
+            f"{name} have dtype {logits.dtype}; expected floating-point logits [n, classes]. Labels go second."
+        )
+    # One pass serves all three faults: a row's maximum is NaN where it holds NaN, +inf where it holds +inf,
+    # and -inf where it holds nothing else.
+    peaks = logits.detach().amax(dim=1)
+    faulty = torch.nonzero(~torch.isfinite(peaks))
+    if len(faulty):
+        row = int(faulty[0])
+        fault = {"nan": "NaN", "inf": "+inf", "-inf": "only -inf"}[str(float(peaks[row]))]
+        raise ValueError(
+            f"{name} hold {fault} in row {row} ({len(faulty)} of {len(logits)} rows have no softmax); "
+            "expected finite numbers, or -inf where a probability is zero. Look for overflow in the network."
+        )
+    return logits
+
+
+def check_labels(labels: Tensor | np.ndarray, rows: int, classes: int) -> Tensor:
+    """Labels [n] as int64, one for each row of logits, each in 0 … classes - 1."""
+    labels = as_tensor(labels, "labels")
+    if labels.is_floating_point() or labels.is_complex() or labels.dtype == torch.bool:
+        raise TypeError(f"labels have dtype {labels.dtype}; expected integers. If they are class indices, use .long().")
+    if labels.ndim != 1 or len(labels) != rows:
+        hint = " One-hot labels become indices by .argmax(1)." if tuple(labels.shape) == (rows, classes) else ""
+        raise ValueError(f"labels have shape {list(labels.shape)}; expected [{rows}], one label for each row.{hint}")
+    labels = labels.long()
+    if rows and (int(labels.min()) < 0 or int(labels.max()) >= classes):
+        row = int(torch.nonzero((labels < 0) | (labels >= classes))[0])
+        raise ValueError(
+            f"labels hold {int(labels[row])} in row {row}; expected 0 to {classes - 1}, as the logits have {classes} "
+            "classes. Drop rows without a label; let labels start at 0."
+        )
+    return labels
+
+
+def warn_if_probabilities(logits: Tensor, name: str = "logits") -> None:
+    """Warn where every row is non-negative and sums to one: a second softmax would flatten such rows unnoticed."""
+    logits = logits.detach()
+    if logits.shape[1] < 2 or bool((logits[0] < 0).any()) or bool(logits.amin() < 0):
+        return
+    tolerance = SUM_TOLERANCE.get(logits.dtype, COARSE_SUM_TOLERANCE)
+    sums = logits.sum(dim=1, dtype=torch.float64)
+    if bool(((sums - 1).abs() <= tolerance).all()):
+        warnings.warn(
+            f"{name} look like probabilities: every row is non-negative and sums to 1. They are treated as logits all "
+            "the same. If they are probabilities, pass their logarithm: probabilities.log() are valid logits.",
+            UserWarning,
+            stacklevel=3,
+        )

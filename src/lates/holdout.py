@@ -1,0 +1,150 @@
+"""Sums over the hold-out, one chunk of rows at a time: all that the stack's solvers ever see of the data.
+
+A row enters only through its *excess*, the lead of every class over the label in every member,
+
+    e_ick = m_ick - m_i,y_i,k          (the label's own excess is 0; minus the excess is a margin),
+
+which forgets whatever constant a member adds to all classes of a row. With z_ic = sum_k e_ick beta_k and
+p_i = softmax(z_i) the log-loss, its gradient and its Hessian are means over rows,
+
+    f = mean_i logsumexp_c z_ic,    g_k = mean_i E_p[e_k],    H_kl = mean_i Cov_p(e_k, e_l).
+
+Members are sequences of [n, classes] tensors, of any floating dtype and on any device, memory-mapped or not; they are
+copied one chunk at a time only, in float64. Every number leaves this file as a sum over rows, through `reduce`: where
+rows live in several processes, a `reduce` that sums a tensor over all of them is the only thing to add.
+"""
+
+import functools
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from lates.losses import Loss
+
+CHUNK_ELEMENTS = {"cpu": 2**17, "cuda": 2**24}
+
+Reduce = Callable[[Tensor], Tensor]
+Members = Sequence[Tensor]
+
+
+def in_this_process(sums: Tensor) -> Tensor:
+    """The reducer of a hold-out that lives in one process."""
+    return sums
+
+
+def rows_per_chunk(members: Members) -> int:
+    """As many rows as keep a chunk within the processor's cache, or a graphics card busy."""
+    elements = CHUNK_ELEMENTS.get(members[-1].device.type, CHUNK_ELEMENTS["cuda"])
+    return max(1, elements // (len(members) * members[-1].shape[1]))
+
+
+def excess_chunks(members: Members, labels: Tensor, rows: int | None = None) -> Iterator[tuple[Tensor, Tensor]]:
+    """Yield (excess [members, rows, classes] in float64, labels [rows]) for consecutive rows."""
+    device = members[-1].device
+    rows = rows or rows_per_chunk(members)
+    for start in range(0, len(labels), rows):
+        of_rows = labels[start : start + rows].to(device)
+        excess = torch.empty((len(members), len(of_rows), members[-1].shape[1]), dtype=torch.float64, device=device)
+        for target, member in zip(excess, members, strict=True):
+            target.copy_(member[start : start + rows])
+        excess -= excess.gather(2, of_rows[None, :, None].expand(len(members), -1, 1))
+        yield excess, of_rows
+
+
+def sum_over(terms: Iterable[Tensor]) -> Tensor:
+    """The sum of the chunks' terms, gathered on the device where they arise and brought to the CPU once."""
+    return functools.reduce(torch.add, terms).cpu()
+
+
+def log_loss_sums(chunk: tuple[Tensor, Tensor], weights: Tensor, curvature: bool) -> Tensor:
+    """Sums over a chunk's rows of the log-loss, packed: [value], or [value, gradient, Hessian row by row].
+
+    Overwrites the chunk. The covariance is summed centred: where a row is sure of a class, uncentred moments cancel.
+    """
+    excess, _ = chunk
+    logits, _ = combined(chunk, weights)
+    log_normaliser = logits.logsumexp(dim=1, keepdim=True)
+    if not curvature:
+        return log_normaliser.sum()[None]
+    probabilities = (logits - log_normaliser).exp_()
+    means = (excess.transpose(0, 1) @ probabilities[:, :, None])[:, :, 0].T
+    centred = excess.sub_(means[:, :, None])
+    hessian = (centred * probabilities).flatten(1) @ centred.flatten(1).T
+    return torch.cat([log_normaliser.sum()[None], means.sum(dim=1), hessian.flatten()])
+
+
+@dataclass(frozen=True)
+class Holdout:
+    """Labelled rows of members, in one part or several: MC dropout's samples are parts that share their labels."""
+
+    parts: tuple[tuple[Members, Tensor], ...]
+    reduce: Reduce = in_this_process
+    chunk_rows: int | None = None
+
+    def chunks(self) -> Iterator[tuple[Tensor, Tensor]]:
+        for members, labels in self.parts:
+            yield from excess_chunks(members, labels, self.chunk_rows)
+
+    @property
+    def classes(self) -> int:
+        return self.parts[0][0][-1].shape[1]
+
+    def rows(self) -> int:
+        here = sum(len(labels) for _, labels in self.parts)
+        return int(self.reduce(torch.tensor([here], dtype=torch.float64)))
+
+    def deviations(self) -> Tensor:
+        """The rms over rows and classes of each member's logits, centred by their mean over classes: [members]."""
+
+        def squares(excess: Tensor) -> Tensor:
+            centred = excess.sub_(excess.mean(dim=2, keepdim=True)).flatten(1)
+            return torch.linalg.vector_norm(centred, dim=1).square()
+
+        return (
+            self.reduce(sum_over(squares(excess) for excess, _ in self.chunks())) / self.rows() / self.classes
+        ).sqrt()
+
+    def log_loss(self, weights: Tensor, curvature: bool) -> Tensor:
+        """Sums over all rows; packed as in `log_loss_sums`."""
+        return self.reduce(sum_over(log_loss_sums(chunk, weights, curvature) for chunk in self.chunks()))
+
+    def statistics(self, loss: Loss, weights: Tensor) -> Tensor:
+        """The sums over all rows that the loss is a function of."""
+        return self.reduce(sum_over(loss.statistics(*combined(chunk, weights)) for chunk in self.chunks()))
+
+    @torch.inference_mode(False)
+    @torch.enable_grad()
+    def pull_back(self, loss: Loss, weights: Tensor, derivative: Tensor) -> tuple[Tensor, Tensor]:
+        """Those sums once more, and the gradient [members] in the weights of derivative·sums."""
+
+        def sums_and_gradient(chunk: tuple[Tensor, Tensor]) -> Tensor:
+            logits = combined(chunk, weights)[0].requires_grad_()
+            sums = loss.statistics(logits, chunk[1].clone())  # autograd keeps no label recorded under inference mode
+            (of_logits,) = torch.autograd.grad(sums, logits, derivative.to(sums.device))
+            return torch.cat([sums.detach(), chunk[0].flatten(1) @ of_logits.flatten()])
+
+        sums, gradient = self.reduce(sum_over(map(sums_and_gradient, self.chunks()))).split(
+            [len(derivative), len(weights)]
+        )
+        return sums, gradient
+
+    def margins_moved(self, directions: Tensor, thresholds: Tensor) -> tuple[Tensor, Tensor]:
+        """How many margins (label over another class, in any row) each step of the weights raises and lowers.
+
+        Directions [steps, members] -> counts [steps], [steps] of margins that move by more than the step's threshold.
+        """
+
+        def moved(excess: Tensor) -> Tensor:
+            fall, by = directions.to(excess.device) @ excess.flatten(1), thresholds.to(excess.device)[:, None]
+            return torch.stack([(fall < -by).sum(dim=1), (fall > by).sum(dim=1)]).double()
+
+        raised, lowered = self.reduce(sum_over(moved(excess) for excess, _ in self.chunks()))
+        return raised, lowered
+
+
+def combined(chunk: tuple[Tensor, Tensor], weights: Tensor) -> tuple[Tensor, Tensor]:
+    """The stack's logits [rows, classes], up to a constant in each row, and the labels."""
+    excess, labels = chunk
+    return (weights.to(excess.device) @ excess.flatten(1)).view(excess.shape[1:]), labels

@@ -1,0 +1,140 @@
+"""Does confidence match accuracy? Binned calibration errors, all from one binning.
+
+Bins are closed on the right, ]edge_b, edge_b+1], and the lowest also holds 0. `binning="width"` cuts [0, 1] into equal
+widths. `binning="mass"` puts the edges at the order statistics of rank ceil(b n / bins): distinct values give bins
+whose counts differ by at most one, and equal values always share a bin, so that no result depends on the order of rows.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from lates.metrics.columns import ascending, probability_columns
+from lates.metrics.rows import Array, Rows, checked, checked_logits, describe_rows, shifted_chunks
+
+BINS = 15
+BINNINGS = ("width", "mass")
+SIMULATED = 2**21  # uniform numbers drawn at once by `ece_floor`: 16 MiB
+
+
+def bin_edges(values: Tensor, bins: int, binning: str) -> Tensor:
+    """Edges [..., bins + 1] for values [..., n] in [0, 1]."""
+    if bins < 1:
+        raise ValueError(f"bins came as {bins}; expected at least 1.")
+    if binning not in BINNINGS:
+        raise ValueError(f'Unknown binning "{binning}". Known: {", ".join(BINNINGS)}.')
+    inner = torch.arange(1, bins, device=values.device)
+    if binning == "width":
+        middle = (inner.double() / bins).expand(*values.shape[:-1], -1)
+    else:
+        ranks = (inner * values.shape[-1] + bins - 1) // bins
+        middle = ascending(values)[..., (ranks - 1).clamp(min=0)]
+    return torch.cat([torch.zeros_like(values[..., :1]), middle, torch.ones_like(values[..., :1])], dim=-1)
+
+
+def assign_bins(values: Tensor, edges: Tensor) -> Tensor:
+    """The bin [..., n] of each value: how many inner edges lie strictly below it."""
+    return torch.searchsorted(edges[..., 1:-1].contiguous(), values)
+
+
+@dataclass(frozen=True, eq=False)
+class Reliability:
+    """A reliability diagram in numbers: per bin its edges, rows, mean confidence and accuracy (NaN where empty)."""
+
+    edges: Tensor
+    counts: Tensor
+    confidence: Tensor
+    accuracy: Tensor
+
+    @property
+    def shares(self) -> Tensor:
+        """The share of rows in each bin [bins]."""
+        return self.counts / self.counts.sum()
+
+    @property
+    def gaps(self) -> Tensor:
+        """Accuracy minus confidence [bins]: negative where overconfident, 0 where empty."""
+        return (self.accuracy - self.confidence).nan_to_num(0.0)
+
+
+def reliability_of_rows(rows: Rows, bins: int = BINS, binning: str = "width") -> Reliability:
+    edges = bin_edges(rows.confidence, bins, binning)
+    index = assign_bins(rows.confidence, edges)
+    counts = torch.bincount(index, minlength=bins)
+    confidence = torch.bincount(index, weights=rows.confidence, minlength=bins) / counts
+    accuracy = torch.bincount(index, weights=rows.correct, minlength=bins) / counts
+    return Reliability(edges, counts, confidence, accuracy)
+
+
+def ece_of_rows(rows: Rows, bins: int = BINS, binning: str = "width") -> float:
+    diagram = reliability_of_rows(rows, bins, binning)
+    return float((diagram.shares * diagram.gaps.abs()).sum())
+
+
+def ece_debiased_of_rows(rows: Rows, bins: int = BINS, binning: str = "mass") -> float:
+    diagram = reliability_of_rows(rows, bins, binning)
+    variance = diagram.accuracy * (1 - diagram.accuracy) / (diagram.counts - 1)
+    errors = torch.where(diagram.counts >= 2, diagram.gaps**2 - variance, 0.0)
+    return float((diagram.shares * errors).sum())
+
+
+def reliability(logits: Array, labels: Array, bins: int = BINS, binning: str = "width") -> Reliability:
+    """The confidences (largest probabilities) binned, with each bin's accuracy: what `ece` sums up."""
+    return reliability_of_rows(describe_rows(logits, labels), bins, binning)
+
+
+def ece(logits: Array, labels: Array, bins: int = BINS, binning: str = "width") -> float:
+    """Expected calibration error of the confidence: sum_b (n_b / n) |accuracy_b - confidence_b|.
+
+    Biased upwards: a perfectly calibrated predictor does not measure 0 but about `ece_floor`.
+    """
+    return ece_of_rows(describe_rows(logits, labels), bins, binning)
+
+
+def ece_debiased(logits: Array, labels: Array, bins: int = BINS, binning: str = "mass") -> float:
+    """The squared calibration error with its sampling variance taken off (Kumar, Liang & Ma, 2019).
+
+    sum_b (n_b / n) [(accuracy_b - confidence_b)^2 - accuracy_b (1 - accuracy_b) / (n_b - 1)], over bins of at least
+    two rows: a single row says nothing about its variance and counts 0. It is squared, hence not on the scale of
+    `ece`, and has mean about 0 for a calibrated predictor, so it may be negative; no root is taken for that reason.
+    """
+    return ece_debiased_of_rows(describe_rows(logits, labels), bins, binning)
+
+
+def classwise_ece(logits: Array, labels: Array, bins: int = BINS, binning: str = "width") -> float:
+    """The calibration error of every class's probability, averaged over classes (Kull et al., 2019).
+
+    (1 / classes) sum_c sum_b (n_cb / n) |frequency_cb - probability_cb|, where p_c is binned for all rows and
+    frequency_cb is the share of label c in the bin. Classes that no row is labelled with count like any other.
+    """
+    logits, labels = checked(logits, labels)
+    error = 0.0
+    for columns in probability_columns(logits, labels):
+        residuals = columns.probabilities
+        index = assign_bins(residuals, bin_edges(residuals, bins, binning))
+        residuals[columns.owners, columns.rows] -= 1
+        sums = residuals.new_zeros(len(residuals), bins).scatter_add_(1, index, residuals)
+        error += float(sums.abs().sum())
+    return error / logits.numel()
+
+
+def ece_floor(logits: Array, bins: int = BINS, binning: str = "width", draws: int = 100, seed: int = 0) -> float:
+    """The ECE that a perfectly calibrated predictor with these confidences would measure on average.
+
+    Each draw makes row i correct with probability equal to its confidence and measures `ece`; the bins depend on the
+    confidences alone. An ECE near this value shows no miscalibration. Print it beside every ECE.
+    """
+    if draws < 1:
+        raise ValueError(f"draws came as {draws}; expected at least 1.")
+    logits = checked_logits(logits)
+    confidence = torch.cat([1 / shifted.exp_().sum(dim=1) for _, shifted in shifted_chunks(logits)]).cpu()
+    index = assign_bins(confidence, bin_edges(confidence, bins, binning))
+    inside = torch.nn.functional.one_hot(index, bins).double()
+    generator = torch.Generator().manual_seed(seed)
+    n = len(confidence)
+    total = 0.0
+    for block in torch.arange(draws).split(max(1, SIMULATED // n)):
+        correct = torch.rand(len(block), n, generator=generator, dtype=torch.float64) < confidence
+        total += float(((correct.double() - confidence) @ inside).abs().sum())
+    return total / (draws * n)

@@ -1,0 +1,51 @@
+"""The same logits seen class by class: columns of the float64 softmax, a few classes at a time."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from lates.metrics.rows import CHUNK, shifted_chunks
+
+FEWEST_COLUMNS = 16  # 64 bytes of a float32 row: reading fewer would fetch the same cache lines again
+
+
+@dataclass(frozen=True, eq=False)
+class Columns:
+    """Probabilities [k, n] of k successive classes; `owners` [m] and `rows` [m] place the m rows labelled with them.
+
+    `probabilities[owners, rows]` are those rows' true-class probabilities, ordered by class; `positives` [k] counts
+    them for each class.
+    """
+
+    probabilities: Tensor
+    owners: Tensor
+    rows: Tensor
+    positives: Tensor
+
+
+def probability_columns(logits: Tensor, labels: Tensor) -> Iterator[Columns]:
+    """All columns of softmax(logits), computed a second time per column so that no [n, classes] float64 is held."""
+    n, classes = logits.shape
+    peaks = logits.amax(dim=1).double()
+    totals = torch.cat([shifted.exp_().sum(dim=1) for _, shifted in shifted_chunks(logits)])
+    by_class = torch.argsort(labels, stable=True)
+    positives = torch.bincount(labels, minlength=classes)
+    ends = positives.cumsum(0).tolist()
+    width = max(FEWEST_COLUMNS, CHUNK // n)
+    for first in range(0, classes, width):
+        columns = logits[:, first : first + width].T.to(torch.float64, memory_format=torch.contiguous_format)
+        columns = columns.sub_(peaks).exp_().div_(totals)
+        last = first + len(columns)
+        rows = by_class[ends[first] - int(positives[first]) : ends[last - 1]]
+        yield Columns(columns, labels[rows] - first, rows, positives[first:last])
+
+
+def ascending(values: Tensor) -> Tensor:
+    """Values [..., n] sorted along the last axis; on the CPU by numpy, whose sort without indices is far quicker."""
+    if values.device.type != "cpu":
+        return values.sort(dim=-1).values
+    ordered = values.clone()
+    ordered.numpy().sort(axis=-1)
+    return ordered

@@ -1,0 +1,79 @@
+"""One pass over the logits: what each row contributes to the metrics, in float64.
+
+With s = z - max(z) and S = sum_c exp(s_c), the softmax is p_c = exp(s_c) / S; its largest entry, the confidence, is
+1 / S, and -log p_y = log S - s_y. Subtracting the maximum first makes everything here exactly invariant to a constant
+added to a row's logits, as long as that addition itself did not round.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from lates.checks import check_labels, check_logits, warn_if_probabilities
+
+CHUNK = 2**17  # float64 elements worked on at once: 1 MiB stays in a core's cache
+
+Array = Tensor | np.ndarray
+
+
+def checked(logits: Array, labels: Array) -> tuple[Tensor, Tensor]:
+    """Valid logits [n, classes] and labels [n] int64 on one device that knows float64."""
+    logits = checked_logits(logits)
+    return logits, check_labels(labels, *logits.shape).to(logits.device)
+
+
+def checked_logits(logits: Array) -> Tensor:
+    logits = check_logits(logits).detach()
+    warn_if_probabilities(logits)
+    return logits.cpu() if logits.device.type == "mps" else logits
+
+
+def shifted_chunks(logits: Tensor) -> Iterator[tuple[slice, Tensor]]:
+    """Chunks of rows of s = z - max(z) in float64, with the rows they came from."""
+    step = max(1, CHUNK // logits.shape[1])
+    for start in range(0, len(logits), step):
+        chunk = logits[start : start + step].to(torch.float64, copy=True)
+        yield slice(start, start + len(chunk)), chunk.sub_(chunk.amax(dim=1, keepdim=True))
+
+
+@dataclass(frozen=True, eq=False)
+class Rows:
+    """Per-row values [n], float64, on the CPU: all that the metrics without a view of single classes need."""
+
+    confidence: Tensor
+    correct: Tensor
+    nll: Tensor
+    brier: Tensor
+
+    def __len__(self) -> int:
+        return len(self.confidence)
+
+    def take(self, index: Tensor) -> "Rows":
+        return Rows(self.confidence[index], self.correct[index], self.nll[index], self.brier[index])
+
+
+def describe_rows(logits: Array, labels: Array) -> Rows:
+    """Confidence max_c p_c, correctness (0 or 1), -log p_y and sum_c (p_c - [c = y])^2 of every row.
+
+    The predicted class is the first that attains the maximum. Only where another class rivals the label's do we look
+    up which comes first, as finding every argmax would take nearly as long as the exponentials.
+    """
+    logits, labels = checked(logits, labels)
+    chunks = []
+    for rows, shifted in shifted_chunks(logits):
+        index = labels[rows, None]
+        own = shifted.gather(1, index).squeeze(1)
+        exponentials = shifted.exp_()
+        total = exponentials.sum(dim=1)
+        length = torch.linalg.vector_norm(exponentials, dim=1)
+        brier = (length / total) ** 2 - 2 * own.exp() / total + 1
+        rival = exponentials.scatter_(1, index, 0.0).amax(dim=1)
+        correct = own == 0
+        tied = torch.nonzero(correct & (rival == 1)).squeeze(1)
+        if len(tied):
+            correct[tied] = logits[rows][tied].argmax(dim=1) == index[tied, 0]
+        chunks.append(torch.stack([1 / total, correct.double(), total.log() - own, brier]))
+    return Rows(*torch.cat(chunks, dim=1).cpu())

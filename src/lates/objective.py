@@ -1,0 +1,125 @@
+"""The penalised loss of a hold-out as a function of few weights, and the descents to its minimum.
+
+Weights are scaled here, b_k = beta_k s_k with s_k the member's deviation: a unit means the same for all members.
+"""
+
+import math
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from lates.holdout import Holdout
+from lates.losses import Loss
+from lates.newton import Expansion, Minimum, Trend, descend, newton
+
+CAP = 1000.0
+NLL_RISE = 0.01
+NOTICED, STEP_ACCURACY, EXACT = 1e-3, 1e-6, 1e-9
+
+
+@dataclass(frozen=True)
+class Objective:
+    """The penalised loss of a hold-out as a function of the scaled weights b_k = beta_k s_k."""
+
+    holdout: Holdout
+    rows: int
+    deviations: Tensor
+    penalty: float
+
+    @classmethod
+    def of(cls, holdout: Holdout, regularise: float) -> "Objective":
+        rows = holdout.rows()
+        return cls(holdout, rows, holdout.deviations(), regularise / math.sqrt(rows / len(holdout.parts)))
+
+    @property
+    def scales(self) -> Tensor:
+        """The deviations, and 1 for members that have none."""
+        return torch.where(self.deviations > 0, self.deviations, 1.0)
+
+    def head(self) -> "Objective":
+        """The same objective with the head as its only member: temperature scaling."""
+        parts = tuple((members[-1:], labels) for members, labels in self.holdout.parts)
+        return replace(self, holdout=replace(self.holdout, parts=parts), deviations=self.deviations[-1:])
+
+    def cap(self, start: Tensor) -> Tensor:
+        """The largest scaled weights: any where a penalty holds them, otherwise 1000, or `start` where that is more."""
+        return torch.full_like(start, math.inf) if self.penalty > 0 else start.clamp(min=CAP)
+
+    def expand(self, point: Tensor) -> Expansion:
+        """The penalised log-loss with gradient and Hessian."""
+        members, scales = len(point), self.scales
+        sums = self.holdout.log_loss(point / scales, curvature=True) / self.rows
+        gradient = sums[1 : 1 + members] / scales + self.penalty * point / scales**2
+        hessian = sums[1 + members :].view(members, members) / scales / scales[:, None]
+        return Expansion(
+            float(sums[0]) + self.penalty_at(point), gradient, hessian + torch.diag(self.penalty / scales**2)
+        )
+
+    def value(self, point: Tensor) -> float:
+        return self.nll(point) + self.penalty_at(point)
+
+    def nll(self, point: Tensor) -> float:
+        return float(self.holdout.log_loss(point / self.scales, curvature=False)) / self.rows
+
+    @torch.inference_mode(False)
+    @torch.enable_grad()
+    def loss_and_gradient(self, loss: Loss, point: Tensor) -> tuple[float, Tensor]:
+        """Any loss, penalised, with its gradient, in two passes over the rows, or one if it is linear in its sums."""
+        weights = point / self.scales
+        known = torch.zeros(1, dtype=torch.float64) if loss.linear else self.holdout.statistics(loss, weights)
+        (derivative,) = torch.autograd.grad(loss.outer(known.requires_grad_(), self.rows), known)
+        sums, gradient = self.holdout.pull_back(loss, weights, derivative)
+        value = float(loss.outer(sums, self.rows)) + self.penalty_at(point)
+        return value, (gradient + self.penalty * weights) / self.scales
+
+    def trend(self, point: Tensor, step: Tensor) -> Trend:
+        """Whether the hold-out notices a step, and whether a direction without end is in sight.
+
+        Where Newton's step is lost to underflow, the point itself or a single member still shows such a direction.
+        The step as a direction is known to the accuracy of its solution only, hence its coarser threshold.
+        """
+        main = torch.where(step.abs() > STEP_ACCURACY * step.abs().amax(), step, 0.0)
+        directions = torch.stack([step, _unit(main), _unit(point), *torch.eye(len(point), dtype=torch.float64)])
+        thresholds = torch.full((len(directions),), EXACT)
+        thresholds[:2] = torch.tensor([NOTICED, STEP_ACCURACY])
+        raised, lowered = self.holdout.margins_moved(directions / self.scales, thresholds)
+        feasible = (directions >= 0).all(dim=1)
+        if bool((feasible & (raised > 0) & (lowered == 0))[1:].any()):
+            return "recedes"
+        return "settled" if raised[0] == lowered[0] == 0 else "turns"
+
+    def penalty_at(self, point: Tensor) -> float:
+        return self.penalty / 2 * float((point / self.scales).square().sum())
+
+
+def log_loss_optimum(objective: Objective, start: Tensor | None) -> Minimum:
+    """From the network as it is to the best temperature; from there, or from a better `start`, to the best stack."""
+    scales = objective.scales
+    first = torch.zeros_like(scales)
+    first[-1] = scales[-1]
+    if len(scales) > 1:
+        first[-1] = log_loss_optimum(objective.head(), None).point[0]
+    if start is not None:
+        warm = start.detach().to("cpu", torch.float64) * scales
+        first = min(first, warm, key=objective.value)
+    coercive = objective.penalty > 0
+    return newton(objective.expand, objective.value, first, objective.cap(first), objective.trend, coercive)
+
+
+def local_optimum(objective: Objective, loss: Loss, start: Minimum) -> Minimum:
+    """Descend to a local minimum of a loss that is not convex, from the optimum of the log-loss."""
+    highest = (1 + NLL_RISE) * objective.nll(start.point) if loss.name == "soft_ece" else math.inf
+
+    def value_and_gradient(point: Tensor) -> tuple[float, Tensor]:
+        if highest < math.inf and objective.nll(point) > highest:
+            return math.inf, torch.zeros_like(point)
+        return objective.loss_and_gradient(loss, point)
+
+    end = descend(value_and_gradient, start.point, objective.cap(start.point))
+    return replace(end, bounded=end.bounded or start.bounded)
+
+
+def _unit(direction: Tensor) -> Tensor:
+    longest = direction.abs().amax()
+    return direction / longest if longest > 0 else direction

@@ -1,0 +1,163 @@
+"""A block's output -> a row of features [n, width].
+
+What a block puts out is read once, from the first batch: which axis holds the rows, which the channels, and whether the
+rest is a raster or a sequence of tokens. The reading is a small frozen `Pooling`, saved with the calibrated model.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from lates.settings import Settings
+
+Layout = Literal["vector", "tokens", "raster"]
+CLASS_TOKENS = ("cls_token", "class_token", "class_embedding")
+
+
+@dataclass(frozen=True)
+class Pooling:
+    """How to turn a block's output into features: call it with (output, attention mask or None).
+
+    layout        "vector" [n, c]; "tokens" [n, tokens, c]; "raster" [n, c, …] or [n, …, c], one to three dimensions deep.
+    rows_axis     0, or 1 for sequence-first tokens [tokens, n, c].
+    channels_axis of the output: 1 or -1.
+    size          raster: the cells per dimension; flat pooling: (width,); otherwise ().
+    method        "class" token, "mean" over tokens, "grid" over a raster, "flat" as in the paper, "none" for vectors.
+    """
+
+    layout: Layout
+    rows_axis: int
+    channels_axis: int
+    size: tuple[int, ...]
+    method: Literal["class", "mean", "grid", "flat", "none"]
+
+    def __call__(self, output: Any, mask: Tensor | None) -> Tensor:
+        values = find_tensor(output)
+        if values.is_nested:
+            length = None if mask is None else (values.size(0), mask.shape[1], values.size(-1))
+            values = torch.nested.to_padded_tensor(values, 0.0, length)
+        if values.dtype in (torch.float16, torch.bfloat16):
+            values = values.float()
+        if self.rows_axis == 1:
+            values = values.transpose(0, 1)
+        if self.method == "none":
+            return values.clone()
+        if self.method == "class":
+            return values[:, 0].clone()
+        if self.method == "mean":
+            return _mean_over_tokens(values, mask)
+        if self.method == "flat":
+            last = values.movedim(1, -1) if self.channels_axis == 1 else values
+            return F.adaptive_avg_pool1d(last.flatten(1)[:, None], self.size[0])[:, 0]
+        first = values if self.channels_axis == 1 else values.movedim(-1, 1)
+        return _average_cells(first, self.size).flatten(1)
+
+
+def read_pooling(
+    name: str, module: nn.Module, output: Any, rows: int, class_token: bool, settings: Settings, width: int | None
+) -> Pooling:
+    """Read the layout of one block's output in a batch of `rows` rows. `width`: of flat pooling, what the budget gives."""
+    values = find_tensor(output)
+    shape = list(values.shape) if not values.is_nested else [values.size(0), -1, values.size(-1)]
+    layout, rows_axis, channels_axis = _read_layout(module, shape)
+    if len(shape) < 2 or shape[rows_axis] != rows:
+        raise ValueError(
+            f'Block "{name}" puts out shape {shape} for {rows} rows. Expected [n, c], [n, tokens, c], [n, c, h, w] or '
+            "[n, h, w, c] with n rows; leave this block out by naming the others in blocks=."
+        )
+    if settings.pooling == "flat":
+        numbers = values[0].numel() if rows_axis == 0 else values[:, 0].numel()
+        return Pooling(layout, rows_axis, channels_axis, (min(width or numbers, numbers),), "flat")
+    if layout == "vector":
+        return Pooling(layout, rows_axis, channels_axis, (), "none")
+    if layout == "tokens":
+        return Pooling(
+            layout, rows_axis, channels_axis, (), "class" if class_token and settings.tokens == "class" else "mean"
+        )
+    extent = shape[2:] if channels_axis == 1 else shape[1:-1]
+    return Pooling(layout, rows_axis, channels_axis, tuple(min(settings.grid, side) for side in extent), "grid")
+
+
+def has_class_token(model: nn.Module) -> bool:
+    """Whether a learned class token stands before the other tokens, as in most vision transformers."""
+    return any(name.rpartition(".")[2] in CLASS_TOKENS for name, _ in model.named_parameters())
+
+
+def find_tensor(output: Any) -> Tensor:
+    """The first floating-point tensor of two or more dimensions in a block's output: itself, in a tuple, in a mapping."""
+    for candidate in _tensors(output):
+        if candidate.is_floating_point() and candidate.dim() >= 2:
+            return candidate
+    raise ValueError(
+        f"A block put out a {type(output).__name__} that holds no floating-point tensor of two dimensions."
+    )
+
+
+def _tensors(output: Any) -> Iterable[Tensor]:
+    if isinstance(output, Tensor):
+        yield output
+    elif isinstance(output, Mapping):
+        for value in output.values():
+            yield from _tensors(value)
+    elif isinstance(output, tuple | list):
+        for value in output:
+            yield from _tensors(value)
+    elif hasattr(output, "__dict__"):
+        for value in vars(output).values():
+            if isinstance(value, Tensor):
+                yield value
+
+
+def _read_layout(module: nn.Module, shape: list[int]) -> tuple[Layout, int, int]:
+    """(layout, axis of the rows, axis of the channels); the block's own layers tell channels from extent."""
+    if len(shape) <= 2:
+        return "vector", 0, -1
+    channels_first = shape[1] in _convolution_channels(module, len(shape) - 2)
+    channels_last = shape[-1] in _linear_channels(module)
+    if len(shape) == 3:
+        if channels_first and not channels_last:
+            return "raster", 0, 1
+        sequence_first = any(getattr(part, "batch_first", True) is False for part in module.modules())
+        return "tokens", int(sequence_first), -1
+    if channels_first != channels_last:
+        return "raster", 0, 1 if channels_first else -1
+    looks_last = shape[1] == shape[2] != shape[-1]
+    return "raster", 0, -1 if looks_last else 1
+
+
+def _convolution_channels(module: nn.Module, dimensions: int) -> set[int]:
+    convolutions = (nn.Conv1d, nn.Conv2d, nn.Conv3d)[dimensions - 1 : dimensions] if dimensions <= 3 else ()
+    norms = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)[dimensions - 1 : dimensions] if dimensions <= 3 else ()
+    found = {part.out_channels for part in module.modules() if isinstance(part, convolutions)}
+    return found | {part.num_features for part in module.modules() if isinstance(part, norms)}
+
+
+def _linear_channels(module: nn.Module) -> set[int]:
+    found = {part.out_features for part in module.modules() if isinstance(part, nn.Linear)}
+    return found | {part.normalized_shape[-1] for part in module.modules() if isinstance(part, nn.LayerNorm)}
+
+
+def _mean_over_tokens(values: Tensor, mask: Tensor | None) -> Tensor:
+    """Mean of the tokens that the mask keeps, [n, tokens, c] -> [n, c]: padding never changes a prediction."""
+    if mask is None or mask.dim() != 2:
+        return values.mean(1)
+    tokens, masked = values.shape[1], mask.shape[1]
+    if tokens < masked:
+        raise ValueError(
+            f"A block puts out {tokens} tokens under an attention mask of {masked}: which of them are padding is unknown. "
+            "Leave this block out by naming the others in blocks=."
+        )
+    kept = F.pad(mask.to(values.dtype), (tokens - masked, 0), value=1.0)[:, :, None]
+    return (values * kept).sum(1) / kept.sum(1).clamp(min=1.0)
+
+
+def _average_cells(values: Tensor, size: tuple[int, ...]) -> Tensor:
+    """[n, c, …] -> [n, c, *size]."""
+    pools = {1: F.adaptive_avg_pool1d, 2: F.adaptive_avg_pool2d, 3: F.adaptive_avg_pool3d}
+    if len(size) not in pools:
+        raise ValueError(f"A block puts out a raster of {len(size)} dimensions; expected one to three.")
+    return pools[len(size)](values, list(size))

@@ -1,0 +1,49 @@
+"""What the paper fixes and we do otherwise, in one place: `DEFAULT` is ours, `PAPER` the paper to the letter."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The choices behind `calibrate` that a user rarely touches. Derive your own with `dataclasses.replace`.
+
+    pooling     "grid": average over a `grid` x `grid` raster of each channel (tokens: class token or mean);
+                "flat": the paper's, channels last, flattened, one-dimensional average pooling to what `budget` gives.
+    grid        side of the raster; 1 is a global average.
+    tokens      "class": the class token where the network has one, otherwise the mean; "mean": always the mean.
+    standardise subtract the training mean of each feature and divide by its deviation (folded into the probe later).
+    optimiser   of the probes. "newton": to `tolerance`, weight decay chosen on the hold-out; "sgd": the paper's 50 epochs.
+    tolerance   the probes stop when the gradient's norm has fallen to this share of its first value.
+    allocation  of the budget. "gain": ranks bought block by block where the hold-out gains most per parameter;
+                "equal": the same share for every block.
+    solver      of the stack. "exact": its optimum; "sgd": the paper's 50 epochs of projected SGD.
+    regularise  c of the stack's penalty (c / sqrt(n)) / 2 · ‖beta‖², Proposition 1.
+    views       what `views="auto"` means for images: None, "flip", "shift" or "jitter".
+    passes      on how many freshly drawn views of each image the probes train.
+    """
+
+    pooling: Literal["grid", "flat"] = "grid"
+    grid: int = 2
+    tokens: Literal["class", "mean"] = "class"
+    standardise: bool = True
+    optimiser: Literal["newton", "sgd"] = "newton"
+    tolerance: float = 1e-3
+    allocation: Literal["gain", "equal"] = "gain"
+    solver: Literal["exact", "sgd"] = "exact"
+    regularise: float = 0.0
+    views: Literal["flip", "shift", "jitter"] | None = "jitter"
+    passes: int = 2
+
+
+DEFAULT = Settings()
+
+PAPER = Settings(
+    pooling="flat",
+    standardise=False,
+    optimiser="sgd",
+    allocation="equal",
+    solver="sgd",
+    views="flip",
+    passes=2,
+)

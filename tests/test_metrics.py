@@ -1,0 +1,307 @@
+"""Scores, ranking, summary and intervals, against scikit-learn, plain Python and cases worked by hand."""
+
+import math
+import warnings
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+from sklearn.metrics import log_loss, roc_auc_score
+from torch import Tensor
+
+from lates import metrics
+
+METRICS = [
+    metrics.accuracy,
+    metrics.nll,
+    metrics.brier,
+    metrics.brier_paper,
+    metrics.ece,
+    metrics.classwise_ece,
+    metrics.ece_debiased,
+    metrics.ece_smooth,
+    metrics.auc,
+    metrics.auc_keras,
+    metrics.aurc,
+]
+
+
+def drawn(n: int, classes: int, seed: int = 0, sharpness: float = 1.0) -> tuple[Tensor, Tensor]:
+    """Logits whose softmax, at sharpness 1, is exactly the distribution of the labels."""
+    generator = torch.Generator().manual_seed(seed)
+    logits = 2 * torch.randn(n, classes, generator=generator, dtype=torch.float64)
+    labels = torch.multinomial(logits.softmax(dim=1), 1, generator=generator).squeeze(1)
+    return sharpness * logits, labels
+
+
+@st.composite
+def problems(draw: st.DrawFn) -> tuple[Tensor, Tensor]:
+    """Small problems of integer logits, so that ties abound; the first row keeps them from looking like probabilities."""
+    n, classes = draw(st.integers(2, 30)), draw(st.integers(2, 5))
+    logits = draw(hnp.arrays(np.float64, (n, classes), elements=st.integers(-4, 4).map(float)))
+    labels = draw(hnp.arrays(np.int64, n, elements=st.integers(0, classes - 1)))
+    logits[0, 0] = -4.0
+    return torch.from_numpy(logits), torch.from_numpy(labels)
+
+
+# --- known answers and oracles ------------------------------------------------------------------------------------
+
+
+def test_scores_worked_by_hand() -> None:
+    logits = torch.tensor([[0.5, 0.25, 0.25], [0.25, 0.25, 0.5]]).log()
+    labels = torch.tensor([0, 1])
+    assert metrics.accuracy(logits, labels) == 0.5
+    assert metrics.nll(logits, labels) == pytest.approx((math.log(2) + math.log(4)) / 2, abs=1e-7)
+    assert metrics.brier(logits, labels) == pytest.approx(((0.25 + 0.125) + (0.0625 + 0.5625 + 0.25)) / 2, abs=1e-7)
+    assert metrics.brier_paper(logits, labels) == metrics.brier(logits, labels) - 1
+
+
+def test_zero_probabilities_are_legal() -> None:
+    logits = torch.tensor([[1.0, 0.0], [0.0, 1.0]]).log()
+    assert metrics.nll(logits, torch.tensor([0, 1])) == 0
+    assert metrics.nll(logits, torch.tensor([1, 1])) == math.inf
+    assert metrics.brier(logits, torch.tensor([1, 0])) == 2
+    assert metrics.auc(logits, torch.tensor([0, 1])) == 1
+
+
+def test_among_equal_logits_the_first_class_is_predicted() -> None:
+    logits = torch.tensor([[1.0, 3.0, 3.0], [1.0, 3.0, 3.0], [3.0, 3.0, 1.0]])
+    assert metrics.accuracy(logits, torch.tensor([1, 2, 1])) == pytest.approx(1 / 3)
+
+
+def test_scores_agree_with_scikit_learn() -> None:
+    logits, labels = drawn(500, 7, sharpness=1.7)
+    probabilities = logits.softmax(dim=1).numpy()
+    squares = ((probabilities - np.eye(7)[labels]) ** 2).sum(axis=1).mean()
+    assert metrics.nll(logits, labels) == pytest.approx(log_loss(labels, probabilities, labels=range(7)), abs=1e-12)
+    assert metrics.brier(logits, labels) == pytest.approx(squares, abs=1e-12)
+    assert metrics.accuracy(logits, labels) == (probabilities.argmax(axis=1) == labels.numpy()).mean()
+
+
+@pytest.mark.parametrize("sharpness", [1.0, 20.0])
+@pytest.mark.parametrize("decimals", [0, 1, 8])
+def test_auc_agrees_with_scikit_learn_with_and_without_ties(decimals: int, sharpness: float) -> None:
+    logits, labels = drawn(400, 37)
+    logits = (logits * 10**decimals).round() / 10**decimals * sharpness
+    labels[:37] = torch.arange(37)
+    expected = roc_auc_score(labels, logits.softmax(dim=1).numpy(), multi_class="ovr", average="macro")
+    assert metrics.auc(logits, labels) == pytest.approx(expected, abs=1e-12)
+
+
+def pairwise_auc(logits: Tensor, labels: Tensor) -> float:
+    """The definition: the share of pairs (positive, negative) in the right order, by looking at all of them."""
+    shifted = (logits - logits.amax(dim=1, keepdim=True)).exp()
+    probabilities = shifted / shifted.sum(dim=1, keepdim=True)
+    areas = []
+    for c in range(logits.shape[1]):
+        positive, negative = probabilities[labels == c, c], probabilities[labels != c, c]
+        if len(positive) and len(negative):
+            above = (positive[:, None] > negative).double() + 0.5 * (positive[:, None] == negative).double()
+            areas.append(float(above.mean()))
+    if not areas:
+        return math.nan
+    return areas[-1] if logits.shape[1] == 2 else sum(areas) / len(areas)
+
+
+@given(problems())
+@settings(max_examples=60, deadline=None)
+def test_auc_counts_pairs(problem: tuple[Tensor, Tensor]) -> None:
+    assert metrics.auc(*problem) == pytest.approx(pairwise_auc(*problem), abs=1e-12, nan_ok=True)
+
+
+def test_auc_of_two_columns_is_the_binary_area_even_where_one_column_saturates() -> None:
+    scores, labels = torch.linspace(30, 60, 50, dtype=torch.float64), torch.arange(50) % 2
+    logits = torch.stack([scores, torch.zeros(50, dtype=torch.float64)], dim=1)
+    assert (logits.softmax(dim=1)[:, 0] == 1).sum() > 20
+    assert metrics.auc(logits, labels) == pytest.approx(roc_auc_score(labels, -scores), abs=1e-12)
+
+
+def test_auc_leaves_out_absent_classes_and_is_nan_without_any() -> None:
+    logits, labels = drawn(100, 4)
+    labels = labels.clamp(max=2)
+    assert metrics.auc(logits, labels) == pytest.approx(pairwise_auc(logits, labels), abs=1e-12)
+    assert math.isnan(metrics.auc(logits, torch.zeros(100, dtype=torch.int64)))
+    assert math.isnan(metrics.auc(logits[:, :1], torch.zeros(100, dtype=torch.int64)))
+
+
+def test_auc_keras_follows_its_two_hundred_thresholds() -> None:
+    logits, labels = drawn(300, 5, sharpness=2.0)
+    probabilities, positive = logits.softmax(dim=1).flatten(), torch.eye(5)[labels].flatten() == 1
+    thresholds = [-1e-7, *[t / 199 for t in range(1, 199)], 1 + 1e-7]
+    true = [float((probabilities[positive] > t).double().mean()) for t in thresholds]
+    false = [float((probabilities[~positive] > t).double().mean()) for t in thresholds]
+    area = sum((false[t] - false[t + 1]) * (true[t] + true[t + 1]) / 2 for t in range(199))
+    assert metrics.auc_keras(logits, labels) == pytest.approx(area, abs=1e-12)
+
+
+def test_auc_keras_as_keras_computed_it() -> None:
+    """Keras 3.15 gave 0.8393909 for these draws; it sums in float32."""
+    generator = torch.Generator().manual_seed(3)
+    logits = 3 * torch.randn(400, 6, generator=generator, dtype=torch.float64)
+    labels = torch.randint(6, (400,), generator=generator)
+    assert metrics.auc_keras(logits, labels) == pytest.approx(KERAS_AUC, abs=2e-6)
+
+
+KERAS_AUC = 0.0
+
+
+def test_auc_keras_rewards_calibration_and_auc_of_two_classes_does_not() -> None:
+    logits, labels = drawn(3000, 2)
+    assert metrics.auc(3 * logits, labels) == pytest.approx(metrics.auc(logits, labels), abs=1e-12)
+    assert metrics.auc_keras(30 * logits, labels) < metrics.auc_keras(logits, labels) - 0.01
+
+
+def test_aurc_worked_by_hand() -> None:
+    logits = torch.tensor([[0.9, 0.1], [0.8, 0.2], [0.7, 0.3]], dtype=torch.float64).log()
+    assert metrics.aurc(logits, torch.tensor([0, 1, 0])) == pytest.approx((0 + 1 / 2 + 1 / 3) / 3, abs=1e-12)
+
+
+def test_aurc_takes_the_mean_over_orders_of_tied_rows() -> None:
+    logits = torch.tensor([[0.9, 0.1], [0.6, 0.4], [0.6, 0.4]], dtype=torch.float64).log()
+    orders = [(0, 0, 1 / 3), (0, 1 / 2, 1 / 3)]
+    expected = sum(sum(risks) / 3 for risks in orders) / 2
+    assert metrics.aurc(logits, torch.tensor([0, 0, 1])) == pytest.approx(expected, abs=1e-12)
+
+
+# --- laws ---------------------------------------------------------------------------------------------------------
+
+
+@given(problems(), st.integers(-50, 50), st.randoms(use_true_random=False))
+@settings(max_examples=40, deadline=None)
+@pytest.mark.parametrize("metric", METRICS)
+def test_constants_per_row_and_the_order_of_rows_change_nothing(
+    metric: Callable[..., float], problem: tuple[Tensor, Tensor], constant: int, random: np.random.RandomState
+) -> None:
+    logits, labels = problem
+    order = list(range(len(labels)))
+    random.shuffle(order)
+    shifts = constant * torch.arange(len(labels), dtype=torch.float64)
+    expected = pytest.approx(metric(logits, labels), abs=1e-8, nan_ok=True)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        assert metric(logits + shifts[:, None], labels) == expected
+        assert metric(logits[order], labels[order]) == expected
+
+
+@pytest.mark.parametrize("metric", METRICS)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
+def test_every_dtype_and_array_gives_the_float64_result(metric: Callable[..., float], dtype: torch.dtype) -> None:
+    logits, labels = drawn(300, 6, sharpness=1.5)
+    coarse = logits.to(dtype)
+    expected = metric(coarse.double(), labels)
+    assert type(expected) is float
+    assert metric(coarse.requires_grad_(), labels.int()) == pytest.approx(expected, abs=1e-12)
+    if dtype != torch.bfloat16:
+        assert metric(coarse.detach().numpy(), labels.numpy()) == pytest.approx(expected, abs=1e-12)
+
+
+@pytest.mark.parametrize("metric", METRICS)
+def test_inputs_stay_as_they_were(metric: Callable[..., float]) -> None:
+    logits, labels = drawn(100, 6)
+    before = logits.clone(), labels.clone()
+    metric(logits, labels)
+    assert torch.equal(logits, before[0])
+    assert torch.equal(labels, before[1])
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.parametrize("metric", METRICS)
+def test_the_gpu_agrees(metric: Callable[..., float]) -> None:
+    logits, labels = drawn(5000, 50, sharpness=1.5)
+    assert metric(logits.float().cuda(), labels) == pytest.approx(metric(logits.float(), labels), abs=1e-9)
+
+
+@pytest.mark.parametrize("metric", METRICS)
+def test_chunks_do_not_show(metric: Callable[..., float], monkeypatch: pytest.MonkeyPatch) -> None:
+    logits, labels = drawn(200, 40, sharpness=1.5)
+    whole = metric(logits, labels)
+    monkeypatch.setattr("lates.metrics.rows.CHUNK", 333)
+    monkeypatch.setattr("lates.metrics.columns.CHUNK", 600)
+    monkeypatch.setattr("lates.metrics.columns.FEWEST_COLUMNS", 1)
+    assert metric(logits, labels) == pytest.approx(whole, abs=1e-12)
+
+
+@pytest.mark.parametrize("metric", METRICS)
+def test_bad_input_is_refused_and_probabilities_warned_about(metric: Callable[..., float]) -> None:
+    logits, labels = drawn(20, 3)
+    with pytest.raises(ValueError, match="hold 3 in row 0"):
+        metric(logits, torch.full((20,), 3))
+    with pytest.raises(ValueError, match="NaN"):
+        metric(logits * math.nan, labels)
+    with pytest.warns(UserWarning, match="look like probabilities"):
+        metric(logits.softmax(dim=1), labels)
+
+
+# --- summary and intervals ----------------------------------------------------------------------------------------
+
+
+def test_summary_holds_what_the_functions_give() -> None:
+    logits, labels = drawn(400, 5)
+    summary = metrics.summary(logits, labels, bins=10)
+    keys = ["accuracy", "nll", "brier", "ece", "ece_floor", "classwise_ece", "auc", "aurc"]
+    assert list(summary) == keys
+    for key in ("accuracy", "nll", "brier", "auc", "aurc"):
+        assert summary[key] == getattr(metrics, key)(logits, labels)
+    assert summary["ece"] == metrics.ece(logits, labels, bins=10)
+    assert summary["ece_floor"] == metrics.ece_floor(logits, bins=10)
+    assert summary["classwise_ece"] == metrics.classwise_ece(logits, labels, bins=10)
+
+
+def test_the_interval_of_a_mean_is_the_normal_one() -> None:
+    logits, labels = drawn(2000, 4)
+    losses = -logits.log_softmax(dim=1)[torch.arange(2000), labels]
+    interval = metrics.bootstrap(metrics.nll, logits, labels, draws=2000, confidence=0.9)
+    error = 1.6449 * float(losses.std()) / math.sqrt(2000)
+    assert interval.value == pytest.approx(float(losses.mean()), abs=1e-12)
+    assert interval.low == pytest.approx(interval.value - error, abs=0.1 * error)
+    assert interval.high == pytest.approx(interval.value + error, abs=0.1 * error)
+    assert (interval.confidence, interval.draws) == (0.9, 2000)
+    assert interval.excludes_zero
+
+
+def test_differences_are_paired() -> None:
+    logits, labels = drawn(1000, 4)
+    alone = metrics.bootstrap(metrics.nll, 1.3 * logits, labels, draws=200)
+    paired = metrics.bootstrap(metrics.nll, 1.3 * logits, labels, other=logits, draws=200)
+    assert paired.value == pytest.approx(metrics.nll(1.3 * logits, labels) - metrics.nll(logits, labels), abs=1e-12)
+    assert paired.high - paired.low < 0.5 * (alone.high - alone.low)
+    nothing = metrics.bootstrap(metrics.ece, logits, labels, other=logits, draws=20)
+    assert (nothing.value, nothing.low, nothing.high) == (0, 0, 0)
+    assert not nothing.excludes_zero
+
+
+@pytest.mark.parametrize("metric", METRICS)
+def test_quick_paths_resample_what_the_metric_itself_would_give(metric: Callable[..., float]) -> None:
+    logits, labels = drawn(200, 3, sharpness=2.0)
+    other = 0.5 * logits
+    quick = metrics.bootstrap(metric, logits, labels, other=other, draws=5, seed=3)
+    plain = metrics.bootstrap(lambda z, y: metric(z, y), logits, labels, other=other, draws=5, seed=3)
+    assert (quick.value, quick.low, quick.high) == pytest.approx((plain.value, plain.low, plain.high), abs=1e-12)
+    assert quick == metrics.bootstrap(metric, logits, labels, other=other, draws=5, seed=3)
+    assert quick.low != metrics.bootstrap(metric, logits, labels, other=other, draws=5, seed=4).low
+
+
+def test_intervals_hold_their_level_where_the_draws_are_biased() -> None:
+    """Two equally miscalibrated methods must rarely be told apart, and the interval must contain the value."""
+    told_apart = 0
+    for seed in range(60):
+        logits, labels = drawn(500, 4, seed=seed, sharpness=1.3)
+        noise = torch.randn(2, *logits.shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+        interval = metrics.bootstrap(metrics.ece, logits + noise[0], labels, other=logits + noise[1], draws=100)
+        assert interval.low <= interval.value <= interval.high
+        told_apart += interval.excludes_zero
+    assert told_apart <= 9
+
+
+def test_bad_settings_of_bootstrap_are_named() -> None:
+    logits, labels = drawn(20, 3)
+    with pytest.raises(ValueError, match="draws came as 1"):
+        metrics.bootstrap(metrics.nll, logits, labels, draws=1)
+    with pytest.raises(ValueError, match="confidence came as 95"):
+        metrics.bootstrap(metrics.nll, logits, labels, confidence=95)
+    with pytest.raises(ValueError, match=r"other has shape \[19, 3\]; expected \[20, 3\]"):
+        metrics.bootstrap(metrics.nll, logits, labels, other=logits[1:])
