@@ -201,6 +201,8 @@ def load_sample(path: Path) -> tuple[ImageSet, ImageSet]:
     return train, test
 
 
+# Pickles
+#
 # A pickle is a program. CIFAR's need three verbs: rebuild an array, name its dtype, encode text as bytes. The stand-ins
 # below serve exactly these, in plain Python; a file that names anything else is refused before it runs.
 
@@ -272,7 +274,10 @@ def fetch(url: str, sha256: str, destination: Path, *, attempts: int = 5) -> Non
     for the bytes that are missing. A file already there is verified and kept.
     """
     if destination.exists():
-        _verify(destination, sha256)
+        if (found := _checksum(destination)) != sha256:
+            raise DataError(
+                f"{destination} has the checksum {found}, expected {sha256}. Remove it and download it again."
+            )
         return
     destination.parent.mkdir(parents=True, exist_ok=True)
     part = destination.with_name(destination.name + ".part")
@@ -287,7 +292,9 @@ def fetch(url: str, sha256: str, destination: Path, *, attempts: int = 5) -> Non
         got = part.stat().st_size if part.exists() else 0
         reason = problem or "the connection ended early"
         raise DataError(f"Download of {url} stopped after {got} bytes: {reason}. Run again to go on from there.")
-    _verify(part, sha256)
+    if (found := _checksum(part)) != sha256:
+        part.unlink()
+        raise DataError(f"{url} gave a file with the checksum {found}, expected {sha256}. Nothing was kept; try again.")
     os.replace(part, destination)
 
 
@@ -311,12 +318,9 @@ def _continue_download(url: str, part: Path) -> bool:
     return remaining <= 0
 
 
-def _verify(path: Path, sha256: str) -> None:
+def _checksum(path: Path) -> str:
     with open(path, "rb") as file:
-        found = hashlib.file_digest(file, "sha256").hexdigest()
-    if found != sha256:
-        path.unlink()
-        raise DataError(f"{path} has the checksum {found}, expected {sha256}; it was removed. Download it again.")
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _unpack(archive: Path, member_folder: str) -> None:

@@ -96,12 +96,12 @@ def learning_rates(recipe: Recipe, steps_per_epoch: int) -> Tensor:
     return torch.where(t < warmup, recipe.rate * (t + 1) / max(warmup, 1), rates)
 
 
+# What a step sees: its images, and what chance does to them
+
+
 def derive_seed(*parts: int) -> int:
     """A seed from several numbers, the same on every machine; unlike their sum it never collides by accident."""
     return int.from_bytes(hashlib.sha256(repr(parts).encode()).digest()[:8], "little") >> 1
-
-
-# What a step sees
 
 
 @dataclass(frozen=True)
@@ -113,7 +113,7 @@ class Share:
     world: int = 1
 
 
-class Draws:
+class EpochDraws:
     """An epoch's random choices: the order of the images, the flip and the shift of each.
 
     Every process draws the whole epoch on its CPU and keeps its share of each batch, so that the choices depend neither
@@ -121,23 +121,23 @@ class Draws:
     memory from epoch to epoch, so that a captured step finds them.
     """
 
-    def __init__(self, recipe: Recipe, images: int, seed: int, share: Share) -> None:
-        self.recipe, self.images, self.seed, self.share = recipe, images, seed, share
-        self.steps = images // recipe.batch
-        shape = (self.steps, recipe.batch // share.world)
+    def __init__(self, images: int, batch: int, crop: int, seed: int, share: Share) -> None:
+        self.images, self.crop, self.seed, self.share = images, crop, seed, share
+        self.steps = images // batch
+        shape = (self.steps, batch // share.world)
         self.order = torch.zeros(shape, dtype=torch.int64, device=share.device)
         self.flips = torch.zeros(shape, dtype=torch.bool, device=share.device)
         self.shifts = torch.zeros((*shape, 2), dtype=torch.int64, device=share.device)
 
     def begin(self, epoch: int) -> None:
         generator = torch.Generator().manual_seed(derive_seed(self.seed, epoch))
-        crop = self.recipe.crop
         order = torch.randperm(self.images, generator=generator)
         flips = torch.rand(self.images, generator=generator) < 0.5
-        shifts = torch.randint(-crop, crop + 1, (self.images, 2), generator=generator)
+        shifts = torch.randint(-self.crop, self.crop + 1, (self.images, 2), generator=generator)
+        used = self.order.numel() * self.share.world
         for kept, drawn in ((self.order, order), (self.flips, flips), (self.shifts, shifts)):
-            batches = drawn[: self.steps * self.recipe.batch].unflatten(0, (self.steps, self.share.world, -1))
-            kept.copy_(batches[:, self.share.rank])
+            shares = drawn[:used].unflatten(0, (self.steps, self.share.world, -1))  # [steps, world, b, …]
+            kept.copy_(shares[:, self.share.rank])
 
     def order_at(self, step: Tensor) -> Tensor:
         """The images of one step, indices [b]; b is this process's share of the batch, `step` a tensor [1]."""
@@ -150,15 +150,11 @@ class Draws:
         zero outside of the image. It is one gather, so it compiles to one kernel.
         """
         height, width = images.shape[2:]
-        flips = self.flips.index_select(0, step % self.steps)[0]
-        rows = torch.arange(height, device=images.device).expand(len(chosen), -1)
-        columns = torch.arange(width, device=images.device).expand(len(chosen), -1)
-        columns = torch.where(flips[:, None], width - 1 - columns, columns)
-        if self.recipe.crop == 0:
-            picked = images.permute(0, 2, 3, 1)[chosen[:, None, None], rows[:, :, None], columns[:, None, :]]
-            return scale(picked.permute(0, 3, 1, 2))
-        shifts = self.shifts.index_select(0, step % self.steps)[0]
-        rows, columns = rows + shifts[:, :1], columns + shifts[:, 1:]
+        position = step % self.steps
+        flips, shifts = self.flips.index_select(0, position)[0], self.shifts.index_select(0, position)[0]
+        rows, columns = torch.arange(height, device=images.device), torch.arange(width, device=images.device)
+        rows = rows + shifts[:, :1]  # [b, h]
+        columns = torch.where(flips[:, None], width - 1 - columns, columns) + shifts[:, 1:]  # [b, w]
         inside = ((rows >= 0) & (rows < height))[:, :, None] & ((columns >= 0) & (columns < width))[:, None, :]
         rows, columns = rows.clamp(0, height - 1), columns.clamp(0, width - 1)
         picked = images.permute(0, 2, 3, 1)[chosen[:, None, None], rows[:, :, None], columns[:, None, :]]
@@ -184,7 +180,7 @@ class Feed(Protocol):
 class ResidentFeed:
     """All images lie on the device."""
 
-    def __init__(self, data: ImageSet, draws: Draws) -> None:
+    def __init__(self, data: ImageSet, draws: EpochDraws) -> None:
         self.draws = draws
         resident = data.to(draws.share.device)
         self.images = resident.images.contiguous(memory_format=torch.channels_last)
@@ -204,7 +200,7 @@ class ResidentFeed:
 class StreamedFeed:
     """Worker processes decode image files; each batch is copied to the same place on the device."""
 
-    def __init__(self, data: FolderSet, draws: Draws, workers: int) -> None:
+    def __init__(self, data: FolderSet, draws: EpochDraws, workers: int) -> None:
         self.data, self.draws, self.workers = data, draws, workers
         device, size = draws.share.device, draws.order.shape[1]
         self.images = torch.zeros((size, 3, data.size, data.size), dtype=torch.uint8, device=device)
@@ -227,7 +223,7 @@ class StreamedFeed:
         return self.draws.augment(self.images, self.positions, step), self.labels
 
 
-# Files
+# A run on disk
 
 
 def write_atomically(path: Path, content: bytes) -> None:
@@ -266,9 +262,6 @@ def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
         return None
 
 
-# The loop
-
-
 @dataclass(frozen=True)
 class Progress:
     """Where a run stands, in steps; the mean training loss of each epoch so far; seconds over all its lives."""
@@ -281,6 +274,61 @@ class Progress:
     @property
     def finished(self) -> bool:
         return self.step == self.steps
+
+
+@dataclass(frozen=True)
+class RunFolder:
+    """A run on disk: a checkpoint while it goes on, the network when it is done; both say whose they are."""
+
+    path: Path
+    identity: Mapping[str, Any]
+
+    @property
+    def checkpoint(self) -> Path:
+        return self.path / "checkpoint.safetensors"
+
+    @property
+    def finished(self) -> Path:
+        return self.path / "network.safetensors"
+
+    def save_checkpoint(self, tensors: Mapping[str, Tensor], progress: Progress) -> None:
+        save_tensors(self.checkpoint, tensors, {**self.identity, "progress": asdict(progress)})
+
+    def load_checkpoint(self) -> tuple[dict[str, Tensor], Progress] | None:
+        return self._load(self.checkpoint)
+
+    def save_finished(self, network: nn.Module, progress: Progress) -> None:
+        save_tensors(self.finished, network.state_dict(), {**self.identity, "progress": asdict(progress)})
+        self._tidy()
+
+    def load_finished(self, network: nn.Module) -> Progress | None:
+        if (found := self._load(self.finished)) is None:
+            return None
+        tensors, progress = found
+        network.load_state_dict(tensors)
+        self._tidy()
+        return progress
+
+    def _load(self, path: Path) -> tuple[dict[str, Tensor], Progress] | None:
+        if (found := load_tensors(path)) is None:
+            return None
+        tensors, facts = found
+        for name, expected in self.identity.items():
+            if facts.get(name) != expected:
+                raise ValueError(
+                    f"{path} is of another run: its {name} is {facts.get(name)}, this run's is {expected}. "
+                    f"Choose another folder or remove the file."
+                )
+        known = facts["progress"]
+        return tensors, Progress(known["step"], known["steps"], tuple(known["losses"]), known["seconds"])
+
+    def _tidy(self) -> None:
+        """Remove what a finished run no longer needs; also after it was killed just before it could."""
+        for leftover in (self.checkpoint, self.checkpoint.with_name(self.checkpoint.name + ".partial")):
+            leftover.unlink(missing_ok=True)
+
+
+# The loop
 
 
 class Run:
@@ -364,7 +412,7 @@ class Run:
 def _captured(step: Callable[[], None], first_steps: int = 3) -> Callable[[], None]:
     """`step` as a CUDA graph. The first steps run as they are, which compiles and warms up whatever has to be.
 
-    Everything has to run on one stream other than the default, which `train` sees to.
+    Everything has to run on one stream other than the default, which `train_network` sees to.
     """
     graph = torch.cuda.CUDAGraph()
     done = 0
@@ -381,60 +429,6 @@ def _captured(step: Callable[[], None], first_steps: int = 3) -> Callable[[], No
         done += 1
 
     return run
-
-
-@dataclass(frozen=True)
-class RunFolder:
-    """A run on disk: a checkpoint while it goes on, the network when it is done; both say whose they are."""
-
-    path: Path
-    identity: Mapping[str, Any]
-
-    @property
-    def checkpoint(self) -> Path:
-        return self.path / "checkpoint.safetensors"
-
-    @property
-    def finished(self) -> Path:
-        return self.path / "network.safetensors"
-
-    def resume(self, run: Run) -> Progress | None:
-        if (found := load_tensors(self.checkpoint)) is None:
-            return None
-        tensors, facts = found
-        progress = self._progress(self.checkpoint, facts)
-        run.restore(tensors)
-        return progress
-
-    def load_finished(self, network: nn.Module) -> Progress | None:
-        if (found := load_tensors(self.finished)) is None:
-            return None
-        tensors, facts = found
-        progress = self._progress(self.finished, facts)
-        network.load_state_dict(tensors)
-        self._tidy()
-        return progress
-
-    def save(self, run: Run, progress: Progress) -> None:
-        save_tensors(self.checkpoint, run.tensors(), {**self.identity, "progress": asdict(progress)})
-
-    def finish(self, network: nn.Module, progress: Progress) -> None:
-        save_tensors(self.finished, network.state_dict(), {**self.identity, "progress": asdict(progress)})
-        self._tidy()
-
-    def _tidy(self) -> None:
-        """Remove what a finished run no longer needs; also after it was killed just before it could."""
-        for leftover in (self.checkpoint, self.checkpoint.with_name(self.checkpoint.name + ".partial")):
-            leftover.unlink(missing_ok=True)
-
-    def _progress(self, path: Path, facts: Mapping[str, Any]) -> Progress:
-        for name, expected in self.identity.items():
-            if facts.get(name) != expected:
-                raise ValueError(
-                    f"{path} is of another run: its {name} is {facts.get(name)}, this run's is {expected}. "
-                    f"Choose another folder or remove the file."
-                )
-        return Progress(**{**facts["progress"], "losses": tuple(facts["progress"]["losses"])})
 
 
 def train_network(
@@ -461,7 +455,7 @@ def train_network(
     share = _this_share(torch.device(device))
     _check_batch(recipe, len(data), share)
     convert_conv2d_weight_memory_format(network.to(share.device), torch.channels_last)
-    draws = Draws(recipe, len(data), seed, share)
+    draws = EpochDraws(len(data), recipe.batch, recipe.crop, seed, share)
     progress = Progress(0, recipe.epochs * draws.steps, (), 0.0)
     store = None
     if folder is not None:
@@ -473,8 +467,9 @@ def train_network(
     feed = ResidentFeed(data, draws) if isinstance(data, ImageSet) else StreamedFeed(data, draws, workers)
     with _own_stream(share.device), _own_random_state(share.device):
         run = Run(recipe, network.train(), feed, draws.steps, share)
-        if store is not None:
-            progress = store.resume(run) or progress
+        if store is not None and (found := store.load_checkpoint()) is not None:
+            tensors, progress = found
+            run.restore(tensors)
         first, before, saved = progress.step, progress.seconds, started
         for step in range(first, progress.steps):
             epoch, position = divmod(step, draws.steps)
@@ -493,13 +488,16 @@ def train_network(
             stop = _agreed(now - started > max_seconds, step, share)
             due = stop or now - saved > checkpoint_seconds
             if due and store is not None and share.rank == 0 and not progress.finished:
-                store.save(run, progress)
+                store.save_checkpoint(run.tensors(), progress)
                 saved = time.monotonic()
             if stop:
                 break
     network.eval()
+    if share.world > 1:
+        for buffer in network.buffers():
+            dist.broadcast(buffer, 0)  # every process ends with the network that the first one writes
     if store is not None and share.rank == 0 and progress.finished:
-        store.finish(network, progress)
+        store.save_finished(network, progress)
     if share.world > 1:
         dist.barrier()
     return progress
@@ -632,13 +630,15 @@ def main() -> None:
         dropout=arguments.dropout,
         large_images=arguments.dataset == "imagenet",
     )
+    leads = not dist.is_initialized() or dist.get_rank() == 0
     seconds = 0.0
 
     def report(progress: Progress) -> None:
         nonlocal seconds
         epoch, loss, took = len(progress.losses), progress.losses[-1], progress.seconds - seconds
         seconds = progress.seconds
-        print(f"epoch {epoch}/{recipe.epochs}  loss {loss:.4f}  {took:.2f} s", flush=True)
+        if leads:
+            print(f"epoch {epoch}/{recipe.epochs}  loss {loss:.4f}  {took:.2f} s", flush=True)
 
     progress = train_network(
         recipe,
@@ -651,10 +651,10 @@ def main() -> None:
         workers=arguments.workers,
         report=report,
     )
-    if progress.finished:
+    if leads and progress.finished:
         accuracy = measure_accuracy(network, test, workers=arguments.workers)
         print(f"test accuracy {accuracy:.4f}  training took {progress.seconds:.1f} s  split {split.digest}")
-    else:
+    elif leads:
         print(f"stopped after step {progress.step} of {progress.steps}; the same command goes on from there")
     if dist.is_initialized():
         dist.destroy_process_group()

@@ -68,7 +68,7 @@ _VALUES_ON_CUDA = 2**24  # at once: few launches, and under 2 GB with all tempor
 
 
 def corrupt(
-    images: Tensor, name: str, severity: int, seed: int, *, first: int = 0, frost_folder: Path | None = None
+    images: Tensor, name: str, severity: int, seed: int, *, first: int = 0, frost_folder: Path | str | None = None
 ) -> Tensor:
     """The corrupted images: uint8 `[n, 3, h, w]` -> uint8 `[n, 3, h, w]`, on the images' device.
 
@@ -108,6 +108,10 @@ def _check(images: Tensor, name: str, severity: int, seed: int, first: int) -> N
         raise ValueError(f'Unknown corruption "{name}". The corruptions: {", ".join(NAMES)}.')
     if severity not in SEVERITIES:
         raise ValueError(f"Unknown severity {severity!r}. Severities are 1, 2, 3, 4 and 5.")
+    if not isinstance(images, Tensor):
+        raise TypeError(
+            f"Images as {type(images).__name__}; expected a torch tensor. Of numpy: torch.from_numpy(images)."
+        )
     if images.dtype != torch.uint8:
         raise TypeError(
             f"Images of dtype {images.dtype}; corruptions take uint8 pixels, 0 … 255. Corrupt before you scale or "

@@ -1,8 +1,6 @@
 """Digital: tone, colour, compression, resolution, geometry. Images are float64 `[n, 3, h, w]` in [0, 1]."""
 
 import io
-import os
-from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import torch
@@ -47,19 +45,16 @@ def saturate(images: Tensor, factor: float, amount: float) -> Tensor:
 
 
 def jpeg_compression(images: Tensor, quality: int) -> Tensor:
-    """Through JPEG and back, image by image; each core takes one stretch of the images."""
+    """Through JPEG and back, image by image.
 
-    def recode(stretch: np.ndarray) -> None:
-        for pixels in stretch:
-            buffer = io.BytesIO()
-            Image.fromarray(pixels).save(buffer, "JPEG", quality=quality)
-            with Image.open(buffer) as decoded:
-                pixels[:] = np.asarray(decoded)
-
+    No threads: measured, they gain nothing, neither at 32 nor at 224 pixels, and sixteen are slower than one.
+    """
     pixels = to_bytes(images).permute(0, 2, 3, 1).contiguous().cpu().numpy()
-    cores = os.cpu_count() or 1
-    with ThreadPoolExecutor(cores) as pool:
-        list(pool.map(recode, np.array_split(pixels, cores)))
+    for picture in pixels:
+        file = io.BytesIO()
+        Image.fromarray(picture).save(file, "JPEG", quality=quality)
+        with Image.open(file) as decoded:
+            picture[:] = np.asarray(decoded)
     return to_unit(torch.from_numpy(pixels).to(images.device)).permute(0, 3, 1, 2)
 
 
@@ -69,17 +64,12 @@ def pixelate(images: Tensor, share: float) -> Tensor:
     As in Pillow, width first, and every pass is rounded (halves up) to eight bits.
     """
     height, width = images.shape[-2:]
-    low, narrow = int(height * share), int(width * share)
-    same_height, same_width = torch.eye(low, dtype=torch.float64), torch.eye(width, dtype=torch.float64)
-    passes = (
-        (torch.eye(height, dtype=torch.float64), box_matrix(width, narrow)),
-        (box_matrix(height, low), torch.eye(narrow, dtype=torch.float64)),
-        (same_height, box_matrix(narrow, width)),
-        (box_matrix(low, height), same_width),
-    )
     levels = (images * 255).round()
-    for rows, columns in passes:
-        levels = (separable(levels, rows, columns) + 0.5).floor()
+    for lines, dots in ((int(height * share), int(width * share)), (height, width)):
+        columns = box_matrix(levels.shape[-1], dots).to(images.device)
+        levels = (levels @ columns.T + 0.5).floor()
+        rows = box_matrix(levels.shape[-2], lines).to(images.device)
+        levels = (rows @ levels + 0.5).floor()
     return levels / 255
 
 

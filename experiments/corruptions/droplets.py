@@ -19,11 +19,13 @@ _EMBOSS = ((-2, -1, 0), (-1, 1, 1), (0, 1, 2))
 _WEAK_EDGE, _STRONG_EDGE = 50, 150
 _TAN_22 = 13573 / 2**15  # tan 22.5° in 15 bits; tan 67.5° is 2 more
 _FARTHEST = 20.0
-_MOVES = {
-    (0, 1): 2**16,
-    (1, 1): 91750,
-    (1, 2): 143976,
-}  # length of a step, a diagonal, a knight's move, in 2^-16 pixels
+_STEP, _DIAGONAL, _KNIGHT = 1.0, 91750 / 2**16, 143976 / 2**16  # 1, 1.4 and 2.1969 in 16 bits
+_MOVES = (
+    *((down, right, _STEP) for down, right in ((0, 1), (0, -1), (1, 0), (-1, 0))),
+    *((down, right, _DIAGONAL) for down in (-1, 1) for right in (-1, 1)),
+    *((down, right, _KNIGHT) for down in (-1, 1) for right in (-2, 2)),
+    *((down, right, _KNIGHT) for down in (-2, 2) for right in (-1, 1)),
+)
 
 
 def spatter(
@@ -104,9 +106,8 @@ def distance_to(edges: Tensor) -> Tensor:
     while True:
         padded = F.pad(distance, (2, 2, 2, 2), value=_FARTHEST)
         relaxed = distance
-        for (a, b), length in _MOVES.items():
-            for down, right in {(s * i, t * j) for i, j in ((a, b), (b, a)) for s in (-1, 1) for t in (-1, 1)}:
-                relaxed = torch.minimum(relaxed, _moved(padded, down, right, 2) + length / 2**16)
+        for down, right, length in _MOVES:
+            relaxed = torch.minimum(relaxed, _moved(padded, down, right, 2) + length)
         if torch.equal(relaxed, distance):
             return distance
         distance = relaxed

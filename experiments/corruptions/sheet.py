@@ -13,7 +13,7 @@ _GAP = 6
 _MARGIN = 130
 
 
-def contact_sheet(images: Tensor, path: Path, seed: int = 0, *, frost_folder: Path | None = None) -> None:
+def contact_sheet(images: Tensor, path: Path | str, seed: int = 0, *, frost_folder: Path | str | None = None) -> None:
     """Write a PNG of `images`, uint8 `[n, 3, h, w]`, n small: clean in the first column, then severities 1 … 5."""
     zoom = max(1, _TILE // images.shape[-2])
     strip_height, strip_width = images.shape[-2] * zoom, len(images) * images.shape[-1] * zoom

@@ -84,14 +84,14 @@ def _covering(photograph: Tensor, height: int, width: int) -> Tensor:
     return larger[0].round().to(torch.uint8)
 
 
-def frost_photographs(folder: Path | None, *, small: bool) -> tuple[Tensor, ...]:
+def frost_photographs(folder: Path | str | None, *, small: bool) -> tuple[Tensor, ...]:
     """The five frost photographs, uint8 `[3, h, w]` each, from `folder`, from $LATES_FROST or from imagecorruptions.
 
     For `small` images the published data shrink them to a fifth by bilinear interpolation without smoothing. A pixel d
     of the result lies at 5·d + 2 of the original, a whole number: every fifth pixel from the third on is that
     interpolation.
     """
-    photographs = _read_photographs(folder or _frost_folder())
+    photographs = _read_photographs(_frost_folder() if folder is None else Path(folder))
     return tuple(p[:, 2::5, 2::5] for p in photographs) if small else photographs
 
 
@@ -112,15 +112,13 @@ def _frost_folder() -> Path:
 def _read_photographs(folder: Path) -> tuple[Tensor, ...]:
     photographs: list[Tensor] = []
     for name in _PHOTOGRAPHS:
-        path = next(
-            (folder / f"{name}{suffix}" for suffix in (".png", ".jpg") if (folder / f"{name}{suffix}").is_file()), None
-        )
-        if path is None:
+        found = [path for path in (folder / f"{name}.png", folder / f"{name}.jpg") if path.is_file()]
+        if not found:
             raise FileNotFoundError(
                 f'No {name}.png or {name}.jpg in the frost folder "{folder}". It must hold frost1 … frost5, as the '
                 "folder imagecorruptions/frost of the package imagecorruptions-imaug does."
             )
-        with Image.open(path) as picture:
+        with Image.open(found[0]) as picture:
             photographs.append(torch.from_numpy(np.array(picture.convert("RGB"))).permute(2, 0, 1))
     return tuple(photographs)
 

@@ -146,8 +146,8 @@ def _move(inputs: Any, device: torch.device) -> Any:
 def _find_logits(output: Any) -> Tensor:
     if isinstance(output, Mapping) and "logits" in output:
         output = output["logits"]
-    elif not isinstance(output, Tensor) and getattr(output, "logits", None) is not None:
-        output = output.logits
+    elif (logits := getattr(output, "logits", None)) is not None:
+        output = logits
     elif isinstance(output, tuple | list) and output:
         output = output[0]
     if not isinstance(output, Tensor):

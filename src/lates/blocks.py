@@ -69,7 +69,7 @@ def choose_blocks(model: nn.Module, blocks: Sequence[str] | int | None) -> list[
     """None: the automatic choice; an int: its last n; a list of names: exactly those, in the network's order."""
     if blocks is None:
         return automatic_blocks(model)
-    if isinstance(blocks, bool) or isinstance(blocks, str) or not isinstance(blocks, int | Sequence):
+    if isinstance(blocks, bool | str) or not isinstance(blocks, int | Sequence):
         raise TypeError(f"blocks={blocks!r}: expected None (all), an int (the last n) or a list of names.")
     if isinstance(blocks, int):
         known = automatic_blocks(model)

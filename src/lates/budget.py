@@ -8,8 +8,8 @@ logits z_kj and weight beta_k, is charged what the log-loss would rise without i
     rise_kj = -beta_k mean_i (p_i - y_i)·z_ikj + (beta_k² / 2) mean_i Var_{c ~ p_i}(z_ikjc),
 
 halves taken in turn. The tails of directions with the least rise per parameter go, a part of the excess at a time, the
-stack is fitted anew, and so on until the rest fits. The outcome competes, by cross-validated log-loss, with the two simple rules:
-an equal share for each block, and the last blocks alone.
+stack is fitted anew, and so on until the rest fits. The outcome competes, by cross-validated log-loss, with the two simple
+rules: an equal share for each block, and the last blocks alone.
 """
 
 import warnings
@@ -93,7 +93,7 @@ def equal_share(costs: Mapping[str, Cost], limit: int) -> Ranks:
 def last_alone(costs: Mapping[str, Cost], limit: int) -> Ranks:
     """The last block as rich as the budget allows, then the one before it with what is left, and so on."""
     ranks: Ranks = {}
-    for name, cost in reversed(costs.items()):
+    for name, cost in reversed(list(costs.items())):
         ranks[name] = cost.affordable(limit)
         limit -= cost.of(ranks[name])
     return {name: ranks[name] for name in costs}

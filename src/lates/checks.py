@@ -5,6 +5,7 @@ therefore legal, so that `probabilities.log()` are always valid logits; NaN, +in
 no softmax. Nothing here copies or casts logits: what comes back shares memory with what came in.
 """
 
+import sys
 import warnings
 
 import numpy as np
@@ -82,5 +83,13 @@ def warn_if_probabilities(logits: Tensor, name: str = "logits") -> None:
             f"{name} look like probabilities: every row is non-negative and sums to 1. They are treated as logits all "
             "the same. If they are probabilities, pass their logarithm: probabilities.log() are valid logits.",
             UserWarning,
-            stacklevel=3,
+            stacklevel=level_of_the_caller(),
         )
+
+
+def level_of_the_caller() -> int:
+    """The `stacklevel` at which the function that asks should warn to point at the first line outside this package."""
+    frame, level = sys._getframe(1), 1
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] == "lates":
+        frame, level = frame.f_back, level + 1
+    return level

@@ -17,12 +17,10 @@ from lates.batches import IGNORED, Batch, call_arguments, read_batches, refuse_o
 from lates.blocks import choose_blocks, named_modules, unwrap
 from lates.checks import check_labels, check_logits
 from lates.pooling import Pooling, has_class_token, read_pooling
+from lates.progress import Progress
 from lates.settings import DEFAULT, Settings
 from lates.taps import RecordedNetwork, switch_to_evaluation
 from lates.views import NAMES, View, Views, find_images, make_view, measure_channels
-
-Progress = Callable[[str, int, int | None], None]
-"""(stage, steps done, steps in all or None where unknown)"""
 
 HEAD = "head"
 MEASURED_IMAGES = 1024
@@ -116,7 +114,7 @@ def extract_samples(
     poolings: list[dict[str, Pooling]] = [features.poolings for features in like] if like else []
     total = len(loader) * passes if hasattr(loader, "__len__") else None  # pyright: ignore[reportArgumentType]
     done = 0
-    with random_state_kept(target), torch.compiler.set_stance("force_eager"):
+    with random_state_kept(target):
         torch.manual_seed(seed)
         view = choose_view(views, loader, target, role, settings)
         for _ in range(passes):

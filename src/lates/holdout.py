@@ -23,7 +23,10 @@ from torch import Tensor
 
 from lates.losses import Loss
 
-CHUNK_ELEMENTS = {"cpu": 2**17, "cuda": 2**24}
+CHUNK_ELEMENTS = {
+    "cpu": 2**18,
+    "cuda": 2**24,
+}  # devices without float64 are not here: their rows are brought to the CPU
 
 Reduce = Callable[[Tensor], Tensor]
 Members = Sequence[Tensor]
@@ -36,21 +39,30 @@ def in_this_process(sums: Tensor) -> Tensor:
 
 def rows_per_chunk(members: Members) -> int:
     """As many rows as keep a chunk within the processor's cache, or a graphics card busy."""
-    elements = CHUNK_ELEMENTS.get(members[-1].device.type, CHUNK_ELEMENTS["cuda"])
-    return max(1, elements // (len(members) * members[-1].shape[1]))
+    return max(1, CHUNK_ELEMENTS[_chunk_device(members).type] // (len(members) * members[-1].shape[1]))
 
 
 def excess_chunks(members: Members, labels: Tensor, rows: int | None = None) -> Iterator[tuple[Tensor, Tensor]]:
-    """Yield (excess [members, rows, classes] in float64, labels [rows]) for consecutive rows."""
-    device = members[-1].device
-    rows = rows or rows_per_chunk(members)
+    """Yield (excess [members, rows, classes] in float64, labels [rows]) for consecutive rows.
+
+    Every chunk overwrites the one before.
+    """
+    device, classes = _chunk_device(members), members[-1].shape[1]
+    rows = min(rows or rows_per_chunk(members), len(labels))
+    buffer = torch.empty(len(members) * rows * classes, dtype=torch.float64, device=device)
     for start in range(0, len(labels), rows):
         of_rows = labels[start : start + rows].to(device)
-        excess = torch.empty((len(members), len(of_rows), members[-1].shape[1]), dtype=torch.float64, device=device)
+        excess = buffer[: len(members) * len(of_rows) * classes].view(len(members), len(of_rows), classes)
         for target, member in zip(excess, members, strict=True):
             target.copy_(member[start : start + rows])
         excess -= excess.gather(2, of_rows[None, :, None].expand(len(members), -1, 1))
         yield excess, of_rows
+
+
+def combined(chunk: tuple[Tensor, Tensor], weights: Tensor) -> tuple[Tensor, Tensor]:
+    """The stack's logits [rows, classes], up to a constant in each row, and the labels."""
+    excess, labels = chunk
+    return (weights.to(excess.device) @ excess.flatten(1)).view(excess.shape[1:]), labels
 
 
 def sum_over(terms: Iterable[Tensor]) -> Tensor:
@@ -69,9 +81,10 @@ def log_loss_sums(chunk: tuple[Tensor, Tensor], weights: Tensor, curvature: bool
     if not curvature:
         return log_normaliser.sum()[None]
     probabilities = (logits - log_normaliser).exp_()
-    means = (excess.transpose(0, 1) @ probabilities[:, :, None])[:, :, 0].T
+    weighted = excess * probabilities
+    means = weighted.sum(dim=2)
     centred = excess.sub_(means[:, :, None])
-    hessian = (centred * probabilities).flatten(1) @ centred.flatten(1).T
+    hessian = torch.mul(centred, probabilities, out=weighted).flatten(1) @ centred.flatten(1).T
     return torch.cat([log_normaliser.sum()[None], means.sum(dim=1), hessian.flatten()])
 
 
@@ -102,9 +115,8 @@ class Holdout:
             centred = excess.sub_(excess.mean(dim=2, keepdim=True)).flatten(1)
             return torch.linalg.vector_norm(centred, dim=1).square()
 
-        return (
-            self.reduce(sum_over(squares(excess) for excess, _ in self.chunks())) / self.rows() / self.classes
-        ).sqrt()
+        total = self.reduce(sum_over(squares(excess) for excess, _ in self.chunks()))
+        return (total / (self.rows() * self.classes)).sqrt()
 
     def log_loss(self, weights: Tensor, curvature: bool) -> Tensor:
         """Sums over all rows; packed as in `log_loss_sums`."""
@@ -125,26 +137,25 @@ class Holdout:
             (of_logits,) = torch.autograd.grad(sums, logits, derivative.to(sums.device))
             return torch.cat([sums.detach(), chunk[0].flatten(1) @ of_logits.flatten()])
 
-        sums, gradient = self.reduce(sum_over(map(sums_and_gradient, self.chunks()))).split(
-            [len(derivative), len(weights)]
-        )
-        return sums, gradient
+        packed = self.reduce(sum_over(map(sums_and_gradient, self.chunks())))
+        return packed[: len(derivative)], packed[len(derivative) :]
 
     def margins_moved(self, directions: Tensor, thresholds: Tensor) -> tuple[Tensor, Tensor]:
-        """How many margins (label over another class, in any row) each step of the weights raises and lowers.
+        """Whether each step of the weights raises, and whether it lowers, a margin (label over class) of any row.
 
-        Directions [steps, members] -> counts [steps], [steps] of margins that move by more than the step's threshold.
+        Directions [steps, members] -> truth values [steps], [steps]; moves up to the step's threshold do not count.
         """
 
         def moved(excess: Tensor) -> Tensor:
-            fall, by = directions.to(excess.device) @ excess.flatten(1), thresholds.to(excess.device)[:, None]
-            return torch.stack([(fall < -by).sum(dim=1), (fall > by).sum(dim=1)]).double()
+            falls = [torch.stack(torch.aminmax(step @ excess.flatten(1))) for step in directions.to(excess.device)]
+            lowest, highest = torch.stack(falls, dim=1)
+            by = thresholds.to(excess.device)
+            return torch.stack([lowest < -by, highest > by]).double()
 
-        raised, lowered = self.reduce(sum_over(moved(excess) for excess, _ in self.chunks()))
+        raised, lowered = self.reduce(sum_over(moved(excess) for excess, _ in self.chunks())) > 0
         return raised, lowered
 
 
-def combined(chunk: tuple[Tensor, Tensor], weights: Tensor) -> tuple[Tensor, Tensor]:
-    """The stack's logits [rows, classes], up to a constant in each row, and the labels."""
-    excess, labels = chunk
-    return (weights.to(excess.device) @ excess.flatten(1)).view(excess.shape[1:]), labels
+def _chunk_device(members: Members) -> torch.device:
+    device = members[-1].device
+    return device if device.type in CHUNK_ELEMENTS else torch.device("cpu")

@@ -64,7 +64,8 @@ def newton(
 
     A small gradient is no proof of a minimum: far out, e^-x has one everywhere. There, however, Newton's step keeps its
     length, whereas it vanishes at a minimum. So `trend(point, step)` judges the step once the residual is small:
-    "settled" (it changes nothing), "recedes" (f falls for ever: there is no minimum) or "turns" (neither: go on).
+    "settled" (it changes nothing), "recedes" (f falls for ever: there is no minimum) or "turns" (neither: go on, and if
+    that lasts until f is flat to the last digit, count as bounded too: whether there is a minimum cannot be told).
     A `coercive` f has a minimum, whatever the trend. Raises RuntimeError where the residual stays large.
     """
     point, here, steps = start, expand(start), 0

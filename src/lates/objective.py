@@ -85,9 +85,9 @@ class Objective:
         thresholds[:2] = torch.tensor([NOTICED, STEP_ACCURACY])
         raised, lowered = self.holdout.margins_moved(directions / self.scales, thresholds)
         feasible = (directions >= 0).all(dim=1)
-        if bool((feasible & (raised > 0) & (lowered == 0))[1:].any()):
+        if bool((feasible & raised & ~lowered)[1:].any()):
             return "recedes"
-        return "settled" if raised[0] == lowered[0] == 0 else "turns"
+        return "turns" if bool(raised[0] | lowered[0]) else "settled"
 
     def penalty_at(self, point: Tensor) -> float:
         return self.penalty / 2 * float((point / self.scales).square().sum())

@@ -17,8 +17,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from lates.features import Features, Progress
+from lates.features import Features
 from lates.losses import LOSSES, Loss
+from lates.progress import Progress
 from lates.settings import DEFAULT, Settings
 
 DECAYS = tuple(0.3 * 10.0**-k for k in range(7))

@@ -38,6 +38,8 @@ from lates.losses import LOSSES
 from lates.newton import Minimum, kkt_residual
 from lates.objective import Objective, local_optimum, log_loss_optimum
 
+Array = Tensor | np.ndarray
+
 SOLVERS = ("exact", "sgd")
 SGD_BATCH, SGD_RATE, SGD_EPOCHS = 128, 0.005, 50
 
@@ -52,7 +54,8 @@ class Stack:
     objective   the penalised loss on the hold-out, and `nll`, the hold-out's plain log-loss
     residual    how far the optimality conditions are from being met, in the scaled variables: max_k |min(b_k, g_k)|
     certified   the weights are the global minimum: log-loss, residual at most 1e-10, and a minimum exists
-    bounded     the hold-out does not bound the weights: they stopped at the cap, or where the gradient vanished
+    bounded     the hold-out does not bound the weights, or too faintly for float64 to tell: they stopped at the cap,
+                or where the gradient vanished
     steps       of the last descent
     deviations  rms of each member's class-centred logits on the hold-out [members]
     """
@@ -96,8 +99,8 @@ class Stack:
 
 
 def fit_stack(
-    members: Tensor | np.ndarray | Sequence[Tensor] | Mapping[str, Tensor | np.ndarray],
-    labels: Tensor | np.ndarray,
+    members: Array | Sequence[Array] | Mapping[str, Array],
+    labels: Array,
     *,
     loss: str = "nll",
     regularise: float = 0.0,
@@ -195,13 +198,13 @@ def default_names(members: int) -> tuple[str, ...]:
 
 
 def check_members(
-    members: Tensor | np.ndarray | Sequence[Tensor] | Mapping[str, Tensor | np.ndarray], labels: Tensor | np.ndarray
+    members: Array | Sequence[Array] | Mapping[str, Array], labels: Array
 ) -> tuple[tuple[str, ...], tuple[Tensor, ...], Tensor]:
     """Names, logits and labels of members in any of their three forms, each checked."""
     if isinstance(members, Mapping):
         names, given = tuple(members), list(members.values())
     else:
-        if isinstance(members, Tensor | np.ndarray):
+        if isinstance(members, Array):
             stacked = as_tensor(members, "members")
             if stacked.ndim != 3:
                 raise ValueError(

@@ -120,8 +120,10 @@ def _follow(value: Any, copies: dict[int, nn.Module]) -> Any:
         return copies.get(id(value), value)
     if isinstance(value, types.MethodType) and id(value.__self__) in copies:
         return types.MethodType(value.__func__, copies[id(value.__self__)])
-    if type(value) in (list, tuple) and any(isinstance(item, nn.Module) for item in value):
-        return type(value)(_follow(item, copies) for item in value)
+    if type(value) is list and any(isinstance(item, nn.Module) for item in value):
+        return [_follow(item, copies) for item in value]
+    if type(value) is tuple and any(isinstance(item, nn.Module) for item in value):
+        return tuple(_follow(item, copies) for item in value)
     if type(value) is dict and any(isinstance(item, nn.Module) for item in value.values()):
         return {key: _follow(item, copies) for key, item in value.items()}
     return value

@@ -46,8 +46,9 @@ def find_images(inputs: Any) -> Tensor | None:
     images = inputs.get(PIXELS) if isinstance(inputs, Mapping) else inputs
     if isinstance(images, tuple) and len(images) == 1:
         images = images[0]
-    is_image = isinstance(images, Tensor) and images.dim() == 4 and images.is_floating_point() and images.shape[1] <= 4
-    return images if is_image else None
+    if not isinstance(images, Tensor) or images.dim() != 4 or not images.is_floating_point() or images.shape[1] > 4:
+        return None
+    return images
 
 
 def make_view(name: str, scale: ChannelScale) -> View:

@@ -332,7 +332,7 @@ def test_a_server_without_ranges_sends_the_whole_anew(goal: Path, serve: Callabl
 
 def test_a_wrong_checksum_leaves_nothing_behind(goal: Path, serve: Callable[..., Server]) -> None:
     server = serve(CONTENT)
-    with pytest.raises(DataError, match=rf"checksum {server.sha256}, expected 0000.*removed"):
+    with pytest.raises(DataError, match=rf"checksum {server.sha256}, expected 0000.*Nothing was kept"):
         fetch(server.url, "0" * 64, goal)
     assert list(goal.parent.iterdir()) == []
 
@@ -363,13 +363,16 @@ def test_cifar_is_downloaded_once_and_then_read_from_disk(tmp_path: Path, serve:
     assert sorted(p.name for p in (tmp_path / "data").iterdir()) == ["cifar-10-batches-py", "cifar-10-python.tar.gz"]
 
 
-def test_a_truncated_archive_is_refused_and_fetched_anew(tmp_path: Path, serve: Callable[..., Server]) -> None:
+def test_a_truncated_archive_is_refused_and_kept_for_its_owner(tmp_path: Path, serve: Callable[..., Server]) -> None:
     server = serve(pack_cifar10(tmp_path / "origin"))
     archive = tmp_path / "cifar-10-python.tar.gz"
     archive.write_bytes(server.content[:1000])
-    with pytest.raises(DataError, match="checksum"):
-        load_cifar(layout_at(server), tmp_path)
-    assert len(load_cifar(layout_at(server), tmp_path, download=True)[0]) == 400
+    with pytest.raises(DataError, match=rf"checksum .*, expected {server.sha256}\. Remove it"):
+        load_cifar(layout_at(server), tmp_path, download=True)
+    assert archive.stat().st_size == 1000
+    archive.write_bytes(server.content)
+    assert len(load_cifar(layout_at(server), tmp_path)[0]) == 400
+    assert server.asked == []
 
 
 def test_an_archive_of_something_else_is_refused(tmp_path: Path, serve: Callable[..., Server]) -> None:

@@ -50,7 +50,7 @@ class Reliability:
     @property
     def shares(self) -> Tensor:
         """The share of rows in each bin [bins]."""
-        return self.counts / self.counts.sum()
+        return self.counts.double() / self.counts.sum()
 
     @property
     def gaps(self) -> Tensor:

@@ -35,8 +35,9 @@ def probability_columns(logits: Tensor, labels: Tensor) -> Iterator[Columns]:
     ends = positives.cumsum(0).tolist()
     width = max(FEWEST_COLUMNS, CHUNK // n)
     for first in range(0, classes, width):
-        columns = logits[:, first : first + width].T.to(torch.float64, memory_format=torch.contiguous_format)
-        columns = columns.sub_(peaks).exp_().div_(totals)
+        columns = logits[:, first : first + width].T
+        columns = columns.to(torch.float64, copy=True, memory_format=torch.contiguous_format)
+        columns.sub_(peaks).exp_().div_(totals)
         last = first + len(columns)
         rows = by_class[ends[first] - int(positives[first]) : ends[last - 1]]
         yield Columns(columns, labels[rows] - first, rows, positives[first:last])

@@ -1,0 +1,112 @@
+"""Algorithm 1 of the paper: probes on the blocks, trained on the training split; weights for all, fitted on the hold-out."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from lates.batches import refuse_one_shot, refuse_overlap
+from lates.budget import fit_budget
+from lates.features import HEAD, Features, extract_samples
+from lates.model import CalibratedModel, Voter
+from lates.probes import Probe, train_probes
+from lates.progress import Progress, shown
+from lates.sampling import Draws, read_draws
+from lates.settings import DEFAULT, Settings
+from lates.views import Views
+from lates.votes import Votes, fit_votes
+
+
+def calibrate(
+    model: nn.Module | Sequence[nn.Module],
+    *,
+    train: Iterable[Any] | None = None,
+    holdout: Iterable[Any],
+    blocks: Sequence[str] | int | None = None,
+    loss: str = "nll",
+    budget: float | None = 0.01,
+    views: Views = "auto",
+    passes: int | None = None,
+    memory: int | None = None,
+    seed: int = 0,
+    device: torch.device | str | None = None,
+    progress: bool | Progress = True,
+    settings: Settings = DEFAULT,
+) -> CalibratedModel:
+    """Calibrate a trained classifier with all of its layers; the model itself is left as it was.
+
+    model     an nn.Module that returns logits; `mc_dropout(model)`; or a list of models, an ensemble
+    train     loader of (inputs, labels) on which the model was trained: the probes learn from it
+    holdout   loader of rows that trained nothing: it chooses the weights
+    blocks    None: all natural blocks; an int: the last n; a list of names; []: temperature scaling, which needs no train
+    loss      "nll", "brier" or "soft_ece"
+    budget    cap on added parameters, as a share of the network's; None: no cap
+    views     on what variants of the inputs the probes train: None, "flip", "shift", "jitter", a function inputs -> inputs,
+              or "auto", for images what the settings say and None otherwise; `passes` times over
+    memory    bytes of features kept in memory; beyond that they spill to a temporary file, with the same result
+    progress  bars on a terminal or in a notebook; False: silence; or a function (stage, done, total)
+
+    >>> calibrated = lates.calibrate(model, train=train_loader, holdout=holdout_loader)
+    >>> probabilities = calibrated.predict_proba(images)
+    """
+    draws = read_draws(model)
+    _check_loaders(train, holdout, blocks)
+    with shown(progress) as report:
+        read = partial(
+            extract_samples,
+            dropout=draws.dropout,
+            memory=memory,
+            seed=seed,
+            device=device,
+            progress=report,
+            settings=settings,
+        )
+        learn = partial(train_probes, loss=loss, seed=seed, device=device, progress=report, settings=settings)
+        if train is None or blocks == []:
+            held = read(draws.models, holdout, [], role="holdout")
+            probes: list[dict[str, Probe]] = [{} for _ in draws.networks]
+        else:
+            passes = settings.passes if passes is None else passes
+            trained = read(draws.networks, train, blocks, views=views, passes=passes, budget=budget, role="train")
+            held = read(draws.models, holdout, like=draws.repeat(trained), role="holdout")
+            pairs = zip(trained, held[:: draws.samples], strict=True)
+            probes = [fit_budget(learn(split, rows), rows, budget, settings=settings) for split, rows in pairs]
+        members = [member_logits(own, rows) for own, rows in zip(draws.repeat(probes), held, strict=True)]
+        votes = fit_votes(members, held[0].labels, draws, loss, settings)
+    return CalibratedModel(make_voters(draws, held, probes, votes), votes.fit, draws.samples, seed)
+
+
+def member_logits(probes: Mapping[str, Probe], rows: Features) -> dict[str, Tensor]:
+    """The logits [n, classes] of each probe on these rows, and the head's."""
+    return {**{name: probe.logits(rows.blocks[name]) for name, probe in probes.items()}, HEAD: rows.logits}
+
+
+def make_voters(
+    draws: Draws, held: Sequence[Features], probes: Sequence[Mapping[str, Probe]], votes: Votes
+) -> list[Voter]:
+    """Each network with its probes and weights; blocks that got no probe are listed with weight 0."""
+    voters: list[Voter] = []
+    for place, (network, own) in enumerate(zip(draws.networks, probes, strict=True)):
+        poolings = held[place * draws.samples].poolings
+        of_member = dict(zip([*own, HEAD], range(len(own) + 1), strict=True))
+        names = [*poolings, HEAD]
+        weights, deviations = votes.weights[place], votes.deviations[place]
+        chosen = [of_member.get(name) for name in names]
+        full_weights = torch.stack([weights[i] if i is not None else weights.new_zeros(()) for i in chosen])
+        full_deviations = torch.stack([deviations[i] if i is not None else weights.new_zeros(()) for i in chosen])
+        voters.append(Voter(network, names, full_weights, full_deviations, own, poolings, draws.dropout))
+    return voters
+
+
+def _check_loaders(train: Iterable[Any] | None, holdout: Iterable[Any], blocks: Sequence[str] | int | None) -> None:
+    refuse_one_shot(holdout, "holdout")
+    if train is not None:
+        refuse_one_shot(train, "train")
+        refuse_overlap(train, holdout)
+    elif not isinstance(blocks, Sequence) or len(blocks) > 0:
+        raise ValueError(
+            "The probes learn from the training split: pass train=, the loader the model was trained on. For temperature "
+            "scaling, which needs none, pass blocks=[]."
+        )

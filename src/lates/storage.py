@@ -1,0 +1,108 @@
+"""A calibration on disk: safetensors with JSON metadata. Written whole or not at all, verified on reading, never a pickle."""
+
+import hashlib
+import json
+import os
+import tempfile
+import warnings
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save as serialise
+from torch import Tensor, nn
+
+FORMAT = 1
+KEY = "lates"
+"""The key of the safetensors metadata under which ours lies, as JSON."""
+
+
+def write_calibration(path: str | os.PathLike[str], tensors: Mapping[str, Tensor], metadata: Mapping[str, Any]) -> None:
+    """Write to a temporary file beside `path`, flush it to disk, then rename: a crash leaves the old file or the new."""
+    target = Path(path)
+    if not target.parent.is_dir():
+        raise FileNotFoundError(f"Cannot save to {target}: there is no folder {target.parent}.")
+    text = json.dumps({"format": FORMAT, **metadata})
+    content = serialise({name: value.detach().cpu().contiguous() for name, value in tensors.items()}, {KEY: text})
+    handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, target)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+
+
+def read_calibration(path: str | os.PathLike[str]) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """Tensors and metadata of a file that `write_calibration` wrote; anything else is refused."""
+    source = Path(path)
+    if not source.is_file():
+        raise FileNotFoundError(f"There is no file {source}.")
+    try:
+        with safe_open(str(source), framework="pt") as file:
+            text = (file.metadata() or {}).get(KEY)
+            tensors = {name: file.get_tensor(name) for name in file.offset_keys()}
+    except SafetensorError as fault:
+        raise ValueError(f"{source} is not a whole safetensors file ({fault}). Save the calibration again.") from fault
+    if text is None:
+        raise ValueError(f"{source} holds tensors but no calibration: expected a file written by CalibratedModel.save.")
+    try:
+        metadata = json.loads(text)
+    except json.JSONDecodeError as fault:
+        raise ValueError(f"The metadata of {source} are damaged ({fault}). Save the calibration again.") from fault
+    if not isinstance(metadata, dict) or metadata.get("format") != FORMAT:
+        came = metadata.get("format") if isinstance(metadata, dict) else type(metadata).__name__
+        raise ValueError(
+            f"{source} has format {came}; this version of lates reads format {FORMAT}. Update lates or save again."
+        )
+    return tensors, metadata
+
+
+def fingerprint(network: nn.Module) -> dict[str, list[Any]]:
+    """Every entry of the network's state: name -> [shape, digest of the values]."""
+    return {
+        name: [list(value.shape), _digest(value)]
+        for name, value in network.state_dict().items()
+        if isinstance(value, Tensor)
+    }
+
+
+def check_fingerprint(saved: Mapping[str, Sequence[Any]], network: nn.Module, source: str) -> None:
+    """Other names or shapes: an error that says what differs. Other values: a warning."""
+    found = fingerprint(network)
+    missing = [name for name in saved if name not in found]
+    added = [name for name in found if name not in saved]
+    reshaped = [
+        f"{name} is {found[name][0]}, was {saved[name][0]}"
+        for name in saved
+        if name in found and found[name][0] != saved[name][0]
+    ]
+    if missing or added or reshaped:
+        parts = [("missing", missing), ("new", added), ("other shape", reshaped)]
+        listed = "; ".join(f"{what}: {_some(names)}" for what, names in parts if names)
+        raise ValueError(
+            f"{source} was made for another network. {listed}. Load it with the model that was calibrated."
+        )
+    changed = [name for name in saved if found[name][1] != saved[name][1]]
+    if changed:
+        warnings.warn(
+            f"{len(changed)} of {len(saved)} tensors of this network have other values than when it was calibrated "
+            f"({_some(changed)}): cast or trained on since. The calibration may no longer hold; calibrate again.",
+            UserWarning,
+            stacklevel=3,
+        )
+
+
+def _digest(value: Tensor) -> str:
+    flat = value.detach().cpu().contiguous().reshape(-1)
+    data = memoryview(flat.view(torch.uint8).numpy()) if flat.numel() else b""
+    return hashlib.sha256(data).hexdigest()[:16]
+
+
+def _some(names: Sequence[str]) -> str:
+    return ", ".join(names) if len(names) <= 4 else f"{', '.join(names[:4])} and {len(names) - 4} more"
