@@ -18,15 +18,12 @@ import json
 import math
 import os
 import time
-import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
-import safetensors
-import safetensors.torch
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
@@ -35,7 +32,9 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.nn.utils import convert_conv2d_weight_memory_format
 from torch.utils.data import DataLoader
 
+from experiments.checkpoints import Progress, RunFolder
 from experiments.data import CIFAR, DataError, FolderSet, ImageSet, load_cifar, load_folder, scale, split_indices
+from experiments.feeds import EpochDraws, Feed, ResidentFeed, Share, StreamedFeed, derive_seed
 from experiments.networks import NETWORKS, build_network
 
 # Recipes
@@ -94,238 +93,6 @@ def learning_rates(recipe: Recipe, steps_per_epoch: int) -> Tensor:
     else:
         rates = recipe.rate * (1 + torch.cos(math.pi * (t - warmup) / max(steps - warmup, 1))) / 2
     return torch.where(t < warmup, recipe.rate * (t + 1) / max(warmup, 1), rates)
-
-
-# What a step sees: its images, and what chance does to them
-
-
-def derive_seed(*parts: int) -> int:
-    """A seed from several numbers, the same on every machine; unlike their sum it never collides by accident."""
-    return int.from_bytes(hashlib.sha256(repr(parts).encode()).digest()[:8], "little") >> 1
-
-
-@dataclass(frozen=True)
-class Share:
-    """Which part of every batch this process computes, and where."""
-
-    device: torch.device
-    rank: int = 0
-    world: int = 1
-
-
-class EpochDraws:
-    """An epoch's random choices: the order of the images, the flip and the shift of each.
-
-    Every process draws the whole epoch on its CPU and keeps its share of each batch, so that the choices depend neither
-    on the device nor on the number of processes. The last, partial batch is left out. The tensors keep their place in
-    memory from epoch to epoch, so that a captured step finds them.
-    """
-
-    def __init__(self, images: int, batch: int, crop: int, seed: int, share: Share) -> None:
-        self.images, self.crop, self.seed, self.share = images, crop, seed, share
-        self.steps = images // batch
-        shape = (self.steps, batch // share.world)
-        self.order = torch.zeros(shape, dtype=torch.int64, device=share.device)
-        self.flips = torch.zeros(shape, dtype=torch.bool, device=share.device)
-        self.shifts = torch.zeros((*shape, 2), dtype=torch.int64, device=share.device)
-
-    def begin(self, epoch: int) -> None:
-        generator = torch.Generator().manual_seed(derive_seed(self.seed, epoch))
-        order = torch.randperm(self.images, generator=generator)
-        flips = torch.rand(self.images, generator=generator) < 0.5
-        shifts = torch.randint(-self.crop, self.crop + 1, (self.images, 2), generator=generator)
-        used = self.order.numel() * self.share.world
-        for kept, drawn in ((self.order, order), (self.flips, flips), (self.shifts, shifts)):
-            shares = drawn[:used].unflatten(0, (self.steps, self.share.world, -1))  # [steps, world, b, …]
-            kept.copy_(shares[:, self.share.rank])
-
-    def order_at(self, step: Tensor) -> Tensor:
-        """The images of one step, indices [b]; b is this process's share of the batch, `step` a tensor [1]."""
-        return self.order.index_select(0, step % self.steps)[0]
-
-    def augment(self, images: Tensor, chosen: Tensor, step: Tensor) -> Tensor:
-        """Gather `chosen` [b] of uint8 images [n, 3, h, w], shift, flip, scale: float32 [b, 3, h, w], channels last.
-
-        Pixel (r, c) of the result is pixel (r + dr, c' + dc) of the image, with c' = w − 1 − c where it is flipped, and
-        zero outside of the image. It is one gather, so it compiles to one kernel.
-        """
-        height, width = images.shape[2:]
-        position = step % self.steps
-        flips, shifts = self.flips.index_select(0, position)[0], self.shifts.index_select(0, position)[0]
-        rows, columns = torch.arange(height, device=images.device), torch.arange(width, device=images.device)
-        rows = rows + shifts[:, :1]  # [b, h]
-        columns = torch.where(flips[:, None], width - 1 - columns, columns) + shifts[:, 1:]  # [b, w]
-        inside = ((rows >= 0) & (rows < height))[:, :, None] & ((columns >= 0) & (columns < width))[:, None, :]
-        rows, columns = rows.clamp(0, height - 1), columns.clamp(0, width - 1)
-        picked = images.permute(0, 2, 3, 1)[chosen[:, None, None], rows[:, :, None], columns[:, None, :]]
-        return scale((picked * inside[..., None]).permute(0, 3, 1, 2))
-
-
-class Feed(Protocol):
-    """Where batches come from. `begin` and `advance` run on the host; `batch` is device work that a graph holds."""
-
-    def begin(self, epoch: int, position: int) -> None:
-        """Make ready for the steps of `epoch` from its step `position` on."""
-        ...
-
-    def advance(self) -> None:
-        """Make ready for the next step."""
-        ...
-
-    def batch(self, step: Tensor) -> tuple[Tensor, Tensor]:
-        """Images float32 [b, 3, h, w] in [0, 1] and labels [b] of step number `step`, a tensor [1]."""
-        ...
-
-
-class ResidentFeed:
-    """All images lie on the device."""
-
-    def __init__(self, data: ImageSet, draws: EpochDraws) -> None:
-        self.draws = draws
-        resident = data.to(draws.share.device)
-        self.images = resident.images.contiguous(memory_format=torch.channels_last)
-        self.labels = resident.labels
-
-    def begin(self, epoch: int, position: int) -> None:
-        self.draws.begin(epoch)
-
-    def advance(self) -> None:
-        """The step finds its images by itself."""
-
-    def batch(self, step: Tensor) -> tuple[Tensor, Tensor]:
-        chosen = self.draws.order_at(step)
-        return self.draws.augment(self.images, chosen, step), self.labels[chosen]
-
-
-class StreamedFeed:
-    """Worker processes decode image files; each batch is copied to the same place on the device."""
-
-    def __init__(self, data: FolderSet, draws: EpochDraws, workers: int) -> None:
-        self.data, self.draws, self.workers = data, draws, workers
-        device, size = draws.share.device, draws.order.shape[1]
-        self.images = torch.zeros((size, 3, data.size, data.size), dtype=torch.uint8, device=device)
-        self.labels = torch.zeros(size, dtype=torch.int64, device=device)
-        self.positions = torch.arange(size, device=device)
-        self.loaded: Iterator[tuple[Tensor, Tensor]] = iter(())
-
-    def begin(self, epoch: int, position: int) -> None:
-        self.draws.begin(epoch)
-        pinned = self.draws.share.device.type == "cuda"
-        remaining = self.draws.order[position:].tolist()
-        self.loaded = iter(DataLoader(self.data, batch_sampler=remaining, num_workers=self.workers, pin_memory=pinned))
-
-    def advance(self) -> None:
-        images, labels = next(self.loaded)
-        self.images.copy_(images, non_blocking=True)
-        self.labels.copy_(labels, non_blocking=True)
-
-    def batch(self, step: Tensor) -> tuple[Tensor, Tensor]:
-        return self.draws.augment(self.images, self.positions, step), self.labels
-
-
-# A run on disk
-
-
-def write_atomically(path: Path, content: bytes) -> None:
-    """`path` holds its old content or all of the new, whatever happens: written beside it, flushed, then renamed."""
-    partial = path.with_name(path.name + ".partial")
-    with open(partial, "wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(partial, path)
-    folder = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
-
-
-def save_tensors(path: Path, tensors: Mapping[str, Tensor], facts: Mapping[str, Any]) -> None:
-    """A safetensors file whose header carries `facts` as JSON."""
-    plain = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
-    write_atomically(path, safetensors.torch.save(plain, {"lates": json.dumps(facts)}))
-
-
-def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
-    """What `save_tensors` wrote, or None if there is no such file; a damaged one is put aside with a warning."""
-    if not path.exists():
-        return None
-    try:
-        with safetensors.safe_open(path, framework="pt") as file:
-            facts = json.loads(file.metadata()["lates"])
-            return {name: file.get_tensor(name) for name in file.keys()}, facts  # noqa: SIM118 (not a mapping)
-    except (safetensors.SafetensorError, KeyError, TypeError, ValueError) as error:
-        aside = path.with_name(path.name + ".damaged")
-        os.replace(path, aside)
-        warnings.warn(f"{path} cannot be read ({error}); it was renamed to {aside.name} and is ignored.", stacklevel=2)
-        return None
-
-
-@dataclass(frozen=True)
-class Progress:
-    """Where a run stands, in steps; the mean training loss of each epoch so far; seconds over all its lives."""
-
-    step: int
-    steps: int
-    losses: tuple[float, ...]
-    seconds: float
-
-    @property
-    def finished(self) -> bool:
-        return self.step == self.steps
-
-
-@dataclass(frozen=True)
-class RunFolder:
-    """A run on disk: a checkpoint while it goes on, the network when it is done; both say whose they are."""
-
-    path: Path
-    identity: Mapping[str, Any]
-
-    @property
-    def checkpoint(self) -> Path:
-        return self.path / "checkpoint.safetensors"
-
-    @property
-    def finished(self) -> Path:
-        return self.path / "network.safetensors"
-
-    def save_checkpoint(self, tensors: Mapping[str, Tensor], progress: Progress) -> None:
-        save_tensors(self.checkpoint, tensors, {**self.identity, "progress": asdict(progress)})
-
-    def load_checkpoint(self) -> tuple[dict[str, Tensor], Progress] | None:
-        return self._load(self.checkpoint)
-
-    def save_finished(self, network: nn.Module, progress: Progress) -> None:
-        save_tensors(self.finished, network.state_dict(), {**self.identity, "progress": asdict(progress)})
-        self._tidy()
-
-    def load_finished(self, network: nn.Module) -> Progress | None:
-        if (found := self._load(self.finished)) is None:
-            return None
-        tensors, progress = found
-        network.load_state_dict(tensors)
-        self._tidy()
-        return progress
-
-    def _load(self, path: Path) -> tuple[dict[str, Tensor], Progress] | None:
-        if (found := load_tensors(path)) is None:
-            return None
-        tensors, facts = found
-        for name, expected in self.identity.items():
-            if facts.get(name) != expected:
-                raise ValueError(
-                    f"{path} is of another run: its {name} is {facts.get(name)}, this run's is {expected}. "
-                    f"Choose another folder or remove the file."
-                )
-        known = facts["progress"]
-        return tensors, Progress(known["step"], known["steps"], tuple(known["losses"]), known["seconds"])
-
-    def _tidy(self) -> None:
-        """Remove what a finished run no longer needs; also after it was killed just before it could."""
-        for leftover in (self.checkpoint, self.checkpoint.with_name(self.checkpoint.name + ".partial")):
-            leftover.unlink(missing_ok=True)
 
 
 # The loop

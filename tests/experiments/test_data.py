@@ -19,16 +19,14 @@ from hypothesis import strategies as st
 from PIL import Image
 from torch.utils.data import DataLoader
 
+from experiments.archives import DataError, fetch, read_pickle
 from experiments.data import (
     CIFAR,
     CifarLayout,
-    DataError,
     ImageSet,
-    fetch,
     load_cifar,
     load_folder,
     load_sample,
-    read_pickle,
     scale,
     split_indices,
 )

@@ -25,25 +25,20 @@ from PIL import Image
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
+from experiments.checkpoints import Progress, load_tensors, save_tensors, write_atomically
 from experiments.data import ImageSet, load_folder, load_sample, scale
+from experiments.feeds import EpochDraws, Share, derive_seed
 from experiments.train import (
     MC_DROPOUT,
     MC_DROPOUT_FLIPS_ONLY,
     PAPER_CIFAR,
     PAPER_IMAGENET,
-    EpochDraws,
-    Progress,
     Recipe,
-    Share,
     choose_recipe,
-    derive_seed,
     learning_rates,
-    load_tensors,
     main,
     measure_accuracy,
-    save_tensors,
     train_network,
-    write_atomically,
 )
 
 SAMPLE = Path(__file__).with_name("cifar10_600.npz")
