@@ -282,9 +282,9 @@ def test_quick_paths_resample_what_the_metric_itself_would_give(metric: Callable
     assert quick.low != metrics.bootstrap(metric, logits, labels, other=other, draws=5, seed=4).low
 
 
-def test_intervals_contain_the_value_even_where_every_draw_lies_above_it() -> None:
-    for seed in range(5):
-        interval = metrics.bootstrap(metrics.ece, *sharpened(1.0, 2000, 4, seed), draws=100)
+def test_intervals_contain_the_value_even_where_the_draws_lie_above_it() -> None:
+    for seed in range(25):
+        interval = metrics.bootstrap(metrics.ece, *sharpened(1.0, 1000, 10, seed), draws=40)
         assert interval.low < interval.value < interval.high
 
 

@@ -6,6 +6,7 @@ The names below stand in the order in which data flows; `tests/test_architecture
 from lates import metrics
 from lates.algorithm import calibrate
 from lates.blocks import list_blocks
+from lates.estimators import LogitStack, TemperatureScaling
 from lates.features import Features, extract
 from lates.model import CalibratedModel, load
 from lates.probes import TrainedProbe, train_probes
@@ -20,8 +21,10 @@ __all__ = [
     "PAPER",
     "CalibratedModel",
     "Features",
+    "LogitStack",
     "Settings",
     "Stack",
+    "TemperatureScaling",
     "TrainedProbe",
     "calibrate",
     "extract",

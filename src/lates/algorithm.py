@@ -8,15 +8,17 @@ import torch
 from torch import Tensor, nn
 
 from lates.batches import refuse_one_shot, refuse_overlap
-from lates.budget import fit_budget
-from lates.features import HEAD, Features, extract_samples
-from lates.model import CalibratedModel, Voter
+from lates.blocks import HEAD
+from lates.budget import check_budget, fit_budget
+from lates.features import Features, extract_samples
+from lates.model import CalibratedModel
 from lates.probes import Probe, train_probes
 from lates.progress import Progress, shown
 from lates.sampling import Draws, read_draws
 from lates.settings import DEFAULT, Settings
 from lates.views import Views
-from lates.votes import Votes, fit_votes
+from lates.voters import Voter
+from lates.votes import Votes, check_loss, fit_votes
 
 
 def calibrate(
@@ -52,6 +54,8 @@ def calibrate(
     >>> probabilities = calibrated.predict_proba(images)
     """
     draws = read_draws(model)
+    check_loss(loss, several=len(draws.models) > 1)
+    check_budget(budget)
     _check_loaders(train, holdout, blocks)
     with shown(progress) as report:
         read = partial(
@@ -74,7 +78,7 @@ def calibrate(
             pairs = zip(trained, held[:: draws.samples], strict=True)
             probes = [fit_budget(learn(split, rows), rows, budget, settings=settings) for split, rows in pairs]
         members = [member_logits(own, rows) for own, rows in zip(draws.repeat(probes), held, strict=True)]
-        votes = fit_votes(members, held[0].labels, draws, loss, settings)
+        votes = fit_votes(members, held[0].labels, draws, loss, settings, seed)
     return CalibratedModel(make_voters(draws, held, probes, votes), votes.fit, draws.samples, seed)
 
 

@@ -1,6 +1,6 @@
 """What a loader yields and a network returns: inputs, labels, logits. Checked once, here."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -8,6 +8,8 @@ import numpy as np
 import torch
 from torch import Tensor
 from torch.utils.data import Subset
+
+from lates.checks import as_tensor
 
 IGNORED = -100
 """Rows with this label are left out, as in `torch.nn.functional.cross_entropy`."""
@@ -36,7 +38,8 @@ def read_batches(loader: Iterable[Any], device: torch.device, role: str = "loade
         yield _read_batch(item, device, role)
     if empty:
         raise ValueError(
-            f"The {role} loader yielded no batch. Expected (inputs, labels) batches; is its dataset empty?"
+            f"The {role} loader yielded no batch. Expected (inputs, labels) batches; is its dataset empty, or can it be read "
+            "only once?"
         )
 
 
@@ -49,16 +52,22 @@ def call_arguments(inputs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
     return (inputs,), {}
 
 
+def copy_inputs(inputs: Any) -> Any:
+    """The same inputs in tensors of their own: a network may write into what it is given, and inputs are read again."""
+    return _each_tensor(inputs, Tensor.clone)
+
+
 def read_logits(output: Any) -> Tensor:
     """The logits [n, classes] in what a classifier returned: a tensor, a tuple, or an object or mapping with `logits`.
 
-    A single logit z, as a binary classifier with a sigmoid gives it, becomes the two columns (0, z).
+    A single logit z, as a binary classifier with a sigmoid gives it, becomes the two columns (0, z); its row may have lost
+    its dimensions to `squeeze`.
     """
     logits = _find_logits(output)
     if not logits.is_floating_point():
         raise TypeError(f"The network returned {logits.dtype} values; expected floating-point logits.")
-    if logits.dim() == 1:
-        logits = logits[:, None]
+    if logits.dim() < 2:
+        logits = logits.reshape(-1, 1)
     if logits.dim() > 2:
         raise ValueError(
             f"The network returned logits of shape {list(logits.shape)}: a prediction per pixel or token. Only one "
@@ -118,28 +127,40 @@ def _split(item: Any, role: str) -> tuple[Any, Any]:
 
 
 def _read_labels(labels: Any, role: str) -> Tensor:
-    labels = torch.as_tensor(labels)
+    try:
+        labels = torch.as_tensor(labels)
+    except (TypeError, ValueError, RuntimeError) as fault:
+        raise TypeError(
+            f"The {role} labels are a {type(labels).__name__} that makes no tensor ({fault}); expected integer class numbers."
+        ) from fault
     if labels.dim() == 2 and labels.shape[1] > 1:
         raise ValueError(
             f"The {role} labels have shape {list(labels.shape)}: several labels per row (multi-label) or one-hot. Only one "
             "class per row can be calibrated; pass class numbers [n], e.g. labels.argmax(1) of one-hot rows."
         )
     if labels.dim() != 1:
-        raise ValueError(f"The {role} labels have shape {list(labels.shape)}; expected [n], one class number per row.")
+        hint = ": a label per pixel" if labels.dim() > 2 else ""
+        raise ValueError(
+            f"The {role} labels have shape {list(labels.shape)}{hint}; expected [n], one class number per row."
+        )
     if labels.is_floating_point() or labels.is_complex():
         raise TypeError(f"The {role} labels are {labels.dtype}; expected integer class numbers: pass labels.long().")
     return labels.long()
 
 
 def _move(inputs: Any, device: torch.device) -> Any:
-    if isinstance(inputs, np.ndarray):
-        inputs = torch.from_numpy(inputs)
-    if isinstance(inputs, Tensor):
-        return inputs.to(device, non_blocking=True)
+    """A copy to the host must be awaited; one to an accelerator is ordered before the kernels that read it."""
+    return _each_tensor(inputs, lambda values: values.to(device, non_blocking=device.type != "cpu"))
+
+
+def _each_tensor(inputs: Any, change: Callable[[Tensor], Tensor]) -> Any:
+    """`inputs` with every tensor in it changed: arrays become tensors, mappings dicts, sequences tuples."""
+    if isinstance(inputs, Tensor | np.ndarray):
+        return change(as_tensor(inputs, "inputs"))
     if isinstance(inputs, Mapping):
-        return {name: _move(value, device) for name, value in inputs.items()}
+        return {name: _each_tensor(value, change) for name, value in inputs.items()}
     if isinstance(inputs, tuple | list):
-        return tuple(_move(value, device) for value in inputs)
+        return tuple(_each_tensor(value, change) for value in inputs)
     return inputs
 
 
@@ -161,7 +182,9 @@ def _find_logits(output: Any) -> Tensor:
 def _rows_of(loader: Any) -> tuple[Any, set[int] | None]:
     """The dataset at the bottom of a loader and which of its rows are read (None: all)."""
     base = getattr(loader, "dataset", loader)
-    chosen = getattr(getattr(loader, "sampler", None), "indices", None)
+    by_batch = getattr(loader, "batch_sampler", None)
+    sampler = getattr(loader, "sampler", None) if by_batch is None else getattr(by_batch, "sampler", None)
+    chosen = getattr(sampler, "indices", None)
     rows = None if chosen is None else [int(i) for i in chosen]
     while isinstance(base, Subset):
         indices = [int(i) for i in base.indices]

@@ -9,14 +9,19 @@ is a *composite*.
 2. A network without such composites (VGG, an MLP, plain module trees) has one block per layer: the module that wraps this
    single layer, if one does; otherwise the layer with the normalisation that follows it and, where order is certain
    (inside `nn.Sequential`), the activation, under the name of the last of them. The last layer is the head, not a block.
+   A norm or activation that serves several layers belongs to none.
 
 The output of the last composite is what the head reads, so the head is that block's member: the automatic choice leaves
 this block without a probe. After single layers, rule 2, every block gets one.
 """
 
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 
 from torch import nn
+
+HEAD = "head"
+"""The name of the network's own member, which no block may bear."""
 
 LISTS = (nn.Sequential, nn.ModuleList)
 EMBEDDINGS = (nn.Embedding, nn.EmbeddingBag)
@@ -27,20 +32,22 @@ def unwrap(model: nn.Module) -> nn.Module:
     while True:
         if isinstance(model, nn.DataParallel | nn.parallel.DistributedDataParallel):
             model = model.module
-        elif isinstance(inner := model._modules.get("_orig_mod"), nn.Module):
+        elif isinstance(inner := getattr(model, "_orig_mod", None), nn.Module):
             model = inner
         else:
             return model
 
 
 def named_modules(model: nn.Module) -> dict[str, nn.Module]:
-    """Every module of the network by name, without `module.` and `_orig_mod.`, parents first."""
+    """Every module of the network by the first of its names, without `module.` and `_orig_mod.`, parents first."""
     found: dict[str, nn.Module] = {}
+    known: set[nn.Module] = set()
 
     def walk(module: nn.Module, name: str) -> None:
         module = unwrap(module)
-        if any(module is known for known in found.values()):
+        if module in known:
             return
+        known.add(module)
         found[name] = module
         for child_name, child in module.named_children():
             walk(child, f"{name}.{child_name}" if name else child_name)
@@ -55,14 +62,15 @@ def list_blocks(model: nn.Module) -> list[str]:
     >>> lates.list_blocks(resnet18)
     ['layer1.0', 'layer1.1', 'layer2.0', …, 'layer4.1']
     """
-    model = unwrap(model)
-    return list(_composites(model, "")) or _single_layers(model)
+    return _composite_names(model) or _single_layers(model)
 
 
 def automatic_blocks(model: nn.Module) -> list[str]:
-    """The blocks that get a probe when the user names none: all whose member is not the head itself."""
-    model = unwrap(model)
-    return list(_composites(model, ""))[:-1] or _single_layers(model)
+    """The blocks that get a probe when the user names none: all whose member is not the head itself.
+
+    Were nothing left, as in a network of one composite, that one gets a probe all the same.
+    """
+    return [name for name in _composite_names(model)[:-1] or list_blocks(model) if name != HEAD]
 
 
 def choose_blocks(model: nn.Module, blocks: Sequence[str] | int | None) -> list[str]:
@@ -82,9 +90,25 @@ def choose_blocks(model: nn.Module, blocks: Sequence[str] | int | None) -> list[
     for name in blocks:
         if name not in modules or not name:
             raise ValueError(f'Unknown block "{name}". Blocks of this model: {_short(list_blocks(model))}.')
+    if HEAD in blocks:
+        raise ValueError(f'A block called "{HEAD}" would be mistaken for the network\'s own member. Leave it out.')
     if len(set(blocks)) < len(blocks):
         raise ValueError(f"blocks={list(blocks)} names a block twice.")
     return [name for name in modules if name in blocks]
+
+
+def layer_behind(modules: Mapping[str, nn.Module], name: str) -> nn.Module:
+    """The module that tells how a block's output is laid out: the block, or the layer before it where it holds none."""
+    if _layers_in(modules[name]):
+        return modules[name]
+    earlier = list(modules.values())[: list(modules).index(name)]
+    return next(filter(_is_layer, reversed(earlier)), modules[name])
+
+
+def _composite_names(model: nn.Module) -> list[str]:
+    """Rule 1 for the whole network; a block that stands in several places counts once, under the first of its names."""
+    known = named_modules(model)
+    return [name for name in _composites(unwrap(model), "") if name in known]
 
 
 def _composites(module: nn.Module, prefix: str) -> Iterator[str]:
@@ -103,21 +127,26 @@ def _single_layers(model: nn.Module) -> list[str]:
     """Rule 2: each layer but the last, under the name of the last module of its run of layer, norm, activation."""
     names: list[str] = []
     run_open = False
-    for name, module, in_sequence in _units(model, ""):
+    units = list(_units(unwrap(model), ""))
+    places = Counter(module for _, module, _ in units)
+    for name, module, in_sequence in units:
         if _layers_in(module):
             names.append(name)
             run_open = True
-        elif run_open and (_is_norm(module) or (in_sequence and _is_activation(module))):
+        elif run_open and places[module] == 1 and (_is_norm(module) or (in_sequence and _is_activation(module))):
             names[-1] = name
         else:
             run_open = False
-    return names[:-1]
+    known = named_modules(model)
+    return [name for name in names[:-1] if name in known]
 
 
 def _units(module: nn.Module, prefix: str) -> Iterator[tuple[str, nn.Module, bool]]:
     """Modules of at most one layer, lists looked into, with whether they stand in an `nn.Sequential`."""
-    for name, child in module.named_children():
-        child = unwrap(child)
+    for name, wrapped in module._modules.items():
+        if wrapped is None:
+            continue
+        child = unwrap(wrapped)
         if isinstance(child, LISTS) or (_layers_in(child) > 1 and not _is_layer(child)):
             yield from _units(child, f"{prefix}{name}.")
         else:

@@ -19,16 +19,17 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from lates.checks import level_of_the_caller
 from lates.features import Features
 from lates.holdout import Holdout
-from lates.probes import Probe, TrainedProbe
+from lates.probes import Probe, TrainedProbe, full_precision
 from lates.settings import DEFAULT, Settings
 from lates.stack import combine, fit_holdout
 
 KEEP_PER_ROUND = 0.7
 """A round keeps this share of the cost, so that weights can follow."""
 SEARCHED_NUMBERS = 4_000_000
-"""Rows times classes of the hold-out that the search looks at; beyond, evenly spaced rows."""
+"""Rows times classes of the hold-out that the search looks at, at most."""
 
 Ranks = dict[str, int]
 """block -> how many directions of its logits are kept; as many as classes: dense; 0: no probe."""
@@ -42,30 +43,40 @@ def fit_budget(
     settings: Settings = DEFAULT,
 ) -> dict[str, Probe]:
     """The probes to deploy: together at most `budget` times the network's parameters (None: no cap, all of them dense)."""
+    check_budget(budget)
+    dense = {name: probe.probe for name, probe in trained.items()}
+    if budget is None or sum(probe.parameters for probe in dense.values()) <= budget * holdout.parameters:
+        return dense
+    with full_precision(holdout.logits.device):
+        return _cut_all(trained, choose_ranks(trained, holdout, int(budget * holdout.parameters), settings))
+
+
+def check_budget(budget: float | None) -> None:
     if budget is not None and not budget >= 0:
         raise ValueError(
             f"budget={budget}: expected a share of the network's parameters, such as 0.01, or None for no cap."
         )
-    dense = {name: probe.probe for name, probe in trained.items()}
-    if budget is None or sum(probe.parameters for probe in dense.values()) <= budget * holdout.parameters:
-        return dense
-    limit = int(budget * holdout.parameters)
+
+
+def choose_ranks(
+    trained: Mapping[str, TrainedProbe], holdout: Features, limit: int, settings: Settings = DEFAULT
+) -> Ranks:
+    """The best plan, by cross-validated log-loss, that costs at most `limit` parameters."""
     costs = {name: Cost(probe.probe.down.shape[1], len(probe.mean_logits)) for name, probe in trained.items()}
-    if limit < min(cost.of(1) for cost in costs.values()):
-        smallest = min(cost.of(1) for cost in costs.values())
+    smallest = min(cost.of(1) for cost in costs.values())
+    plans = [equal_share(costs, limit)]
+    if settings.allocation == "gain" and limit >= smallest and holdout.rows > 1:
+        search = Search.of(trained, holdout)
+        plans = sorted([prune(search, costs, limit), *plans, last_alone(costs, limit)], key=search.cross_validated)
+    if not any(rank for plan in plans for rank in plan.values()):
+        share = f" ({limit // len(costs)} for each block)" if settings.allocation == "equal" else ""
         warnings.warn(
-            f"budget={budget} allows {limit} parameters; the smallest probe needs {smallest}. No block gets a probe: this "
+            f"The budget allows {limit} parameters{share}; the smallest probe needs {smallest}. No block gets a probe: this "
             "is temperature scaling.",
             UserWarning,
-            stacklevel=3,
+            stacklevel=level_of_the_caller(),
         )
-        return {}
-    equal = equal_share(costs, limit)
-    if settings.allocation == "equal":
-        return _cut_all(trained, equal)
-    search = Search.of(trained, holdout)
-    plans = [prune(search, costs, limit), equal, last_alone(costs, limit)]
-    return _cut_all(trained, min(plans, key=search.cross_validated))
+    return plans[0]
 
 
 @dataclass(frozen=True)
@@ -129,7 +140,10 @@ def _cheapest_tail(name: str, rank: int, rises: Sequence[float], cost: Cost) -> 
 
 @dataclass(frozen=True, eq=False)
 class Search:
-    """The hold-out as the search sees it: per block the logits in the probe's basis, [n, classes], and the head's."""
+    """The hold-out as the search sees it: per block the logits in the probe's basis, [n, classes], and the head's.
+
+    Rows are shuffled, with a seed of their own, so that the halves are alike however the loader orders its classes.
+    """
 
     rotated: dict[str, Tensor]
     bases: dict[str, Tensor]
@@ -139,15 +153,20 @@ class Search:
 
     @staticmethod
     def of(trained: Mapping[str, TrainedProbe], holdout: Features) -> "Search":
-        stride = max(holdout.rows * holdout.classes // SEARCHED_NUMBERS, 1)
         device = next(iter(trained.values())).basis.device
+        order = torch.randperm(holdout.rows, generator=torch.Generator().manual_seed(0))
+        order = order[: max(SEARCHED_NUMBERS // holdout.classes, 2)]
+
+        def shuffled(values: Tensor) -> Tensor:
+            return values[order.to(values.device)]
+
         rotated = {
-            name: (probe.probe.logits(holdout.blocks[name][::stride]) - probe.mean_logits) @ probe.basis
+            name: (probe.probe.logits(shuffled(holdout.blocks[name])) - probe.mean_logits) @ probe.basis
             for name, probe in trained.items()
         }
         bases = {name: probe.basis for name, probe in trained.items()}
         means = {name: probe.mean_logits for name, probe in trained.items()}
-        return Search(rotated, bases, means, holdout.logits[::stride].to(device), holdout.labels[::stride].to(device))
+        return Search(rotated, bases, means, shuffled(holdout.logits).to(device), shuffled(holdout.labels).to(device))
 
     def cross_validated(self, ranks: Ranks) -> float:
         """Log-loss on each half of the stack fitted on the other, averaged."""

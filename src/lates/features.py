@@ -1,11 +1,9 @@
 """One reading of a loader -> what the probes and the stack learn from: features per block, logits, labels."""
 
-import os
 import random
-import tempfile
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Sized
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,18 +11,18 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from lates.batches import IGNORED, Batch, call_arguments, read_batches, refuse_one_shot
-from lates.blocks import choose_blocks, named_modules, unwrap
-from lates.checks import check_labels, check_logits
+from lates.batches import IGNORED, Batch, call_arguments, copy_inputs, read_batches, refuse_one_shot
+from lates.blocks import HEAD, choose_blocks, layer_behind, named_modules, unwrap
+from lates.checks import check_labels, check_logits, level_of_the_caller
 from lates.pooling import Pooling, has_class_token, read_pooling
 from lates.progress import Progress
+from lates.rows import RowStore, default_memory
 from lates.settings import DEFAULT, Settings
-from lates.taps import RecordedNetwork, switch_to_evaluation
-from lates.views import NAMES, View, Views, find_images, make_view, measure_channels
+from lates.taps import RecordedNetwork, Reduce, device_of, switch_to_evaluation
+from lates.views import Views, choose_view
 
-HEAD = "head"
-MEASURED_IMAGES = 1024
-"""From so many images the channel deviation is taken, in whose units views are drawn."""
+LABELS = ".labels"
+"""Their name in the store, beside the blocks and the head: no module's name begins with a dot."""
 
 
 @dataclass(frozen=True)
@@ -38,6 +36,7 @@ class Features:
     centre, deviation   name -> [width], float64, over these rows; the deviation of a constant feature is 1
     parameters of the network, the measure of the budget
     mapped     whether the tensors lie in a temporary file rather than in memory
+    passes     how often the loader was read: each input has so many rows
     """
 
     blocks: dict[str, Tensor]
@@ -48,6 +47,7 @@ class Features:
     deviation: dict[str, Tensor]
     parameters: int
     mapped: bool
+    passes: int = 1
 
     @property
     def rows(self) -> int:
@@ -77,9 +77,10 @@ def extract(
     """Read `loader` once per pass and record what each block of `model` puts out, pooled to one row per input.
 
     `like` takes blocks and poolings from earlier features, so that a hold-out matches its training split. With `views`
-    each pass reads freshly drawn views; built-in views are for images. `budget` matters to flat pooling only, whose width
-    it gives. Above `memory` bytes (default: a share of what is free) features go to a memory-mapped temporary file.
-    The model is left as it was: flags, buffers, gradients, hooks, random state.
+    each pass reads freshly drawn views; built-in views are for images, and where "auto" finds none there is one pass, as
+    a second would see the same. `budget` matters to flat pooling only, whose width it gives. Above `memory` bytes
+    (default: a share of what is free) features go to memory-mapped temporary files. The model is left as it was: flags,
+    buffers, gradients, hooks; and so is the random state.
     """
     return extract_samples(
         [model], loader, blocks, like=like and [like], views=views, passes=passes, budget=budget, memory=memory, seed=seed,
@@ -106,168 +107,100 @@ def extract_samples(
 ) -> list[Features]:
     """As `extract`, for several models in one reading, so that their rows align: an ensemble, or one model given several
     times with `dropout` on, each time another draw."""
-    refuse_one_shot(loader, role)
+    _check_arguments(models, loader, blocks, like, passes, role)
     target = torch.device(device) if device is not None else device_of(models[0])
     limit = (memory if memory is not None else default_memory(target)) // len(models)
-    stores = [RowStore(limit) for _ in models]
+    poolings = [features.poolings for features in like] if like else []
     networks: list[RecordedNetwork] = []
-    poolings: list[dict[str, Pooling]] = [features.poolings for features in like] if like else []
-    total = len(loader) * passes if hasattr(loader, "__len__") else None  # pyright: ignore[reportArgumentType]
-    done = 0
-    with random_state_kept(target):
-        torch.manual_seed(seed)
+    with torch.inference_mode(False), random_state_kept(target, seed), ExitStack() as stack:
+        stores = [stack.enter_context(RowStore(limit)) for _ in models]
         view = choose_view(views, loader, target, role, settings)
+        passes = 1 if view is None and views == "auto" else passes
+        total, done = _length(loader, passes), 0
         for _ in range(passes):
             for batch in read_batches(loader, target, role):
                 if not poolings:
-                    poolings = [_survey(m, batch, blocks, budget, dropout, target, settings) for m in models]
+                    poolings = [_survey(model, batch, blocks, budget, dropout, target, settings) for model in models]
                 if not networks:
-                    networks = _recorded(models, poolings, dropout, target)
-                inputs = batch.inputs if view is None else view(batch.inputs)
+                    networks = _record_all(models, poolings, dropout, target)
+                inputs = batch.inputs if view is None else view(copy_inputs(batch.inputs))
                 for network, store in zip(networks, stores, strict=True):
-                    store.append(_record(network, inputs, batch, role))
+                    store.append(_read_rows(network, inputs, batch, role))
                 done += 1
                 if progress is not None:
                     progress(f"reading {role}", done, total)
-    return [store.finish(pooling, _parameters(m)) for store, pooling, m in zip(stores, poolings, models, strict=True)]
-
-
-def choose_view(
-    views: Views, loader: Iterable[Any], device: torch.device, role: str, settings: Settings
-) -> View | None:
-    """The function that draws views: None, the user's, or a built-in one in units of the loader's channel deviation."""
-    if views is None or callable(views):
-        return views
-    if views not in (*NAMES, "auto"):
-        raise ValueError(
-            f'Unknown views="{views}". Known: None, {", ".join(NAMES)}, auto, or a function inputs -> inputs.'
-        )
-    name = settings.views if views == "auto" else views
-    images: list[Tensor] = []
-    for batch in read_batches(loader, device, role):
-        found = find_images(batch.inputs)
-        if found is None and views == "auto":
-            return None
-        if found is None:
-            raise ValueError(
-                f'views="{views}" needs floating-point images [n, channels, h, w] of at most four channels; the {role} '
-                f"inputs are {_describe(batch.inputs)}. Pass views=None or a function inputs -> inputs."
-            )
-        images.append(found)
-        if sum(map(len, images)) >= MEASURED_IMAGES or len({image.shape[1:] for image in images}) > 1:
-            break
-    same = [image for image in images if image.shape[1:] == images[0].shape[1:]]
-    return None if name is None else make_view(name, measure_channels(torch.cat(same)))
-
-
-def device_of(model: nn.Module) -> torch.device:
-    return next((tensor.device for tensor in [*model.parameters(), *model.buffers()]), torch.device("cpu"))
-
-
-def default_memory(device: torch.device) -> int:
-    """Half of what is free on a CUDA device; a quarter of the machine's memory elsewhere."""
-    if device.type == "cuda":
-        return torch.cuda.mem_get_info(device)[0] // 2
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 4
+        parameters = [_parameters(model) for model in models]
+        return [_finish(*parts, passes) for parts in zip(stores, poolings, parameters, strict=True)]
 
 
 @contextmanager
-def random_state_kept(device: torch.device) -> Iterator[None]:
-    """Whatever is drawn inside, Python's, numpy's and torch's generators are afterwards as before."""
+def random_state_kept(device: torch.device, seed: int | None = None) -> Iterator[None]:
+    """Whatever is drawn inside, Python's, numpy's and torch's generators are afterwards as before.
+
+    With a `seed` they begin from it inside; torch's on the host and on `device` only, for `torch.manual_seed` would seed
+    those of every other device too, which nobody restores.
+    """
     python_state, numpy_state = random.getstate(), np.random.get_state()
+    cuda = [device] if device.type == "cuda" else []
     try:
-        with torch.random.fork_rng([device] if device.type == "cuda" else []):
+        with torch.random.fork_rng(cuda):
+            if seed is not None:
+                random.seed(seed)
+                np.random.seed(seed % 2**32)
+                torch.default_generator.manual_seed(seed)
+                for one in cuda:
+                    with torch.cuda.device(one):
+                        torch.cuda.manual_seed(seed)
             yield
     finally:
         random.setstate(python_state)
         np.random.set_state(numpy_state)
 
 
-class RowStore:
-    """Rows of several tensors that grow batch by batch, kept in memory up to `limit` bytes and in unnamed files beyond."""
-
-    def __init__(self, limit: int) -> None:
-        self.limit, self.bytes, self.rows = limit, 0, 0
-        self.chunks: dict[str, list[Tensor]] = {}
-        self.files: dict[str, Any] = {}
-        self.moments: dict[str, Moments] = {}
-
-    def append(self, rows: dict[str, Tensor]) -> None:
-        for name, values in rows.items():
-            self.chunks.setdefault(name, []).append(values)
-            self.bytes += values.numel() * values.element_size()
-            if values.is_floating_point():
-                self.moments.setdefault(name, Moments(values)).add(values)
-        self.rows += len(next(iter(rows.values())))
-        if self.bytes > self.limit:
-            self._spill()
-
-    def finish(self, poolings: dict[str, Pooling], parameters: int) -> Features:
-        if not self.rows:
-            raise ValueError(f"No row is left to learn from: every label is {IGNORED}, which marks rows to ignore.")
-        mapped = bool(self.files)
-        if mapped:
-            self._spill()
-        tensors = {name: self._collect(name) for name in list(self.chunks)}
-        for name in poolings:
-            if not self.moments[name].finite:
-                raise ValueError(f'Block "{name}" puts out NaN or infinite values. Leave it out, or look for overflow.')
-        return Features(
-            {name: tensors[name] for name in poolings},
-            check_logits(tensors[HEAD], "the network's logits"),
-            tensors["labels"],
-            poolings,
-            {name: self.moments[name].centre for name in poolings},
-            {name: self.moments[name].deviation for name in poolings},
-            parameters,
-            mapped,
-        )
-
-    def _spill(self) -> None:
-        for name, chunks in self.chunks.items():
-            file = self.files.get(name) or self.files.setdefault(name, tempfile.TemporaryFile(prefix="lates-"))  # noqa: SIM115
-            for chunk in chunks:
-                file.write(chunk.cpu().numpy().tobytes())
-            self.chunks[name] = [chunks[0][:0]]
-
-    def _collect(self, name: str) -> Tensor:
-        chunks = self.chunks.pop(name)
-        if name not in self.files:
-            return torch.cat(chunks)
-        file = self.files.pop(name)
-        file.flush()
-        shape = (self.rows, *chunks[0].shape[1:])
-        mapped = np.memmap(file, dtype=chunks[0].cpu().numpy().dtype, mode="r+", shape=shape)
-        file.close()  # the map keeps the nameless file alive, and nothing remains once it is gone
-        return torch.from_numpy(mapped)
+def _check_arguments(
+    models: Sequence[nn.Module],
+    loader: Iterable[Any],
+    blocks: Sequence[str] | int | None,
+    like: Sequence[Features] | None,
+    passes: int,
+    role: str,
+) -> None:
+    refuse_one_shot(loader, role)
+    if passes < 1:
+        raise ValueError(f"passes={passes}: expected at least 1.")
+    if like is None:
+        for model in models:
+            choose_blocks(model, blocks)
+    elif blocks is not None:
+        raise ValueError("Both blocks= and like= were given; like= brings the blocks of earlier features. Pass one.")
 
 
-class Moments:
-    """Mean and deviation per column in float64, by sums around the first batch's mean, so that nothing cancels."""
+def _length(loader: Iterable[Any], passes: int) -> int | None:
+    """How many batches all passes will read; a loader of an `IterableDataset` has `__len__` and yet may not know."""
+    try:
+        return len(loader) * passes if isinstance(loader, Sized) else None
+    except TypeError:
+        return None
 
-    def __init__(self, first: Tensor) -> None:
-        self.shift = first.double().mean(0) if len(first) else first.new_zeros(first.shape[1:], dtype=torch.float64)
-        self.count, self.total, self.squares = 0, torch.zeros_like(self.shift), torch.zeros_like(self.shift)
 
-    def add(self, values: Tensor) -> None:
-        moved = values.double() - self.shift
-        self.count += len(values)
-        self.total += moved.sum(0)
-        self.squares += moved.square().sum(0)
-
-    @property
-    def finite(self) -> bool:
-        return bool(torch.isfinite(self.total).all())
-
-    @property
-    def centre(self) -> Tensor:
-        return self.shift + self.total / self.count
-
-    @property
-    def deviation(self) -> Tensor:
-        variance = (self.squares / self.count - (self.total / self.count).square()).clamp(min=0)
-        scale = self.centre.square() + variance
-        return torch.where(variance > 1e-12 * scale, variance.sqrt(), 1.0)
+def _finish(store: RowStore, poolings: dict[str, Pooling], parameters: int, passes: int) -> Features:
+    if not store.rows:
+        raise ValueError(f"No row is left to learn from: every label is {IGNORED}, which marks rows to ignore.")
+    for name in poolings:
+        if not store.moments[name].finite:
+            raise ValueError(f'Block "{name}" puts out NaN or infinite values. Leave it out, or look for overflow.')
+    mapped, tensors = store.spilled, store.collect()
+    return Features(
+        {name: tensors[name] for name in poolings},
+        check_logits(tensors[HEAD], "the network's logits"),
+        tensors[LABELS],
+        poolings,
+        {name: store.moments[name].centre for name in poolings},
+        {name: store.moments[name].deviation for name in poolings},
+        parameters,
+        mapped,
+        passes,
+    )
 
 
 def _survey(
@@ -279,83 +212,96 @@ def _survey(
     device: torch.device,
     settings: Settings,
 ) -> dict[str, Pooling]:
-    """Which of the chosen blocks can be recorded, and how: found in one forward pass of the first batch."""
-    names = choose_blocks(model, blocks)
-    modules, class_token = named_modules(model), has_class_token(unwrap(model))
-    readings: dict[str, list[Any]] = {name: [] for name in names}
+    """Which of the chosen blocks can be recorded, and how: found in one forward pass of the first batch.
 
-    def look(name: str) -> Callable[[Any, Tensor | None], Tensor]:
+    A block that cannot is an error where the user named it; the automatic choice goes on without.
+    """
+    names = choose_blocks(model, blocks)
+    outputs: dict[str, list[Any]] = {name: [] for name in names}
+
+    def look(name: str) -> Reduce:
         def reduce(output: Any, mask: Tensor | None) -> Tensor:
-            readings[name].append(output)
+            outputs[name].append(output)
             return torch.empty(0)
 
         return reduce
 
-    network = switch_to_evaluation(RecordedNetwork(model, {name: look(name) for name in names}), dropout)
-    positional, named = call_arguments(batch.inputs)
-    with torch.inference_mode():
-        logits, _ = _own(network, device)(*positional, **named)
+    network = _on(device, switch_to_evaluation(RecordedNetwork(model, {name: look(name) for name in names}), dropout))
+    logits, _ = _run(network, batch.inputs)
     width = None
     if settings.pooling == "flat" and budget is not None and names:
-        width = max(int(budget * _parameters(model) / len(names) / logits.shape[1]) - 1, 0)
+        width = int(budget * _parameters(model) / len(names) / logits.shape[1]) - 1
+        if width < 1:
+            _warn_no_block(f"budget={budget} leaves not one feature per block.")
+            return {}
+    modules, class_token = named_modules(model), has_class_token(unwrap(model))
     poolings: dict[str, Pooling] = {}
-    skipped: dict[str, str] = {}
-    for name, outputs in readings.items():
-        if len(outputs) != 1:
-            times = "is never called" if not outputs else f"runs {len(outputs)} times"
-            skipped[name] = f'Block "{name}" {times} in a forward pass; expected exactly once.'
-            continue
-        if width == 0:
-            skipped[name] = f"budget={budget} leaves not one feature per block."
-            continue
+    faults: list[str] = []
+    for name in names:
         try:
-            poolings[name] = read_pooling(name, modules[name], outputs[0], batch.rows, class_token, settings, width)
-        except ValueError as unreadable:
-            skipped[name] = str(unreadable)
-    if skipped and width != 0 and isinstance(blocks, Sequence):
-        raise ValueError(next(iter(skipped.values())))
-    if names and not poolings:
-        reason = next(iter(skipped.values()))
-        warnings.warn(f"No block is left to probe, so this is temperature scaling. {reason}", UserWarning, stacklevel=4)
+            output = _only_output(name, outputs[name])
+            layer = layer_behind(modules, name)
+            poolings[name] = read_pooling(name, layer, output, batch.rows, class_token, settings, width)
+        except ValueError as fault:
+            if isinstance(blocks, Sequence):
+                raise
+            faults.append(str(fault))
+    if faults and not poolings:
+        _warn_no_block(faults[0])
     return poolings
 
 
-def _recorded(
-    models: Sequence[nn.Module], poolings: Sequence[dict[str, Pooling]], dropout: bool, device: torch.device
+def _only_output(name: str, outputs: Sequence[Any]) -> Any:
+    if len(outputs) != 1:
+        times = "is never called" if not outputs else f"runs {len(outputs)} times"
+        raise ValueError(f'Block "{name}" {times} in a forward pass; expected exactly once. Leave it out of blocks=.')
+    return outputs[0]
+
+
+def _warn_no_block(reason: str) -> None:
+    text = f"No block is left to probe, so this is temperature scaling. {reason}"
+    warnings.warn(text, UserWarning, stacklevel=level_of_the_caller())
+
+
+def _record_all(
+    models: Sequence[nn.Module], poolings: Sequence[Mapping[str, Pooling]], dropout: bool, device: torch.device
 ) -> list[RecordedNetwork]:
+    """One recorded network per model; a model given several times is copied once."""
     made: dict[int, RecordedNetwork] = {}
     for model, pooling in zip(models, poolings, strict=True):
         if id(model) not in made:
-            made[id(model)] = _own(switch_to_evaluation(RecordedNetwork(model, pooling), dropout), device)
+            made[id(model)] = _on(device, switch_to_evaluation(RecordedNetwork(model, pooling), dropout))
     return [made[id(model)] for model in models]
 
 
-def _own(network: RecordedNetwork, device: torch.device) -> RecordedNetwork:
+def _on(device: torch.device, network: RecordedNetwork) -> RecordedNetwork:
     """Move the copy and give it buffers of its own, for modules that write into them even in evaluation."""
     for module in network.modules():
         module._buffers.update({key: None if b is None else b.clone() for key, b in module._buffers.items()})
     return network.to(device)
 
 
-def _record(network: RecordedNetwork, inputs: Any, batch: Batch, role: str) -> dict[str, Tensor]:
-    positional, named = call_arguments(inputs)
+def _run(network: RecordedNetwork, inputs: Any) -> tuple[Tensor, dict[str, list[Tensor]]]:
     with torch.inference_mode():
-        logits, features = network(*positional, **named)
-        if len(logits) != batch.rows:
+        positional, named = call_arguments(copy_inputs(inputs))
+        return network(*positional, **named)
+
+
+def _read_rows(network: RecordedNetwork, inputs: Any, batch: Batch, role: str) -> dict[str, Tensor]:
+    """Of one batch the features of every block, the logits and the labels, without rows whose label is `IGNORED`."""
+    logits, recorded = _run(network, inputs)
+    features = {name: _only_output(name, recorded.get(name, [])) for name in network.blocks}
+    for name, values in {"logits": logits, **features}.items():
+        if len(values) != batch.rows:
+            what = "logits" if values is logits else f'features of block "{name}"'
             raise ValueError(
-                f"A {role} batch has {batch.rows} labels, but the network gave {len(logits)} rows of logits."
+                f"A {role} batch has {batch.rows} labels, but the network gave {len(values)} rows of {what}."
             )
-        kept = batch.labels != IGNORED
-        labels = check_labels(batch.labels[kept], int(kept.sum()), logits.shape[1])
-        rows = {name: values[0][kept].float() for name, values in features.items()}
-        return {**rows, HEAD: logits[kept].float(), "labels": labels}
+    kept = batch.labels != IGNORED
+    labels = check_labels(batch.labels[kept], int(kept.sum()), logits.shape[1])
+    rows = {name: values[kept].float() for name, values in features.items()}
+    return {**rows, HEAD: logits[kept].float(), LABELS: labels}
 
 
 def _parameters(model: nn.Module) -> int:
     return sum(parameter.numel() for parameter in model.parameters())
-
-
-def _describe(inputs: Any) -> str:
-    if isinstance(inputs, Tensor):
-        return f"a {inputs.dtype} tensor of shape {list(inputs.shape)}"
-    return f"a {type(inputs).__name__}"

@@ -15,6 +15,8 @@ from torch import Tensor, nn
 from lates.settings import Settings
 
 Layout = Literal["vector", "tokens", "raster"]
+CONVOLUTIONS: dict[int, type[nn.modules.conv._ConvNd]] = {1: nn.Conv1d, 2: nn.Conv2d, 3: nn.Conv3d}
+NORMS: dict[int, type[nn.modules.batchnorm._BatchNorm]] = {1: nn.BatchNorm1d, 2: nn.BatchNorm2d, 3: nn.BatchNorm3d}
 CLASS_TOKENS = ("cls_token", "class_token", "class_embedding")
 
 
@@ -38,8 +40,8 @@ class Pooling:
     def __call__(self, output: Any, mask: Tensor | None) -> Tensor:
         values = find_tensor(output)
         if values.is_nested:
-            length = None if mask is None else (values.size(0), mask.shape[1], values.size(-1))
-            values = torch.nested.to_padded_tensor(values, 0.0, length)
+            mask = torch.nested.to_padded_tensor(torch.ones_like(values), 0.0)[:, :, 0]
+            values = torch.nested.to_padded_tensor(values, 0.0)
         if values.dtype in (torch.float16, torch.bfloat16):
             values = values.float()
         if self.rows_axis == 1:
@@ -58,12 +60,16 @@ class Pooling:
 
 
 def read_pooling(
-    name: str, module: nn.Module, output: Any, rows: int, class_token: bool, settings: Settings, width: int | None
+    name: str, layer: nn.Module, output: Any, rows: int, class_token: bool, settings: Settings, width: int | None
 ) -> Pooling:
-    """Read the layout of one block's output in a batch of `rows` rows. `width`: of flat pooling, what the budget gives."""
+    """Read the layout of one block's output in a batch of `rows` rows.
+
+    layer   the block, or the layer whose output it passes on: its sizes tell channels from extent
+    width   of flat pooling, what the budget gives
+    """
     values = find_tensor(output)
     shape = list(values.shape) if not values.is_nested else [values.size(0), -1, values.size(-1)]
-    layout, rows_axis, channels_axis = _read_layout(module, shape)
+    layout, rows_axis, channels_axis = _read_layout(layer, shape, rows)
     if len(shape) < 2 or shape[rows_axis] != rows:
         raise ValueError(
             f'Block "{name}" puts out shape {shape} for {rows} rows. Expected [n, c], [n, tokens, c], [n, c, h, w] or '
@@ -112,33 +118,34 @@ def _tensors(output: Any) -> Iterable[Tensor]:
                 yield value
 
 
-def _read_layout(module: nn.Module, shape: list[int]) -> tuple[Layout, int, int]:
-    """(layout, axis of the rows, axis of the channels); the block's own layers tell channels from extent."""
+def _read_layout(layer: nn.Module, shape: list[int], rows: int) -> tuple[Layout, int, int]:
+    """(layout, axis of the rows, axis of the channels)."""
     if len(shape) <= 2:
         return "vector", 0, -1
-    channels_first = shape[1] in _convolution_channels(module, len(shape) - 2)
-    channels_last = shape[-1] in _linear_channels(module)
+    channels_first = shape[1] in _convolution_channels(layer, len(shape) - 2)
+    channels_last = shape[-1] in _linear_channels(layer)
     if len(shape) == 3:
         if channels_first and not channels_last:
             return "raster", 0, 1
-        sequence_first = any(getattr(part, "batch_first", True) is False for part in module.modules())
-        return "tokens", int(sequence_first), -1
+        sequence_first = any(getattr(part, "batch_first", True) is False for part in layer.modules())
+        return "tokens", int(sequence_first and shape[1] == rows), -1
     if channels_first != channels_last:
         return "raster", 0, 1 if channels_first else -1
     looks_last = shape[1] == shape[2] != shape[-1]
     return "raster", 0, -1 if looks_last else 1
 
 
-def _convolution_channels(module: nn.Module, dimensions: int) -> set[int]:
-    convolutions = (nn.Conv1d, nn.Conv2d, nn.Conv3d)[dimensions - 1 : dimensions] if dimensions <= 3 else ()
-    norms = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)[dimensions - 1 : dimensions] if dimensions <= 3 else ()
-    found = {part.out_channels for part in module.modules() if isinstance(part, convolutions)}
-    return found | {part.num_features for part in module.modules() if isinstance(part, norms)}
+def _convolution_channels(layer: nn.Module, dimensions: int) -> set[int]:
+    if dimensions not in CONVOLUTIONS:
+        return set()
+    convolution, norm = CONVOLUTIONS[dimensions], NORMS[dimensions]
+    found = {part.out_channels for part in layer.modules() if isinstance(part, convolution)}
+    return found | {part.num_features for part in layer.modules() if isinstance(part, norm)}
 
 
-def _linear_channels(module: nn.Module) -> set[int]:
-    found = {part.out_features for part in module.modules() if isinstance(part, nn.Linear)}
-    return found | {part.normalized_shape[-1] for part in module.modules() if isinstance(part, nn.LayerNorm)}
+def _linear_channels(layer: nn.Module) -> set[int]:
+    found = {part.out_features for part in layer.modules() if isinstance(part, nn.Linear)}
+    return found | {part.normalized_shape[-1] for part in layer.modules() if isinstance(part, nn.LayerNorm)}
 
 
 def _mean_over_tokens(values: Tensor, mask: Tensor | None) -> Tensor:
@@ -151,8 +158,8 @@ def _mean_over_tokens(values: Tensor, mask: Tensor | None) -> Tensor:
             f"A block puts out {tokens} tokens under an attention mask of {masked}: which of them are padding is unknown. "
             "Leave this block out by naming the others in blocks=."
         )
-    kept = F.pad(mask.to(values.dtype), (tokens - masked, 0), value=1.0)[:, :, None]
-    return (values * kept).sum(1) / kept.sum(1).clamp(min=1.0)
+    kept = F.pad(mask.to(values.dtype), (tokens - masked, 0), value=1.0)[:, :, None] > 0
+    return torch.where(kept, values, 0.0).sum(1) / kept.sum(1).clamp(min=1)
 
 
 def _average_cells(values: Tensor, size: tuple[int, ...]) -> Tensor:

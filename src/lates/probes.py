@@ -12,21 +12,20 @@ end, so that a deployed probe reads raw features.
 """
 
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from lates.features import Features
+from lates.lbfgs import minimise
 from lates.losses import LOSSES, Loss
 from lates.progress import Progress
 from lates.settings import DEFAULT, Settings
 
 DECAYS = tuple(0.3 * 10.0**-k for k in range(7))
 DECAY_WITHOUT_HOLDOUT = 3e-3
-MEMORY = 10
-"""Pairs of steps and gradient changes that L-BFGS remembers."""
-MAX_STEPS = 200
 GRAM_WIDTH = 8192
 """Wider features go without the curvature of their Gram matrix, whose factorisation would cost more than it saves."""
 CHUNK = 1 << 25
@@ -53,7 +52,8 @@ class Probe:
     def logits(self, features: Tensor) -> Tensor:
         """[n, width] -> [n, classes], in chunks, where the probe is."""
         rows = max(CHUNK // max(features.shape[1], 1), 1)
-        return torch.cat([self._logits(chunk.to(self.bias)) for chunk in features.split(rows)])
+        with full_precision(self.bias.device):
+            return torch.cat([self._logits(chunk.to(self.bias)) for chunk in features.split(rows)])
 
     def _logits(self, features: Tensor) -> Tensor:
         if self.up is None:
@@ -111,33 +111,40 @@ def train_probes(
     train_one = _train_by_newton if settings.optimiser == "newton" else _train_by_sgd
     probes: dict[str, TrainedProbe] = {}
     for done, name in enumerate(train.blocks):
-        rows = Rows.of(train, name, target, train, settings)
-        held = None if holdout is None else Rows.of(holdout, name, target, train, settings)
-        probes[name] = train_one(rows, held, objective, seed, settings)
+        with full_precision(target):
+            rows = Rows.of(train, name, target, train, settings)
+            held = None if holdout is None else Rows.of(holdout, name, target, train, settings)
+            probes[name] = train_one(rows, held, objective, seed, settings)
         if progress is not None:
             progress("training probes", done + 1, len(train.blocks))
     return probes
 
 
+@contextmanager
+def full_precision(device: torch.device) -> Iterator[None]:
+    """Gradients on, inference mode and autocast off, whatever the caller has set around the calibration."""
+    with torch.inference_mode(False), torch.enable_grad(), torch.autocast(device.type, enabled=False):
+        yield
+
+
 class Rows:
     """Standardised features of one block with their labels, read in chunks; kept whole unless memory-mapped."""
 
-    def __init__(self, features: Tensor, labels: Tensor, centre: Tensor, scale: Tensor, device: torch.device) -> None:
-        self.features, self.labels = features, labels.to(device)
+    def __init__(self, split: Features, name: str, centre: Tensor, scale: Tensor, device: torch.device) -> None:
+        self.features, self.labels = split.blocks[name], split.labels.to(device, copy=True)  # none of inference mode
         self.centre, self.scale, self.device = centre.to(device), scale.to(device), device
-        self.classes = 0
+        self.classes, self.passes = split.classes, split.passes
         self.kept: list[Tensor] | None = None
+        if not split.mapped:
+            self.kept = [chunk for chunk, _ in self]
 
     @staticmethod
-    def of(features: Features, name: str, device: torch.device, train: Features, settings: Settings) -> "Rows":
+    def of(split: Features, name: str, device: torch.device, train: Features, settings: Settings) -> "Rows":
+        """Rows of one split, standardised, if at all, by the training split's moments."""
         centre, deviation = train.centre[name], train.deviation[name]
         if not settings.standardise:
             centre, deviation = torch.zeros_like(centre), torch.ones_like(deviation)
-        rows = Rows(features.blocks[name], features.labels, centre, deviation, device)
-        rows.classes = train.classes
-        if not features.mapped:
-            rows.kept = [chunk for chunk, _ in rows]
-        return rows
+        return Rows(split, name, centre, deviation, device)
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -168,7 +175,7 @@ Variables = Tensor
 
 
 def _train_by_newton(rows: Rows, held: Rows | None, loss: Loss, seed: int, settings: Settings) -> TrainedProbe:
-    variables = torch.zeros(rows.classes, rows.width + 1, device=rows.device)
+    variables = torch.zeros(rows.classes, rows.width + 1, dtype=torch.float32, device=rows.device)
     gram = _gram(rows)
     first_norm = float(_value_and_gradient(rows, loss, variables, 0.0)[1].norm())
     best, best_decay, best_loss = variables, DECAYS[0], float("inf")
@@ -178,7 +185,7 @@ def _train_by_newton(rows: Rows, held: Rows | None, loss: Loss, seed: int, setti
         def objective(point: Variables, decay: float = decay) -> tuple[float, Variables]:
             return _value_and_gradient(rows, loss, point, decay)
 
-        variables = _lbfgs(objective, variables, precondition, settings.tolerance * first_norm)
+        variables = minimise(objective, variables, precondition, settings.tolerance * first_norm)
         reached = _mean_loss(held or rows, loss, variables)
         if reached > best_loss:
             break
@@ -188,12 +195,12 @@ def _train_by_newton(rows: Rows, held: Rows | None, loss: Loss, seed: int, setti
 
 def _train_by_sgd(rows: Rows, held: Rows | None, loss: Loss, seed: int, settings: Settings) -> TrainedProbe:
     """The paper's: rate 0.01 halved every 10 of 50 epochs, momentum 0.9, batch 128. An epoch is one view of each image."""
-    variables = torch.zeros(rows.classes, rows.width + 1, device=rows.device)
+    variables = torch.zeros(rows.classes, rows.width + 1, dtype=torch.float32, device=rows.device)
     velocity = torch.zeros_like(variables)
     generator = torch.Generator().manual_seed(seed)
     for epoch in range(SGD_EPOCHS):
         rate = SGD_RATE * 0.5 ** (epoch // SGD_HALVING)
-        order = torch.randperm(len(rows), generator=generator)[: len(rows) // settings.passes]
+        order = torch.randperm(len(rows), generator=generator)[: len(rows) // rows.passes]
         for batch in order.split(SGD_BATCH):
             features = rows.standardised(rows.features[batch.to(rows.features.device)])
             _, slope = _slope(features, rows.labels[batch.to(rows.device)], loss, variables)
@@ -257,56 +264,6 @@ def _preconditioner(gram: Tensor | None, decay: float, curvature: float) -> Call
         return torch.cat([weights, gradient[:, -1:] / curvature], dim=1)
 
     return solve
-
-
-def _lbfgs(
-    objective: Callable[[Variables], tuple[float, Variables]],
-    point: Variables,
-    precondition: Callable[[Variables], Variables],
-    tolerance: float,
-) -> Variables:
-    """Limited-memory BFGS from `point` until the gradient's norm is at most `tolerance` or rounding stops the descent."""
-    value, gradient = objective(point)
-    pairs: list[tuple[Tensor, Tensor, Tensor]] = []
-    for _ in range(MAX_STEPS):
-        if float(gradient.norm()) <= tolerance:
-            break
-        direction = -_inverse_hessian_times(gradient, pairs, precondition)
-        slope = float((gradient * direction).sum())
-        step = 1.0
-        while True:
-            candidate = point + step * direction
-            next_value, next_gradient = objective(candidate)
-            if next_value <= value + 1e-4 * step * slope:
-                break
-            step /= 2
-            if step < 1e-6:
-                return point
-        moved, change = candidate - point, next_gradient - gradient
-        product = (moved * change).sum()
-        if float(product) > 1e-10 * float(moved.norm() * change.norm()):
-            pairs = [*pairs[1 - MEMORY :], (moved, change, product)]
-        point, value, gradient = candidate, next_value, next_gradient
-    return point
-
-
-def _inverse_hessian_times(
-    gradient: Variables, pairs: list[tuple[Tensor, Tensor, Tensor]], precondition: Callable[[Variables], Variables]
-) -> Variables:
-    """The two-loop recursion around the preconditioner, which is scaled to the latest pair."""
-    result = gradient.clone()
-    shares: list[Tensor] = []
-    for moved, change, product in reversed(pairs):
-        share = (moved * result).sum() / product
-        shares.append(share)
-        result -= share * change
-    result = precondition(result)
-    if pairs:
-        _, change, product = pairs[-1]
-        result *= product / (change * precondition(change)).sum()
-    for (moved, change, product), share in zip(pairs, reversed(shares), strict=True):
-        result += moved * (share - (change * result).sum() / product)
-    return result
 
 
 def _folded(rows: Rows, variables: Variables, decay: float, loss: float) -> TrainedProbe:

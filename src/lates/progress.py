@@ -10,13 +10,13 @@ Progress = Callable[[str, int, int | None], None]
 @contextmanager
 def shown(progress: bool | Progress | None) -> Iterator[Progress | None]:
     """A callback for the stages: the user's own; bars on a terminal or in a notebook for True; None, silence, otherwise."""
-    if not isinstance(progress, bool):
-        yield progress
+    if progress is not True:
+        yield None if progress is False else progress
         return
     from rich.console import Console
 
     console = Console(stderr=True)
-    if not progress or not (console.is_terminal or console.is_jupyter):
+    if not (console.is_terminal or console.is_jupyter):
         yield None
         return
     from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn

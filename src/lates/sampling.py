@@ -12,8 +12,8 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor, nn
 
-from lates.features import device_of, random_state_kept
-from lates.taps import RecordedNetwork, switch_to_evaluation
+from lates.features import random_state_kept
+from lates.taps import RecordedNetwork, device_of, switch_to_evaluation
 
 T = TypeVar("T")
 
@@ -93,8 +93,7 @@ def mean_log_probability(logits: Sequence[Tensor]) -> Tensor:
 def drawing_from(generator: torch.Generator, device: torch.device) -> Iterator[None]:
     """Inside, torch's global randomness is a fresh stream drawn from `generator`; outside, it is as before."""
     seed = int(torch.randint(2**62, (1,), generator=generator))
-    with random_state_kept(device):
-        torch.manual_seed(seed)
+    with random_state_kept(device, seed):
         yield
 
 

@@ -1,7 +1,7 @@
 """What the paper fixes and we do otherwise, in one place: `DEFAULT` is ours, `PAPER` the paper to the letter."""
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args, get_type_hints
 
 
 @dataclass(frozen=True)
@@ -28,12 +28,33 @@ class Settings:
     tokens: Literal["class", "mean"] = "class"
     standardise: bool = True
     optimiser: Literal["newton", "sgd"] = "newton"
-    tolerance: float = 1e-3
+    tolerance: float = 3e-3
     allocation: Literal["gain", "equal"] = "gain"
     solver: Literal["exact", "sgd"] = "exact"
     regularise: float = 0.0
-    views: Literal["flip", "shift", "jitter"] | None = "jitter"
+    views: Literal["flip", "shift", "jitter"] | None = "shift"
     passes: int = 2
+
+    def __post_init__(self) -> None:
+        """A misspelt option would otherwise quietly mean another one."""
+        for name, hint in get_type_hints(Settings).items():
+            value, options = getattr(self, name), _options(hint)
+            if options and value not in options:
+                raise ValueError(f"{name}={value!r}: expected one of {', '.join(map(repr, options))}.")
+        for name in ("grid", "passes"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name}={getattr(self, name)}: expected at least 1.")
+        for name in ("tolerance", "regularise"):
+            if not getattr(self, name) >= 0:
+                raise ValueError(f"{name}={getattr(self, name)}: expected a number that is not negative.")
+
+
+def _options(hint: object) -> tuple[object, ...]:
+    """The values that a `Literal`, or a `Literal | None`, allows; empty for other types."""
+    inner = get_args(hint)
+    if type(None) in inner:
+        return (None, *(option for part in inner for option in get_args(part)))
+    return inner
 
 
 DEFAULT = Settings()

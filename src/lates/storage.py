@@ -7,12 +7,16 @@ import tempfile
 import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save as serialise
 from torch import Tensor, nn
+
+from lates.checks import level_of_the_caller
+
+T = TypeVar("T")
 
 FORMAT = 1
 KEY = "lates"
@@ -46,7 +50,8 @@ def read_calibration(path: str | os.PathLike[str]) -> tuple[dict[str, Tensor], d
     try:
         with safe_open(str(source), framework="pt") as file:
             text = (file.metadata() or {}).get(KEY)
-            tensors = {name: file.get_tensor(name) for name in file.offset_keys()}
+            names = file.keys()
+            tensors = {name: file.get_tensor(name) for name in names}
     except SafetensorError as fault:
         raise ValueError(f"{source} is not a whole safetensors file ({fault}). Save the calibration again.") from fault
     if text is None:
@@ -61,6 +66,20 @@ def read_calibration(path: str | os.PathLike[str]) -> tuple[dict[str, Tensor], d
             f"{source} has format {came}; this version of lates reads format {FORMAT}. Update lates or save again."
         )
     return tensors, metadata
+
+
+def read_record(kind: type[T], fields: Mapping[str, Any]) -> T:
+    """A dataclass from its JSON form, each value checked against the type declared: plain, `Literal` or a tuple of ints."""
+    values = {name: tuple(value) if isinstance(value, list) else value for name, value in fields.items()}
+    for name, hint in get_type_hints(kind).items():
+        value, form = values[name], get_origin(hint)
+        if form is tuple:
+            fits = type(value) is tuple and all(type(item) is int for item in value)
+        else:
+            fits = value in get_args(hint) if form is Literal else type(value) is hint
+        if not fits:
+            raise TypeError(f"{name}={value!r} in {kind.__name__}")
+    return kind(**values)
 
 
 def fingerprint(network: nn.Module) -> dict[str, list[Any]]:
@@ -94,7 +113,7 @@ def check_fingerprint(saved: Mapping[str, Sequence[Any]], network: nn.Module, so
             f"{len(changed)} of {len(saved)} tensors of this network have other values than when it was calibrated "
             f"({_some(changed)}): cast or trained on since. The calibration may no longer hold; calibrate again.",
             UserWarning,
-            stacklevel=3,
+            stacklevel=level_of_the_caller(),
         )
 
 

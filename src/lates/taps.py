@@ -5,18 +5,24 @@ the copy as forward hooks, so the user's model keeps its hooks, flags and classe
 exports, deep-copies and moves between devices like any module.
 """
 
+import inspect
 import threading
-import types
+from collections import OrderedDict
 from collections.abc import Callable, Mapping
+from functools import partial
+from types import MethodType
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from lates.batches import read_logits
-from lates.blocks import named_modules, unwrap
+from lates.blocks import choose_blocks, named_modules, unwrap
 
 MASK = "attention_mask"
+"""The network's input that marks its tokens, 1, and its padding, 0."""
+PADDING = "src_key_padding_mask"
+"""The same, reversed, as PyTorch's own encoder layers take it: True or -inf marks padding."""
 
 Reduce = Callable[[Any, Tensor | None], Tensor]
 """(what a block put out, the attention mask [n, tokens] or None) -> features [n, width]"""
@@ -42,8 +48,14 @@ class Recorder:
     def __init__(self, name: str, reduce: Reduce, tape: Tape) -> None:
         self.name, self.reduce, self.tape = name, reduce, tape
 
-    def __call__(self, module: nn.Module, inputs: tuple[Any, ...], output: Any) -> None:
-        self.tape.features.setdefault(self.name, []).append(self.reduce(output, self.tape.mask))
+    def __call__(self, module: nn.Module, inputs: tuple[Any, ...], named: dict[str, Any], output: Any) -> None:
+        padding = named.get(PADDING)
+        mask = self.tape.mask if padding is None else _tokens_kept(padding)
+        self.tape.features.setdefault(self.name, []).append(self.reduce(output, mask))
+
+
+def _tokens_kept(padding: Tensor) -> Tensor:
+    return ~padding if padding.dtype == torch.bool else padding == 0
 
 
 class RecordedNetwork(nn.Module):
@@ -55,16 +67,22 @@ class RecordedNetwork(nn.Module):
 
     def __init__(self, model: nn.Module, reduces: Mapping[str, Reduce]) -> None:
         super().__init__()
-        if isinstance(model, torch.jit.ScriptModule):
-            raise TypeError("A scripted model hides its blocks. Pass the nn.Module that it was scripted from.")
+        if any(isinstance(part, torch.jit.ScriptModule) for part in model.modules()):
+            raise TypeError(
+                "This model, or part of it, is scripted, which hides its blocks. Pass the nn.Module that it was scripted from."
+            )
         self.network = copy_tree(model)
         self.tape = Tape()
+        names = list(inspect.signature(self.network.forward).parameters)
+        self.mask_place = names.index(MASK) if MASK in names else len(names)
+        self.blocks = tuple(choose_blocks(self.network, list(reduces)))
         modules = named_modules(self.network)
-        for name, reduce in reduces.items():
-            modules[name].register_forward_hook(Recorder(name, reduce, self.tape))
+        for name in self.blocks:
+            modules[name].register_forward_hook(Recorder(name, reduces[name], self.tape), with_kwargs=True)
 
     def forward(self, *inputs: Any, **named_inputs: Any) -> tuple[Tensor, dict[str, list[Tensor]]]:
-        self.tape.mask, self.tape.features = named_inputs.get(MASK), {}
+        mask = inputs[self.mask_place] if self.mask_place < len(inputs) else named_inputs.get(MASK)
+        self.tape.mask, self.tape.features = mask, {}
         try:
             logits = read_logits(self.network(*inputs, **named_inputs))
             return logits, self.tape.features
@@ -73,10 +91,12 @@ class RecordedNetwork(nn.Module):
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> "RecordedNetwork":
         """Move or cast the copy alone: by default PyTorch would write through the shared parameters into `model`."""
-        converted: dict[int, Tensor] = {}
+        converted: dict[int, tuple[Tensor, Tensor]] = {}
 
         def convert_once(tensor: Tensor) -> Tensor:
-            return converted.setdefault(id(tensor), fn(tensor))
+            if id(tensor) not in converted:
+                converted[id(tensor)] = tensor, fn(tensor)  # held, lest a new tensor inherit the id of a freed one
+            return converted[id(tensor)][1]
 
         before = torch.__future__.get_overwrite_module_params_on_conversion()
         torch.__future__.set_overwrite_module_params_on_conversion(True)
@@ -87,45 +107,45 @@ class RecordedNetwork(nn.Module):
 
 
 def copy_tree(model: nn.Module) -> nn.Module:
-    """A copy of the module tree with the same parameters and buffers, wrappers (DataParallel, compile) left out."""
-    copies: dict[int, nn.Module] = {}
+    """A copy of the module tree with the same parameters and buffers, wrappers (DataParallel, compile) left out.
 
-    def copy_module(module: nn.Module) -> nn.Module:
-        module = unwrap(module)
-        if id(module) not in copies:
-            copy = object.__new__(type(module))
-            copies[id(module)] = copy
-            own = dict(module.__dict__)
-            for key, value in own.items():
-                if isinstance(value, dict) and key.startswith("_"):
-                    own[key] = value.copy()
-            own["_compiled_call_impl"] = None
-            own["_modules"] = {
-                name: None if child is None else copy_module(child) for name, child in module._modules.items()
-            }
-            copy.__dict__.update(own)
-        return copies[id(module)]
-
-    root = copy_module(model)
-    for copy in copies.values():
-        for key, value in copy.__dict__.items():
-            if key not in ("_modules", "_parameters", "_buffers"):
-                copy.__dict__[key] = _follow(value, copies)
-    return root
+    Containers of plain Python are copied too, and what they hold of the tree (modules kept in a list, hooks and methods
+    bound to a module) follows to the copies: nothing that runs in the copy may reach or change the original.
+    """
+    copies: dict[int, Any] = {}
+    modules = list(named_modules(model).values())
+    for module in modules:
+        copies[id(module)] = object.__new__(type(module))
+    for module in modules:
+        attributes = {key: _follow(value, copies) for key, value in module.__dict__.items()}
+        copies[id(module)].__dict__.update(attributes, _compiled_call_impl=None)
+    return copies[id(unwrap(model))]
 
 
-def _follow(value: Any, copies: dict[int, nn.Module]) -> Any:
-    """Attributes that hold modules beside the tree, or methods bound to them, follow to the copies."""
+def _follow(value: Any, copies: dict[int, Any]) -> Any:
+    """`value` with every module of the tree in it replaced by its copy; what is shared stays shared."""
     if isinstance(value, nn.Module):
-        return copies.get(id(value), value)
-    if isinstance(value, types.MethodType) and id(value.__self__) in copies:
-        return types.MethodType(value.__func__, copies[id(value.__self__)])
-    if type(value) is list and any(isinstance(item, nn.Module) for item in value):
-        return [_follow(item, copies) for item in value]
-    if type(value) is tuple and any(isinstance(item, nn.Module) for item in value):
+        return copies.get(id(unwrap(value)), value)
+    compiled = getattr(value, "_torchdynamo_orig_callable", None) if inspect.isfunction(value) else None
+    if isinstance(value, MethodType):
+        return MethodType(value.__func__, _follow(value.__self__, copies))
+    if isinstance(compiled, MethodType):
+        return _follow(compiled, copies)
+    if isinstance(value, partial):
+        held = {key: _follow(item, copies) for key, item in value.keywords.items()}
+        return partial(_follow(value.func, copies), *_follow(value.args, copies), **held)
+    if type(value) is tuple:
         return tuple(_follow(item, copies) for item in value)
-    if type(value) is dict and any(isinstance(item, nn.Module) for item in value.values()):
-        return {key: _follow(item, copies) for key, item in value.items()}
+    if id(value) in copies:
+        return copies[id(value)]
+    if type(value) is list:
+        copy = copies[id(value)] = []
+        copy.extend(_follow(item, copies) for item in value)
+        return copy
+    if isinstance(value, dict) and type(value) in (dict, OrderedDict):
+        copy = copies[id(value)] = type(value)()
+        copy.update((key, _follow(item, copies)) for key, item in value.items())
+        return copy
     return value
 
 
@@ -136,3 +156,7 @@ def switch_to_evaluation(network: RecordedNetwork, dropout: bool) -> RecordedNet
         if dropout and isinstance(module, nn.modules.dropout._DropoutNd):
             module.train()
     return network
+
+
+def device_of(model: nn.Module) -> torch.device:
+    return next((tensor.device for tensor in [*model.parameters(), *model.buffers()]), torch.device("cpu"))

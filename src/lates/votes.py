@@ -1,18 +1,24 @@
 """The weights of all members of all draws: one stack for a plain network, the log-loss of the mean for several draws."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 from torch.nn import functional
 
-from lates.mixture import MeanFit, fit_pooled, refine_mean
+from lates.losses import LOSSES
+from lates.mixture import MeanFit, fit_pooled, mean_log_loss, refine_mean
 from lates.sampling import Draws, mean_log_probability
 from lates.settings import Settings
 from lates.stack import Stack, fit_stack
 
 Members = Mapping[str, Tensor]
 """name -> logits [n, classes], the head last"""
+
+Weights = tuple[Tensor, ...]
+"""For each network of the draws its weights [members]"""
 
 
 @dataclass(frozen=True)
@@ -33,48 +39,70 @@ class Fit:
 class Votes:
     """Per network its weights and its members' deviations [members], float64, and what is known of the fit."""
 
-    weights: tuple[Tensor, ...]
-    deviations: tuple[Tensor, ...]
+    weights: Weights
+    deviations: Weights
     fit: Fit
 
 
-def fit_votes(members: Sequence[Members], labels: Tensor, draws: Draws, loss: str, settings: Settings) -> Votes:
-    """Fit the weights on the hold-out, given each draw's members. Samples of one network share their weights.
-
-    Several draws start from convex fits (MC dropout: all samples' rows pooled; ensembles: each network by itself), which
-    leave the mean underconfident, and then lower the log-loss of the mean itself; so does their temperature.
-    """
+def fit_votes(
+    members: Sequence[Members], labels: Tensor, draws: Draws, loss: str, settings: Settings, seed: int = 0
+) -> Votes:
+    """Fit the weights on the hold-out, given each draw's members. Samples of one network share their weights."""
+    check_loss(loss, several=len(members) > 1)
+    heads = [_head(draw) for draw in members]
+    logits = [head.double() for draw in heads for head in draw.values()]
+    network = float(functional.cross_entropy(mean_log_probability(logits), labels.to(logits[0].device)))
     if len(members) == 1:
-        stack = fit_stack(members[0], labels, loss=loss, regularise=settings.regularise, solver=settings.solver)
-        weights, deviations, nll, certified = (stack.weights,), (stack.deviations,), stack.nll, stack.certified
-        bounded = stack.bounded
-        temperature = fit_stack(_heads(members)[0], labels, regularise=settings.regularise).nll
-    elif loss != "nll":
+        regularise = settings.regularise
+        temperature = fit_stack(heads[0], labels, regularise=regularise).nll
+        stack = fit_stack(members[0], labels, loss=loss, regularise=regularise, solver=settings.solver, seed=seed)
+        fit = Fit(loss, *logits[0].shape, network, temperature, stack.nll, stack.certified, stack.bounded)
+        return Votes((stack.weights,), (stack.deviations,), fit)
+    alone = tuple(torch.ones(1, dtype=torch.float64) for _ in draws.networks)
+    _, scaled = _fit_mean(heads, labels, draws, settings, alone)
+    without_probes = tuple(
+        functional.pad(weight, (len(draw) - 1, 0))
+        for weight, draw in zip(scaled.weights, members[:: draws.samples], strict=True)
+    )
+    starts, stacked = _fit_mean(members, labels, draws, settings, without_probes)
+    bounded = any(start.bounded for start in starts)
+    fit = Fit(loss, *logits[0].shape, network, scaled.nll, stacked.nll, certified=False, bounded=bounded)
+    return Votes(stacked.weights, tuple(start.deviations for start in starts), fit)
+
+
+def check_loss(loss: str, several: bool) -> None:
+    """Refuse unknown losses, and for the mean of several draws all but the log-loss."""
+    if loss not in LOSSES:
+        raise ValueError(f'Unknown loss "{loss}". Losses: {", ".join(LOSSES)}.')
+    if several and loss != "nll":
         raise ValueError(f'loss="{loss}" is for single networks; MC dropout and ensembles are fitted to loss="nll".')
-    else:
-        starts, mean = _fit_mean(members, labels, draws, settings)
-        weights, deviations, nll, certified = mean.weights, tuple(start.deviations for start in starts), mean.nll, False
-        bounded = any(start.bounded for start in starts)
-        temperature = _fit_mean(_heads(members), labels, draws, settings)[1].nll
-    heads = [list(draw.values())[-1].double() for draw in members]
-    network = float(functional.cross_entropy(mean_log_probability(heads), labels.to(heads[0].device)))
-    fit = Fit(loss, len(labels), heads[0].shape[1], network, temperature, nll, certified, bounded)
-    return Votes(weights, deviations, fit)
 
 
 def _fit_mean(
-    members: Sequence[Members], labels: Tensor, draws: Draws, settings: Settings
+    members: Sequence[Members], labels: Tensor, draws: Draws, settings: Settings, known: Weights
 ) -> tuple[list[Stack], MeanFit]:
+    """Convex fits (MC dropout: all samples' rows pooled; ensembles: each network by itself), then the mean's log-loss.
+
+    The convex fits leave the mean underconfident; its own log-loss, not convex, is lowered from there, or from the `known`
+    weights where those are better. So the stack never ends above the temperature, nor the temperature above the network.
+    """
     logits = [tuple(draw.values()) for draw in members]
-    shared = len(draws.networks) == 1
+    shared, regularise = len(draws.networks) == 1, settings.regularise
     if shared:
-        starts = [fit_pooled(logits, labels, regularise=settings.regularise)]
+        starts = [fit_pooled(logits, labels, regularise=regularise)]
     else:
-        starts = [fit_stack(draw, labels, regularise=settings.regularise) for draw in members]
-    begin = [start.weights for start in starts]
-    return starts, refine_mean(logits, labels, begin, shared=shared, regularise=settings.regularise)
+        starts = [fit_stack(draw, labels, regularise=regularise) for draw in members]
+
+    def objective(weights: Weights) -> float:
+        penalty = sum(float(weight @ weight) for weight in weights) / len(weights)
+        value, _ = mean_log_loss(logits, labels, draws.repeat(weights))
+        return value + regularise / math.sqrt(len(labels)) / 2 * penalty
+
+    best = min((tuple(start.weights for start in starts), known), key=objective)
+    return starts, refine_mean(logits, labels, best, shared=shared, regularise=regularise)
 
 
-def _heads(members: Sequence[Members]) -> list[Members]:
-    """Each draw reduced to its head: what temperature scaling sees."""
-    return [{name: draw[name] for name in list(draw)[-1:]} for draw in members]
+def _head(draw: Members) -> Members:
+    """A draw reduced to its head: what temperature scaling sees."""
+    name = list(draw)[-1]
+    return {name: draw[name]}

@@ -29,7 +29,7 @@ def bin_edges(values: Tensor, bins: int, binning: str) -> Tensor:
         middle = (inner.double() / bins).expand(*values.shape[:-1], -1)
     else:
         ranks = (inner * values.shape[-1] + bins - 1) // bins
-        middle = ascending(values)[..., (ranks - 1).clamp(min=0)]
+        middle = ascending(values)[..., ranks - 1]
     return torch.cat([torch.zeros_like(values[..., :1]), middle, torch.ones_like(values[..., :1])], dim=-1)
 
 

@@ -75,10 +75,10 @@ def bootstrap(
     Rows are drawn with replacement; both methods are measured on the same draw, which is what makes the difference
     paired. With value v and the draws' median and quantiles q_low, q_high at (1 ∓ confidence) / 2, the interval is
     the centred bootstrap interval [v - (q_high - median), v - (q_low - median)]. For means it agrees with the usual
-    percentile and basic intervals. For an ECE, whose draws all lie higher than the value because resampling adds
-    noise to every bin, it is the one that serves values and differences alike: at 95 % and n = 2,000 it told 4 to 7 %
-    of simulated equal pairs apart, the basic interval 11 %, and the percentile interval often missed the value itself.
-    It describes how the measured value varies and does not remove the ECE's own bias: hold that against `ece_floor`.
+    percentile and basic intervals. An ECE's draws mostly lie above its value, as resampling adds noise to every bin,
+    and there it serves values and differences alike. Simulated at 95 % and n = 2,000: it told 4 to 7 % of equal pairs
+    apart, the basic interval 11 %; of calibrated predictors the percentile interval missed the value itself in a
+    quarter. It says how the measured value varies and does not remove the ECE's own bias: see `ece_floor` for that.
 
     Any function (logits, labels) -> float serves as metric; those of this package that need only per-row values are
     resampled without a new softmax. Not finite where the metric is infinite or NaN on a draw.

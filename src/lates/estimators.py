@@ -1,0 +1,170 @@
+"""The stack on cached logits, in scikit-learn's manner: the constructor stores, `fit` learns, learned names end in `_`.
+
+Logits and labels are numpy arrays or torch tensors, and what comes back is of the same kind. Labels are class numbers: label
+c means column c of the logits. Logarithms of probabilities are valid logits, so what a forest or a boosted tree predicts can
+be calibrated too: `np.log(probabilities.clip(1e-12))`.
+
+Both estimators work in `clone`, in searches and as the last step of a `Pipeline`, and neither needs scikit-learn: it is
+imported where it calls for tags of its own, and nowhere else.
+"""
+
+import inspect
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import Any, Literal, Self
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from lates.checks import as_tensor, check_labels, check_logits
+from lates.stack import Array, Stack, combine, default_names, fit_stack
+
+
+class Calibrator(ABC):
+    """What both estimators share. Their constructors' parameters are those of `fit_stack`, by the same names.
+
+    stack_          the fitted `lates.Stack`, with its certificate
+    weights_        [members], of the kind of the logits given
+    contributions_  name -> weight / sum of weights
+    classes_        0 … classes - 1, and n_features_in_, their number
+    """
+
+    _estimator_type = "classifier"
+    stack_: Stack
+    weights_: Array
+    contributions_: dict[str, float]
+    classes_: np.ndarray
+    n_features_in_: int
+
+    @abstractmethod
+    def _named_members(self, X: Any) -> Mapping[str, Array]:
+        """What X holds: name -> logits [n, classes], the head last."""
+
+    def fit(self, X: Any, y: Array) -> Self:
+        """Fit the weights to labels y [n]."""
+        members = self._named_members(X)
+        self.stack_ = fit_stack(members, y, **self.get_params())
+        head = members[self.stack_.names[-1]]
+        self.weights_ = _like(head, self.stack_.weights)
+        self.contributions_ = self.stack_.contributions
+        self.n_features_in_ = head.shape[1]
+        self.classes_ = np.arange(self.n_features_in_)
+        return self
+
+    def decision_function(self, X: Any) -> Array:
+        """Calibrated logits [n, classes], for two classes as well."""
+        if not self.__sklearn_is_fitted__():
+            raise ValueError(f"This {type(self).__name__} is not fitted yet: call fit(X, y) first.")
+        given, names = self._named_members(X), self.stack_.names
+        if set(given) != set(names):
+            raise ValueError(f"The members are {', '.join(given)}; this stack was fitted to {', '.join(names)}.")
+        logits = [_widened(check_logits(given[name], f'logits of member "{name}"')) for name in names]
+        for name, member in zip(names, logits, strict=True):
+            if member.shape != (len(logits[-1]), self.n_features_in_):
+                raise ValueError(
+                    f'Member "{name}" has shape {list(member.shape)}; expected [{len(logits[-1])}, {self.n_features_in_}]: as '
+                    "many rows as the head and as many classes as in fit."
+                )
+        return _like(given[names[-1]], check_logits(combine(logits, self.stack_.weights), "calibrated logits"))
+
+    def predict_proba(self, X: Any) -> Array:
+        """Calibrated probabilities [n, classes]."""
+        logits = self.decision_function(X)
+        return _like(logits, as_tensor(logits, "logits").softmax(dim=1))
+
+    def predict(self, X: Any) -> Array:
+        """The most probable class of each row [n]."""
+        logits = self.decision_function(X)
+        return _like(logits, as_tensor(logits, "logits").argmax(dim=1))
+
+    def score(self, X: Any, y: Array) -> float:
+        """Accuracy, by which scikit-learn's classifiers score themselves."""
+        predicted = as_tensor(self.predict(X), "predictions")
+        labels = check_labels(y, len(predicted), self.n_features_in_)
+        return float((predicted == labels.to(predicted.device)).double().mean())
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """The constructor's arguments. `deep` is part of scikit-learn's protocol; there is nothing deeper here."""
+        return {name: getattr(self, name) for name in inspect.signature(type(self)).parameters}
+
+    def set_params(self, **params: Any) -> Self:
+        known = self.get_params()
+        for name, value in params.items():
+            if name not in known:
+                raise ValueError(f'{type(self).__name__} has no parameter "{name}". Parameters: {", ".join(known)}.')
+            setattr(self, name, value)
+        return self
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in self.get_params().items())})"
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "stack_")
+
+    def __sklearn_tags__(self) -> Any:
+        from sklearn.utils import ClassifierTags, InputTags, Tags, TargetTags
+
+        return Tags(
+            estimator_type="classifier",
+            target_tags=TargetTags(required=True),
+            classifier_tags=ClassifierTags(),
+            input_tags=InputTags(three_d_array=True),
+        )
+
+
+class TemperatureScaling(Calibrator):
+    """softmax(logits / temperature_), fitted to labelled rows that trained nothing. X: logits [n, classes].
+
+    regularise  c of the penalty (c / sqrt(n)) / 2 · temperature_⁻²
+    loss        "nll", solved exactly; "brier" or "soft_ece"
+
+    >>> lates.TemperatureScaling().fit(logits, labels).temperature_
+    """
+
+    def __init__(self, regularise: float = 0.0, loss: str = "nll") -> None:
+        self.regularise = regularise
+        self.loss = loss
+
+    @property
+    def temperature_(self) -> float:
+        """1 / weight; inf where the logits say nothing about the labels."""
+        return self.stack_.temperature
+
+    def _named_members(self, X: Array) -> Mapping[str, Array]:
+        return {"head": X}
+
+
+class LogitStack(Calibrator):
+    """softmax(sum_k weights_k · member_k), weights_ >= 0, fitted to labelled rows that trained nothing.
+
+    X: logits [n, classes, members] or a mapping name -> logits [n, classes]; the head is the last member.
+
+    loss        "nll", solved exactly; "brier" or "soft_ece"
+    regularise  c of the penalty (c / sqrt(n)) / 2 · ||weights_||²
+    solver      "exact", or "sgd", the paper's
+
+    >>> lates.LogitStack().fit({"layer3": probe_logits, "head": logits}, labels).contributions_
+    """
+
+    def __init__(self, loss: str = "nll", regularise: float = 0.0, solver: Literal["exact", "sgd"] = "exact") -> None:
+        self.loss = loss
+        self.regularise = regularise
+        self.solver = solver
+
+    def _named_members(self, X: Array | Mapping[str, Array]) -> Mapping[str, Array]:
+        if isinstance(X, Mapping):
+            return X
+        if as_tensor(X, "members").ndim != 3:
+            raise ValueError(f"members have shape {list(X.shape)}; expected [n, classes, members] or a mapping.")
+        return {name: X[:, :, place] for place, name in enumerate(default_names(X.shape[2]))}
+
+
+def _widened(logits: Tensor) -> Tensor:
+    """Sums and softmax are not for half precision."""
+    return logits.to(torch.promote_types(logits.dtype, torch.float32))
+
+
+def _like(given: Array, values: Tensor) -> Array:
+    """Of the kind of what was given: a tensor, or a numpy array."""
+    return values if isinstance(given, Tensor) else values.numpy()

@@ -1,0 +1,111 @@
+"""Rows that grow batch by batch: in memory up to a limit, in nameless files beyond it, with their moments."""
+
+import os
+import tempfile
+from collections.abc import Mapping
+from contextlib import ExitStack
+from typing import BinaryIO
+
+import numpy as np
+import torch
+from torch import Tensor
+
+MEMORY_WITHOUT_SYSCONF = 4 << 30
+
+
+def default_memory(device: torch.device) -> int:
+    """Half of what is free on a CUDA device; a quarter of the machine's memory elsewhere."""
+    if device.type == "cuda":
+        return torch.cuda.mem_get_info(device)[0] // 2
+    if not hasattr(os, "sysconf"):
+        return MEMORY_WITHOUT_SYSCONF
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 4
+
+
+class RowStore:
+    """Several named tensors [rows, …] of which at most about `limit` bytes, and one batch, stay in memory.
+
+    Inside a `with`: the files are closed, and so gone, at its end; tensors collected before live on as memory maps, which
+    keep their nameless file until they are freed themselves.
+    """
+
+    def __init__(self, limit: int) -> None:
+        self.limit, self.bytes, self.rows = limit, 0, 0
+        self.moments: dict[str, Moments] = {}
+        self._chunks: dict[str, list[Tensor]] = {}
+        self._files: dict[str, BinaryIO] = {}
+        self._open_files = ExitStack()
+
+    def __enter__(self) -> "RowStore":
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._open_files.close()
+
+    @property
+    def spilled(self) -> bool:
+        return bool(self._files)
+
+    def append(self, rows: Mapping[str, Tensor]) -> None:
+        """Add one batch: the same names every time, the same number of rows under each."""
+        for name, values in rows.items():
+            self._chunks.setdefault(name, []).append(values)
+            self.bytes += values.numel() * values.element_size()
+            if values.is_floating_point():
+                self.moments.setdefault(name, Moments(values)).add(values)
+        self.rows += len(next(iter(rows.values())))
+        if self.bytes > self.limit:
+            self._spill()
+
+    def collect(self) -> dict[str, Tensor]:
+        """All rows under each name, in memory or mapped from the files; the store is empty afterwards."""
+        if self.spilled:
+            self._spill()
+        with torch.inference_mode(False):
+            return {name: self._collect(self._chunks.pop(name), self._files.get(name)) for name in list(self._chunks)}
+
+    def _spill(self) -> None:
+        for name, chunks in self._chunks.items():
+            if name not in self._files:
+                file = tempfile.TemporaryFile(prefix="lates-")  # noqa: SIM115 (`__exit__` closes it)
+                self._files[name] = self._open_files.enter_context(file)
+            for chunk in chunks:
+                self._files[name].write(chunk.cpu().numpy().tobytes())
+            self._chunks[name] = [torch.empty_like(chunks[0][:0], device="cpu")]
+        self.bytes = 0
+
+    def _collect(self, chunks: list[Tensor], file: BinaryIO | None) -> Tensor:
+        if file is None:
+            return torch.cat(chunks)
+        file.flush()
+        shape = (self.rows, *chunks[0].shape[1:])
+        return torch.from_numpy(np.memmap(file, dtype=chunks[0].numpy().dtype, mode="r+", shape=shape))
+
+
+class Moments:
+    """Mean and deviation per column in float64, by sums around the first batch's mean, so that nothing cancels."""
+
+    def __init__(self, first: Tensor) -> None:
+        self.shift = first.double().mean(0) if len(first) else first.new_zeros(first.shape[1:], dtype=torch.float64)
+        self.count, self.total, self.squares = 0, torch.zeros_like(self.shift), torch.zeros_like(self.shift)
+
+    def add(self, values: Tensor) -> None:
+        moved = values.double() - self.shift
+        self.count += len(values)
+        self.total += moved.sum(0)
+        self.squares += moved.square().sum(0)
+
+    @property
+    def finite(self) -> bool:
+        return bool(torch.isfinite(self.total).all())
+
+    @property
+    def centre(self) -> Tensor:
+        return self.shift + self.total / self.count
+
+    @property
+    def deviation(self) -> Tensor:
+        """Of a constant column 1, so that dividing by it keeps the column; rounding of float32 counts as constant."""
+        variance = (self.squares / self.count - (self.total / self.count).square()).clamp(min=0)
+        scale = self.centre.square() + variance
+        return torch.where(variance > 1e-12 * scale, variance.sqrt(), 1.0)

@@ -1,0 +1,91 @@
+"""One network with a vote for each of its members, as it is deployed: recorders and probes where a weight is above 0."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from lates.pooling import Pooling
+from lates.probes import Probe
+from lates.taps import RecordedNetwork, device_of, switch_to_evaluation
+
+
+class LinearProbe(nn.Module):
+    """A deployed probe: features [n, width] -> logits [n, classes]."""
+
+    def __init__(self, probe: Probe) -> None:
+        super().__init__()
+        self.down = _frozen(probe.down)
+        self.up = None if probe.up is None else _frozen(probe.up)
+        self.bias = _frozen(probe.bias)
+
+    def forward(self, features: Tensor) -> Tensor:
+        features = features.to(self.bias.dtype)
+        if self.up is None:
+            return F.linear(features, self.down, self.bias)
+        return F.linear(F.linear(features, self.down), self.up, self.bias)
+
+
+def _frozen(values: Tensor) -> nn.Parameter:
+    """Contiguous, so that a probe computes the same to the last bit before saving and after loading."""
+    return nn.Parameter(values.clone(memory_format=torch.contiguous_format), requires_grad=False)
+
+
+class Voter(nn.Module):
+    """One network with a vote for each of its members: forward gives sum_k weight_k logits_k, [n, classes].
+
+    names       of all members considered, the head last; weights and deviations [members] go with them.
+    A member of weight 0 has no probe and no recorder here: it costs nothing.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        names: Sequence[str],
+        weights: Tensor,
+        deviations: Tensor,
+        probes: Mapping[str, Probe],
+        poolings: Mapping[str, Pooling],
+        dropout: bool = False,
+    ) -> None:
+        super().__init__()
+        device = device_of(model)
+        weights = weights.to(device, torch.float32)
+        self.names = tuple(names)
+        self.voting = tuple(name for name, weight in zip(names[:-1], weights.tolist(), strict=False) if weight > 0)
+        self.poolings = {name: poolings[name] for name in self.voting}
+        self.dropout = dropout
+        self.network = RecordedNetwork(model, self.poolings)
+        self.probes = nn.ModuleList(LinearProbe(probes[name]) for name in self.voting).to(device)
+        self.weights: Tensor
+        self.deviations: Tensor
+        self.register_buffer("weights", weights)
+        self.register_buffer("deviations", deviations.to(device, torch.float32))
+        self._places = tuple(self.names.index(name) for name in self.voting)
+        self.train(False)
+
+    def forward(self, *inputs: Any, **named_inputs: Any) -> Tensor:
+        logits, probed = self._votes(*inputs, **named_inputs)
+        total = self.weights[-1] * logits
+        for place, member in zip(self._places, probed, strict=True):
+            total = total + self.weights[place] * member
+        return total
+
+    def members(self, *inputs: Any, **named_inputs: Any) -> Tensor:
+        """The logits of the members that vote and the head, [n, classes, members]."""
+        logits, probed = self._votes(*inputs, **named_inputs)
+        return torch.stack([*(member.to(logits.dtype) for member in probed), logits], dim=2)
+
+    def _votes(self, *inputs: Any, **named_inputs: Any) -> tuple[Tensor, list[Tensor]]:
+        logits, features = self.network(*inputs, **named_inputs)
+        with torch.autocast(logits.device.type, enabled=False):
+            probed = [probe(features[name][0]) for name, probe in zip(self.voting, self.probes, strict=True)]
+        return logits.to(torch.promote_types(logits.dtype, torch.float32)), probed
+
+    def train(self, mode: bool = True) -> "Voter":
+        """Stays in evaluation, where it was calibrated, whatever is asked; MC dropout keeps its dropout on."""
+        super().train(False)
+        switch_to_evaluation(self.network, self.dropout)
+        return self

@@ -1,0 +1,141 @@
+"""A real problem with signal, shared by the tests: a small residual network, trained for seconds until it is too sure."""
+
+import copy
+from dataclasses import dataclass
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+from torch.utils.data import DataLoader, TensorDataset
+
+import lates
+
+CLASSES, SIDE, CHANNELS = 10, 8, 3
+
+
+class Residual(nn.Module):
+    """x -> relu(shortcut(x) + conv(dropout(relu(conv(x))))), batch norm after each convolution."""
+
+    def __init__(self, channels_in: int, channels: int, stride: int) -> None:
+        super().__init__()
+        self.conv1 = nn.Conv2d(channels_in, channels, 3, stride, 1, bias=False)
+        self.norm1 = nn.BatchNorm2d(channels)
+        self.drop = nn.Dropout(0.1)
+        self.conv2 = nn.Conv2d(channels, channels, 3, 1, 1, bias=False)
+        self.norm2 = nn.BatchNorm2d(channels)
+        same = stride == 1 and channels_in == channels
+        self.shortcut = nn.Identity() if same else nn.Conv2d(channels_in, channels, 1, stride, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        inner = self.drop(functional.relu(self.norm1(self.conv1(x))))
+        return functional.relu(self.shortcut(x) + self.norm2(self.conv2(inner)))
+
+
+class ResidualNetwork(nn.Module):
+    """Blocks "stages.0" … "stages.3"; the last is the head's, so that three get probes."""
+
+    def __init__(self, width: int = 12, logits: int = CLASSES) -> None:
+        super().__init__()
+        self.stem = nn.Conv2d(CHANNELS, width, 3, 1, 1)
+        self.stages = nn.Sequential(
+            Residual(width, width, 1),
+            Residual(width, width, 1),
+            Residual(width, 2 * width, 2),
+            Residual(2 * width, 2 * width, 1),
+        )
+        self.fc = nn.Linear(2 * width, logits)
+
+    def forward(self, images: Tensor) -> Tensor:
+        return self.fc(self.stages(functional.relu(self.stem(images))).mean((2, 3)))
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A trained network with its splits; `train` and `holdout` can be passed to `lates.calibrate` as they are."""
+
+    model: nn.Module
+    train: DataLoader
+    holdout: DataLoader
+    images: Tensor
+    labels: Tensor
+
+
+def draw_patterns(n: int, classes: int, seed: int) -> tuple[Tensor, Tensor]:
+    """Noisy images [n, 3, 8, 8] of one fixed pattern per class, randomly shifted; every eighth label is drawn at random."""
+    patterns = torch.randn(classes, CHANNELS, SIDE, SIDE, generator=torch.Generator().manual_seed(1000))
+    generator = torch.Generator().manual_seed(seed)
+    truth = torch.randint(classes, (n,), generator=generator)
+    shifts = torch.randint(-1, 2, (n, 2), generator=generator).tolist()
+    clean = torch.stack([patterns[c].roll(shift, (1, 2)) for c, shift in zip(truth.tolist(), shifts, strict=True)])
+    images = clean + 1.5 * torch.randn(clean.shape, generator=generator)
+    random_labels = torch.randint(classes, (n,), generator=generator)
+    mislabelled = torch.rand(n, generator=generator) < 1 / 8
+    return images, torch.where(mislabelled, random_labels, truth)
+
+
+def loader_of(images: Tensor, labels: Tensor, batch_size: int = 250) -> DataLoader:
+    return DataLoader(TensorDataset(images, labels), batch_size=batch_size)
+
+
+def fit_network(model: nn.Module, images: Tensor, labels: Tensor, epochs: int, seed: int = 0) -> nn.Module:
+    """Train by Adam, in place, leaving the global random state as it was; the network comes back in evaluation."""
+    with torch.random.fork_rng([]):
+        torch.manual_seed(seed)
+        optimiser = torch.optim.Adam(model.parameters(), lr=3e-3)
+        for _ in range(epochs):
+            for batch in torch.randperm(len(labels)).split(125):
+                loss = functional.cross_entropy(model(images[batch]), labels[batch])
+                optimiser.zero_grad()
+                loss.backward()
+                optimiser.step()
+    return model.eval()
+
+
+def make_problem(classes: int, logits: int, train_rows: int, epochs: int, seed: int = 0) -> Problem:
+    with torch.random.fork_rng([]):
+        torch.manual_seed(seed)
+        model = ResidualNetwork(logits=logits)
+    images, labels = draw_patterns(train_rows, classes, seed=1)
+    fit_network(model, images, labels, epochs)
+    test_images, test_labels = draw_patterns(1000, classes, seed=3)
+    return Problem(
+        model,
+        loader_of(images, labels),
+        loader_of(*draw_patterns(1000, classes, seed=2)),
+        test_images,
+        test_labels,
+    )
+
+
+@pytest.fixture(scope="session")
+def problem() -> Problem:
+    """Ten classes, an overconfident network."""
+    return make_problem(CLASSES, CLASSES, train_rows=1200, epochs=10)
+
+
+@pytest.fixture(scope="session")
+def features(problem: Problem) -> tuple[lates.Features, lates.Features]:
+    """Of the problem's training split and its hold-out, without views."""
+    train = lates.extract(problem.model, problem.train)
+    return train, lates.extract(problem.model, problem.holdout, like=train)
+
+
+@pytest.fixture(scope="session")
+def calibrated(problem: Problem) -> lates.CalibratedModel:
+    """With a dense probe on every block."""
+    return lates.calibrate(
+        problem.model, train=problem.train, holdout=problem.holdout, budget=None, views=None, progress=False
+    )
+
+
+@pytest.fixture(scope="session")
+def ensemble(problem: Problem) -> list[nn.Module]:
+    """The problem's network and one that was trained on after a jolt."""
+    images, labels = draw_patterns(1200, CLASSES, seed=1)
+    other = copy.deepcopy(problem.model)
+    with torch.no_grad():
+        for place, parameter in enumerate(other.parameters()):
+            noise = torch.randn(parameter.shape, generator=torch.Generator().manual_seed(place))
+            parameter.add_(0.3 * parameter.std(correction=0) * noise)
+    return [problem.model, fit_network(other.train(), images, labels, epochs=3)]

@@ -1,0 +1,171 @@
+import warnings
+from dataclasses import replace
+
+import pytest
+import torch
+from hypothesis import HealthCheck, given
+from hypothesis import settings as hypothesis_settings
+from hypothesis import strategies as st
+
+import lates
+from lates.budget import Cost, Search, choose_ranks, equal_share, fit_budget, last_alone
+from lates.probes import Probe
+from tests.conftest import Problem
+
+Both = tuple[lates.Features, lates.Features]
+Trained = dict[str, lates.TrainedProbe]
+
+
+@pytest.fixture(scope="module")
+def trained(features: Both) -> Trained:
+    return lates.train_probes(*features)
+
+
+def costs_of(trained: Trained) -> dict[str, Cost]:
+    return {name: Cost(probe.probe.down.shape[1], 10) for name, probe in trained.items()}
+
+
+def parameters(probes: dict[str, Probe]) -> int:
+    return sum(
+        part.numel() for probe in probes.values() for part in (probe.down, probe.up, probe.bias) if part is not None
+    )
+
+
+@hypothesis_settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(budget=st.floats(0, 0.1), allocation=st.sampled_from(["gain", "equal"]))
+def test_the_budget_is_never_exceeded(features: Both, trained: Trained, budget: float, allocation: str) -> None:
+    settings = replace(lates.DEFAULT, allocation=allocation)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        probes = fit_budget(trained, features[1], budget, settings=settings)
+    assert parameters(probes) <= budget * features[1].parameters
+    assert all(probe.parameters == parameters({name: probe}) for name, probe in probes.items())
+    assert list(probes) == [name for name in trained if name in probes]
+
+
+@pytest.mark.parametrize("budget", [0.005, 0.01, 0.02, 0.05])
+def test_the_plan_is_no_worse_than_the_simple_rules(features: Both, trained: Trained, budget: float) -> None:
+    holdout, costs = features[1], costs_of(trained)
+    limit = int(budget * holdout.parameters)
+    search = Search.of(trained, holdout)
+    chosen = search.cross_validated(choose_ranks(trained, holdout, limit))
+    for rule in (equal_share(costs, limit), last_alone(costs, limit)):
+        assert sum(costs[name].of(rank) for name, rank in rule.items()) <= limit
+        assert chosen <= search.cross_validated(rule)
+    head_alone = search.cross_validated(dict.fromkeys(trained, 0))
+    assert chosen < head_alone - 0.01
+
+
+def test_a_plan_s_cross_validated_loss_is_that_of_stacks_fitted_on_the_other_half(
+    features: Both, trained: Trained
+) -> None:
+    holdout = features[1]
+    search = Search.of(trained, holdout)
+    ranks = {"stages.0": 3, "stages.1": 0, "stages.2": 10}
+    members = [
+        trained["stages.0"].cut(3).logits(holdout.blocks["stages.0"]),
+        trained["stages.2"].probe.logits(holdout.blocks["stages.2"]),
+        holdout.logits,
+    ]
+    order = torch.randperm(holdout.rows, generator=torch.Generator().manual_seed(0))
+    losses: list[float] = []
+    for fitted, tested in ((order[::2], order[1::2]), (order[1::2], order[::2])):
+        stack = lates.fit_stack([member[fitted] for member in members], holdout.labels[fitted])
+        logits = sum(float(w) * member[tested] for w, member in zip(stack.weights, members, strict=True))
+        assert isinstance(logits, torch.Tensor)
+        losses.append(lates.metrics.nll(logits, holdout.labels[tested]))
+    assert search.cross_validated(ranks) == pytest.approx(sum(losses) / 2, abs=1e-5)
+
+
+def test_the_rise_charged_to_a_direction_is_to_second_order_what_the_loss_rises_without_it(
+    features: Both, trained: Trained
+) -> None:
+    search = Search.of(trained, features[1])
+    members = [search.rotated[name] @ search.bases[name].T + search.means[name] for name in trained] + [search.head]
+    rises = search.rises(dict.fromkeys(trained, 10))
+    for place, name in enumerate(trained):
+        actual = torch.zeros(10, dtype=torch.float64)
+        for fitted, tested in ((slice(0, None, 2), slice(1, None, 2)), (slice(1, None, 2), slice(0, None, 2))):
+            weights = lates.fit_stack([member[fitted] for member in members], search.labels[fitted]).weights
+            logits = (torch.stack(members, dim=2)[tested].double() @ weights).double()
+            before = lates.metrics.nll(logits, search.labels[tested])
+            for j in range(10):
+                removed = weights[place] * search.rotated[name][tested, j, None] * search.bases[name][:, j]
+                actual[j] += lates.metrics.nll(logits - removed, search.labels[tested]) - before
+        torch.testing.assert_close(torch.tensor(rises[name]).double(), actual, atol=3e-3, rtol=0.3)
+
+
+def test_few_rows_of_an_alternating_hold_out_still_give_alike_halves(features: Both, trained: Trained) -> None:
+    """Sorted so that every other row is of the lower classes, even and odd rows would see disjoint classes."""
+    holdout = features[1]
+    order = holdout.labels.argsort()
+    half = holdout.rows // 2
+    alternating = torch.stack([order[:half], order[half : 2 * half]], dim=1).flatten()
+    mixed = replace(
+        holdout,
+        blocks={name: rows[alternating] for name, rows in holdout.blocks.items()},
+        logits=holdout.logits[alternating],
+        labels=holdout.labels[alternating],
+    )
+    ranks = choose_ranks(trained, holdout, 500)
+    plain, other = Search.of(trained, holdout), Search.of(trained, mixed)
+    assert other.cross_validated(ranks) == pytest.approx(plain.cross_validated(ranks), abs=0.03)
+
+
+def test_without_a_cap_all_probes_stay_dense(features: Both, trained: Trained) -> None:
+    for budget in (None, 1.0):
+        probes = fit_budget(trained, features[1], budget)
+        assert {name: probe.up for name, probe in probes.items()} == dict.fromkeys(trained)
+
+
+def test_biases_count(features: Both, trained: Trained) -> None:
+    dense = sum(probe.probe.down.numel() + 10 for probe in trained.values())
+    exact = dense / features[1].parameters
+    assert all(probe.up is None for probe in fit_budget(trained, features[1], exact * 1.0001).values())
+    assert parameters(fit_budget(trained, features[1], exact * 0.9999)) < dense
+
+
+@pytest.mark.parametrize(("allocation", "budget"), [("gain", 0.001), ("equal", 0.001), ("equal", 0.006), ("gain", 0.0)])
+def test_a_budget_too_small_warns_and_leaves_the_head_alone(
+    features: Both, trained: Trained, allocation: str, budget: float
+) -> None:
+    settings = replace(lates.DEFAULT, allocation=allocation)
+    with pytest.warns(UserWarning, match=r"the smallest probe needs 68\. No block gets a probe: this is temperature"):
+        assert fit_budget(trained, features[1], budget, settings=settings) == {}
+
+
+@pytest.mark.parametrize("rows", [1, 2, 3, 5])
+def test_a_hold_out_of_few_rows_is_enough_to_spend_a_budget(features: Both, trained: Trained, rows: int) -> None:
+    holdout = features[1]
+    few = replace(
+        holdout,
+        blocks={name: values[:rows] for name, values in holdout.blocks.items()},
+        logits=holdout.logits[:rows],
+        labels=holdout.labels[:rows],
+    )
+    assert parameters(fit_budget(trained, few, 0.02)) <= 0.02 * holdout.parameters
+
+
+@pytest.mark.parametrize("budget", [-0.1, float("nan")])
+def test_a_budget_that_is_no_share_is_refused(features: Both, trained: Trained, budget: float) -> None:
+    with pytest.raises(ValueError, match=r"budget=.*expected a share of the network's parameters"):
+        fit_budget(trained, features[1], budget)
+
+
+@given(width=st.integers(1, 500), classes=st.integers(1, 200), limit=st.integers(0, 50_000))
+def test_the_affordable_rank_is_the_largest_that_fits(width: int, classes: int, limit: int) -> None:
+    cost = Cost(width, classes)
+    rank = cost.affordable(limit)
+    assert cost.of(rank) <= limit
+    assert rank == classes or cost.of(rank + 1) > limit
+
+
+@pytest.mark.parametrize("budget", [0.01, 0.03])
+def test_the_calibrated_model_deploys_no_more_than_the_budget(problem: Problem, budget: float) -> None:
+    calibrated = lates.calibrate(
+        problem.model, train=problem.train, holdout=problem.holdout, budget=budget, views=None, progress=False
+    )
+    network = sum(parameter.numel() for parameter in problem.model.parameters())
+    members = len(calibrated.member_names)
+    assert 0 < calibrated.added_parameters - members <= budget * network
+    assert calibrated.fit.nll < calibrated.fit.nll_temperature

@@ -1,0 +1,354 @@
+import copy
+import math
+import random
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.utils.data import DataLoader, Subset, TensorDataset
+
+import lates
+from tests.conftest import Problem, ResidualNetwork, draw_patterns, loader_of
+
+BLOCKS = ["stages.0", "stages.1", "stages.2"]
+
+
+def calibrate(problem: Problem, **choices: object) -> lates.CalibratedModel:
+    given = {"train": problem.train, "holdout": problem.holdout, "views": None, "progress": False, **choices}
+    return lates.calibrate(problem.model, **given)  # pyright: ignore[reportArgumentType]
+
+
+def rows_of(loader: DataLoader) -> tuple[Tensor, Tensor]:
+    images, labels = zip(*loader, strict=True)
+    return torch.cat(images), torch.cat(labels)
+
+
+def logits_of(model: nn.Module, images: Tensor) -> Tensor:
+    with torch.no_grad():
+        return model(images)
+
+
+def state_of(model: nn.Module) -> dict[str, object]:
+    """Everything that calibration must leave alone."""
+    return {
+        "values": {name: value.clone() for name, value in model.state_dict().items()},
+        "identities": [id(value) for value in [*model.parameters(), *model.buffers()]],
+        "flags": [part.training for part in model.modules()],
+        "gradients": [None if p.grad is None else p.grad.clone() for p in model.parameters()],
+        "wants gradients": [p.requires_grad for p in model.parameters()],
+        "hooks": [(len(part._forward_hooks), len(part._forward_pre_hooks)) for part in model.modules()],
+        "classes": [type(part) for part in model.modules()],
+        "attributes": [sorted(vars(part)) for part in model.modules()],
+        "random": (torch.get_rng_state(), random.getstate(), np.random.get_state()[1]),
+    }
+
+
+def same(left: object, right: object) -> bool:
+    if isinstance(left, Tensor) and isinstance(right, Tensor):
+        return torch.equal(left, right)
+    if isinstance(left, np.ndarray) and isinstance(right, np.ndarray):
+        return np.array_equal(left, right)
+    if isinstance(left, dict) and isinstance(right, dict):
+        return left.keys() == right.keys() and all(same(left[key], right[key]) for key in left)
+    if isinstance(left, list | tuple) and isinstance(right, list | tuple):
+        return len(left) == len(right) and all(same(*pair) for pair in zip(left, right, strict=True))
+    return left == right
+
+
+@pytest.mark.parametrize("blocks", [None, 1, ["stages.0", "stages.2"], []])
+@pytest.mark.parametrize("budget", [None, 0.01])
+def test_on_the_hold_out_the_stack_beats_the_temperature_and_that_the_network(
+    problem: Problem, blocks: list[str] | int | None, budget: float | None
+) -> None:
+    calibrated = calibrate(problem, blocks=blocks, budget=budget)
+    fit = calibrated.fit
+    assert fit.nll <= fit.nll_temperature <= fit.nll_network
+    assert fit.certified
+    images, labels = rows_of(problem.holdout)
+    assert lates.metrics.nll(logits_of(problem.model, images), labels) == pytest.approx(fit.nll_network, abs=1e-5)
+    assert lates.metrics.nll(logits_of(calibrated, images), labels) == pytest.approx(fit.nll, abs=1e-5)
+    scaled = calibrate(problem, blocks=[])
+    assert lates.metrics.nll(logits_of(scaled, images), labels) == pytest.approx(fit.nll_temperature, abs=1e-5)
+    assert scaled.temperature > 1
+
+
+def test_on_unseen_images_all_blocks_together_predict_better(
+    problem: Problem, calibrated: lates.CalibratedModel
+) -> None:
+    before, after = logits_of(problem.model, problem.images), logits_of(calibrated, problem.images)
+    scaled = logits_of(calibrate(problem, blocks=[]), problem.images)
+    assert lates.metrics.nll(after, problem.labels) < lates.metrics.nll(scaled, problem.labels) - 0.1
+    assert lates.metrics.nll(scaled, problem.labels) < lates.metrics.nll(before, problem.labels) - 0.05
+    assert lates.metrics.accuracy(after, problem.labels) > lates.metrics.accuracy(before, problem.labels) + 0.05
+    assert lates.metrics.ece(after, problem.labels) < lates.metrics.ece(before, problem.labels)
+
+
+def test_it_is_the_stages_composed(problem: Problem, calibrated: lates.CalibratedModel) -> None:
+    train = lates.extract(problem.model, problem.train, passes=lates.DEFAULT.passes, role="train")
+    holdout = lates.extract(problem.model, problem.holdout, like=train)
+    probes = lates.train_probes(train, holdout)
+    members = {name: trained.probe.logits(holdout.blocks[name]) for name, trained in probes.items()}
+    stack = lates.fit_stack({**members, "head": holdout.logits}, holdout.labels)
+    assert list(calibrated.weights) == list(stack.names)
+    assert list(calibrated.weights.values()) == pytest.approx(stack.weights.tolist(), rel=1e-3)
+    assert calibrated.fit.nll == pytest.approx(stack.nll, abs=1e-5)
+
+
+@pytest.mark.parametrize("loss", ["brier", "soft_ece"])
+def test_other_losses_are_lower_where_they_are_asked_for(
+    problem: Problem, calibrated: lates.CalibratedModel, loss: str
+) -> None:
+    chosen = calibrate(problem, loss=loss, budget=None)
+    assert chosen.fit.loss == loss
+    assert not chosen.fit.certified
+    images, labels = rows_of(problem.holdout)
+    if loss == "brier":
+        by_nll = lates.metrics.brier(logits_of(calibrated, images), labels)
+        assert lates.metrics.brier(logits_of(chosen, images), labels) < by_nll
+    else:
+        assert chosen.fit.nll <= 1.01 * calibrated.fit.nll + 1e-6
+        assert list(chosen.weights) == list(calibrated.weights)
+
+
+def test_the_paper_s_settings_run_to_their_letter(problem: Problem) -> None:
+    calibrated = calibrate(problem, budget=0.3, views="auto", settings=lates.PAPER)
+    network = sum(parameter.numel() for parameter in problem.model.parameters())
+    width = int(0.3 * network / 3 / 10) - 1
+    voter = calibrated.voters[0]
+    poolings = list(voter.poolings.values())  # pyright: ignore[reportCallIssue, reportAttributeAccessIssue]
+    assert {pooling.method for pooling in poolings} == {"flat"}
+    assert {pooling.size for pooling in poolings} == {(width,)}
+    assert calibrated.added_parameters <= 0.3 * network + len(calibrated.member_names)
+    assert not calibrated.fit.certified
+    assert calibrated.fit.nll < calibrated.fit.nll_temperature < calibrated.fit.nll_network
+    train = lates.extract(
+        problem.model, problem.train, views="flip", passes=2, budget=0.3, settings=lates.PAPER, role="train"
+    )
+    holdout = lates.extract(problem.model, problem.holdout, like=train, settings=lates.PAPER)
+    assert train.rows == 2 * 1200
+    probes = lates.train_probes(train, holdout, settings=lates.PAPER)
+    members = {name: trained.probe.logits(holdout.blocks[name]) for name, trained in probes.items()}
+    stack = lates.fit_stack({**members, "head": holdout.logits}, holdout.labels, solver="sgd")
+    assert list(calibrated.weights.values()) == pytest.approx(stack.weights.tolist(), abs=1e-5)
+
+
+def test_each_of_the_paper_s_choices_can_be_taken_alone(problem: Problem) -> None:
+    by_sgd = calibrate(problem, budget=None, settings=replace(lates.DEFAULT, solver="sgd"))
+    exact = calibrate(problem, budget=None)
+    assert exact.fit.nll < by_sgd.fit.nll < by_sgd.fit.nll_temperature + 0.02
+    penalised = calibrate(problem, budget=None, settings=replace(lates.DEFAULT, regularise=20.0))
+    assert sum(penalised.weights.values()) < sum(exact.weights.values())
+
+
+def test_the_seed_of_the_sgd_stack_is_the_calibration_s(problem: Problem) -> None:
+    settings = replace(lates.DEFAULT, solver="sgd")
+    first, second = (calibrate(problem, blocks=[], seed=seed, settings=settings).weights for seed in (0, 1))
+    assert first != second
+
+
+@pytest.mark.parametrize("settings", [lates.DEFAULT, lates.PAPER], ids=["default", "paper"])
+@pytest.mark.parametrize("kind", ["plain", "mc"])
+def test_the_seed_alone_decides(problem: Problem, settings: lates.Settings, kind: str) -> None:
+    model = problem.model if kind == "plain" else lates.mc_dropout(problem.model, samples=2, seed=8)
+    images, labels = rows_of(problem.train)
+    train = loader_of(images[:300], labels[:300])
+    found: list[dict[str, float]] = []
+    for state in (1, 2):
+        torch.manual_seed(state)
+        random.seed(state)
+        np.random.seed(state)
+        calibrated = lates.calibrate(
+            model, train=train, holdout=problem.holdout, seed=3, settings=settings, blocks=2, progress=False
+        )
+        found.append(calibrated.weights)
+    assert found[0] == found[1]
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_the_model_is_left_as_it_was(problem: Problem, training: bool) -> None:
+    model = copy.deepcopy(problem.model).train(training)
+    model.get_submodule("stages.1").train(not training)
+    next(model.parameters()).requires_grad_(False)
+    model(problem.images[:5]).sum().backward()
+    before = state_of(model)
+    calibrated = lates.calibrate(
+        model, train=problem.train, holdout=problem.holdout, views="jitter", progress=False, budget=0.05
+    )
+    calibrated.predict_proba(problem.images[:5])
+    after = state_of(model)
+    assert {key for key in before if not same(before[key], after[key])} == set()
+
+
+def test_an_error_leaves_the_model_as_it_was_too(problem: Problem) -> None:
+    class Broken(TensorDataset):
+        def __getitem__(self, index: int) -> tuple[Tensor, ...]:
+            if index == 700:
+                raise OSError("disk on fire")
+            return super().__getitem__(index)
+
+    model = copy.deepcopy(problem.model).train()
+    before = state_of(model)
+    loader = DataLoader(Broken(*rows_of(problem.holdout)), batch_size=100)
+    with pytest.raises(OSError, match="disk on fire"):
+        lates.calibrate(model, train=problem.train, holdout=loader, progress=False)
+    after = state_of(model)
+    assert {key for key in before if not same(before[key], after[key])} == set()
+
+
+def test_a_wrapped_model_gives_the_same_calibration(problem: Problem, calibrated: lates.CalibratedModel) -> None:
+    wrapped = lates.calibrate(
+        nn.DataParallel(problem.model),
+        train=problem.train, holdout=problem.holdout, budget=None, views=None, progress=False,
+    )  # fmt: skip
+    assert wrapped.weights == calibrated.weights
+    assert torch.equal(logits_of(wrapped, problem.images), logits_of(calibrated, problem.images))
+
+
+def test_spilled_features_give_the_same_calibration(problem: Problem, calibrated: lates.CalibratedModel) -> None:
+    assert calibrate(problem, budget=None, memory=10_000).weights == calibrated.weights
+
+
+@pytest.mark.parametrize(
+    "surroundings",
+    [torch.no_grad, torch.inference_mode, lambda: torch.autocast("cpu", torch.bfloat16)],
+    ids=["no_grad", "inference_mode", "autocast"],
+)
+def test_the_caller_s_modes_do_no_harm(
+    problem: Problem, surroundings: Callable[[], AbstractContextManager[object]]
+) -> None:
+    found: list[lates.CalibratedModel] = []
+    for context in (nullcontext(), surroundings()):
+        with context:
+            found.append(calibrate(problem, budget=0.02))
+    plain, surrounded = (list(calibrated.weights.values()) for calibrated in found)
+    assert surrounded == pytest.approx(plain, abs=0.05)
+    assert found[1].fit.nll == pytest.approx(found[0].fit.nll, abs=0.01)
+    images = problem.images[:5].clone().requires_grad_()
+    found[1](images).sum().backward()
+    assert images.grad is not None
+
+
+def test_views_make_the_probes_less_sure(problem: Problem, calibrated: lates.CalibratedModel) -> None:
+    jittered = calibrate(problem, budget=None, views="jitter", passes=3)
+    assert jittered.weights != calibrated.weights
+    assert jittered.fit.nll < jittered.fit.nll_temperature
+    doubled = calibrate(problem, budget=None, views=lambda images: 2 * images)
+    assert doubled.fit.nll > calibrated.fit.nll
+
+
+def test_progress_is_told_of_every_stage(problem: Problem) -> None:
+    told: list[tuple[str, int, int | None]] = []
+    calibrate(problem, progress=lambda *step: told.append(step), passes=1)
+    assert [stage for stage, done, total in told if done == total] == [
+        "reading train",
+        "reading holdout",
+        "training probes",
+    ]
+
+
+def test_silence_is_silent(problem: Problem, capfd: pytest.CaptureFixture[str]) -> None:
+    calibrate(problem, progress=False)
+    calibrate(problem, progress=True)  # no terminal here
+    assert capfd.readouterr() == ("", "")
+
+
+def test_probes_need_the_training_split(problem: Problem) -> None:
+    for blocks in (None, 2, ["stages.0"]):
+        with pytest.raises(
+            ValueError, match=r"pass train=.* For temperature scaling, which needs none, pass blocks=\[\]"
+        ):
+            calibrate(problem, train=None, blocks=blocks)
+    assert calibrate(problem, train=None, blocks=[]).member_names == ["head"]
+
+
+def test_a_hold_out_that_trained_something_is_refused(problem: Problem) -> None:
+    dataset = TensorDataset(*draw_patterns(100, 10, seed=5))
+    whole = DataLoader(dataset, 50)
+    with pytest.raises(ValueError, match="train and holdout read the same TensorDataset"):
+        calibrate(problem, train=whole, holdout=DataLoader(dataset, 20))
+    parts = [DataLoader(Subset(dataset, list(rows)), 50) for rows in (range(60), range(50, 100))]
+    with pytest.raises(ValueError, match="share 10 rows"):
+        calibrate(problem, train=parts[0], holdout=parts[1])
+
+
+def test_choices_are_checked_before_anything_is_read(problem: Problem) -> None:
+    class Untouchable:
+        def __iter__(self) -> None:
+            raise AssertionError("was read")
+
+    for choice, message in (
+        ({"loss": "hinge"}, 'Unknown loss "hinge"'),
+        ({"budget": -1.0}, "budget=-1.0"),
+        ({"blocks": ["stages.9"]}, r'Unknown block "stages.9"\. Blocks of this model: stages.0'),
+    ):
+        with pytest.raises(ValueError, match=message):
+            calibrate(problem, train=Untouchable(), holdout=Untouchable(), **choice)
+    with pytest.raises(TypeError, match="can be read only once"):
+        calibrate(problem, holdout=iter(problem.holdout))
+    with pytest.raises(TypeError, match="can be read only once"):
+        calibrate(problem, train=iter(problem.train))
+
+
+@pytest.mark.parametrize("fault", ["range", "float", "nan"])
+def test_bad_rows_are_refused(problem: Problem, fault: str) -> None:
+    images, labels = draw_patterns(40, 10, seed=6)
+    if fault == "range":
+        labels[7] = 10
+    elif fault == "float":
+        labels = labels.double()
+    else:
+        images[3] = math.nan
+    with pytest.raises((ValueError, TypeError), match=r"labels hold 10|expected integer class numbers|NaN"):
+        calibrate(problem, holdout=[(images, labels)], blocks=[])
+
+
+def test_a_hold_out_that_is_all_right_is_flagged_as_not_bounding_the_weights(problem: Problem) -> None:
+    images, _ = draw_patterns(50, 10, seed=7)
+    labels = logits_of(problem.model, images).argmax(1)
+    scaled = calibrate(problem, holdout=[(images, labels)], blocks=[])
+    assert scaled.fit.bounded
+    assert not scaled.fit.certified
+    assert math.isfinite(scaled.weights["head"])
+    assert "not bounded by the hold-out" in str(scaled)
+
+
+def test_ignored_rows_change_nothing(problem: Problem) -> None:
+    images, labels = rows_of(problem.holdout)
+    padded = [(torch.cat([images, images[:100]]), torch.cat([labels, torch.full((100,), -100)]))]
+    plain, ignored = calibrate(problem, blocks=[]), calibrate(problem, blocks=[], holdout=padded)
+    assert ignored.fit.rows == 1000
+    assert ignored.weights["head"] == pytest.approx(plain.weights["head"], abs=1e-5)
+
+
+def test_a_network_that_knows_nothing_gets_an_infinite_temperature() -> None:
+    model = ResidualNetwork().eval()
+    images, labels = draw_patterns(200, 10, seed=8)
+    wrong = logits_of(model, images).argmin(1)
+    scaled = lates.calibrate(model, holdout=[(images, wrong)], blocks=[], progress=False)
+    assert scaled.temperature == math.inf
+    assert scaled.contributions == {"head": 0.0}
+    torch.testing.assert_close(scaled.predict_proba(images), torch.full((200, 10), 0.1))
+    assert "head" in str(scaled)
+
+
+def test_a_budget_too_small_warns_at_the_caller_and_scales_the_temperature(problem: Problem) -> None:
+    for settings in (lates.DEFAULT, lates.PAPER):
+        with pytest.warns(UserWarning, match="temperature scaling") as caught:
+            calibrated = lates.calibrate(
+                problem.model, train=problem.train, holdout=problem.holdout,
+                budget=1e-4, views=None, settings=settings, progress=False,
+            )  # fmt: skip
+        assert caught[0].filename == __file__
+        assert calibrated.member_names == ["head"]
+
+
+def test_calibrating_the_calibrated_leaves_little_to_do(problem: Problem, calibrated: lates.CalibratedModel) -> None:
+    again = lates.calibrate(calibrated, holdout=problem.holdout, blocks=[], progress=False)
+    assert again.temperature == pytest.approx(1, abs=1e-4)
+    torch.testing.assert_close(
+        logits_of(again, problem.images), logits_of(calibrated, problem.images), atol=1e-3, rtol=1e-3
+    )

@@ -1,0 +1,130 @@
+"""The command `lates`: what it prints, what it writes, how it fails."""
+
+import json
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import FrameType
+
+import pytest
+from typer.testing import CliRunner, Result
+
+import lates
+from lates.cli import app
+
+runner = CliRunner(env={"COLUMNS": "80", "LATES_DEBUG": "", "TERM": "dumb"})
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Result]:
+    """The cache folder after a brief training by the command line, and what it printed."""
+    folder = tmp_path_factory.mktemp("cache")
+    arguments = ["demo", "--train", "--epochs", "1", "--seed", "5", "--quick"]
+    return folder / "lates", runner.invoke(app, arguments, env={"XDG_CACHE_HOME": str(folder)})
+
+
+def test_version_is_the_package_s() -> None:
+    result = runner.invoke(app, ["--version"])
+    assert (result.exit_code, result.stdout.strip()) == (0, f"lates {lates.__version__}")
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["demo", "--help"]])
+def test_help_explains_within_80_columns(arguments: list[str]) -> None:
+    result = runner.invoke(app, arguments)
+    assert result.exit_code == 0
+    assert "calibrate" in result.stdout.lower()
+    assert max(len(line) for line in result.stdout.splitlines()) <= 80
+
+
+def test_without_a_command_it_shows_its_help() -> None:
+    result = runner.invoke(app, [])
+    assert result.exit_code in (0, 2)
+    assert "demo" in result.output
+
+
+def test_training_writes_to_the_cache_folder_and_says_so(trained: tuple[Path, Result]) -> None:
+    folder, result = trained
+    assert result.exit_code == 0, result.output
+    assert [file.name for file in folder.iterdir()] == ["demo-network-5.safetensors"]
+    assert result.stderr == f"Wrote {folder / 'demo-network-5.safetensors'}: another than the shipped network.\n"
+
+
+def test_demo_prints_its_table_in_80_columns(trained: tuple[Path, Result]) -> None:
+    _, result = trained
+    lines = result.stdout.splitlines()
+    assert max(len(line) for line in lines) <= 80
+    for method in ("network as is", "temperature scaling", "LATES ", "LATES, jittered views"):
+        assert sum(line.startswith(f"  {method}") for line in lines) == 4
+
+
+def test_json_holds_the_numbers_of_the_table_for_the_same_weights(trained: tuple[Path, Result]) -> None:
+    folder, table = trained
+    weights = str(folder / "demo-network-5.safetensors")
+    result = runner.invoke(app, ["demo", "--quick", "--seed", "5", "--json", "--weights", weights])
+    assert result.exit_code == 0, result.output
+    numbers = json.loads(result.stdout)
+    assert numbers["images"] == {"train": 1000, "holdout": 333, "test": 666}
+    assert list(numbers["measured"]) == ["as they are", "noise", "contrast", "blur"]
+    for methods in numbers["measured"].values():
+        for measured in methods.values():
+            assert list(measured["values"]) == ["accuracy", "ece", "nll", "brier", "auc"]
+            assert all(f"{value:.4f}" in table.stdout for value in measured["values"].values())
+    assert numbers["measured"]["blur"]["LATES"]["against_temperature"]["nll"]["confidence"] == 0.95
+
+
+@pytest.mark.parametrize(
+    "arguments", [["demo", "--epochs", "3"], ["demo", "--seed", "-1"], ["demo", "--sed", "1"], ["dem"]]
+)
+def test_wrong_calls_exit_with_2(arguments: list[str]) -> None:
+    result = runner.invoke(app, arguments)
+    assert result.exit_code == 2
+    assert arguments[-2 if len(arguments) > 1 else -1] in result.stderr
+
+
+def test_an_error_is_told_in_words_and_exits_with_1(tmp_path: Path) -> None:
+    missing = tmp_path / "none.safetensors"
+    result = runner.invoke(app, ["demo", "--weights", str(missing)])
+    assert result.exit_code == 1
+    assert result.stdout == ""
+    assert result.stderr == f"Error: There is no file {missing}. `lates demo --train --weights {missing}` writes one.\n"
+
+
+@pytest.mark.parametrize(("arguments", "variable"), [(["--debug"], ""), ([], "1")])
+def test_the_traceback_is_shown_when_asked_for(tmp_path: Path, arguments: list[str], variable: str) -> None:
+    damaged = tmp_path / "damaged.safetensors"
+    damaged.write_bytes(b"nothing")
+    command = [*arguments, "demo", "--weights", str(damaged)]
+    result = runner.invoke(app, command, env={"LATES_DEBUG": variable})
+    assert isinstance(result.exception, ValueError)
+    assert "does not hold the weights" in str(result.exception)
+
+
+@pytest.fixture
+def interrupted() -> Iterator[None]:
+    """Ctrl-C, two seconds from now; training takes far longer."""
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGALRM, interrupt)
+    signal.setitimer(signal.ITIMER_REAL, 2)
+    yield
+    signal.setitimer(signal.ITIMER_REAL, 0)
+    signal.signal(signal.SIGALRM, before)
+
+
+@pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="this system has no interval timers")
+@pytest.mark.usefixtures("interrupted")
+def test_ctrl_c_exits_with_130_and_leaves_no_file(tmp_path: Path) -> None:
+    result = runner.invoke(app, ["demo", "--train", "--weights", str(tmp_path / "network.safetensors")])
+    assert result.exit_code == 130
+    assert result.stderr == "Stopped.\n"
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_command_line_imports_nothing_of_the_demo_before_it_is_asked_to() -> None:
+    code = "import sys, lates.cli; print(sorted(name for name in sys.modules if name.startswith('lates.demo')))"
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert result.stdout.strip() == "[]"

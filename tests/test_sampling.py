@@ -1,0 +1,224 @@
+import copy
+import math
+import random
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+import lates
+from lates.sampling import mean_log_probability, read_draws
+from tests.conftest import Problem
+
+
+class Noisy(nn.Module):
+    """Batch norm, dropout, batch norm: only the dropout may be on while sampling."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.BatchNorm1d(6)
+        self.drop = nn.Dropout(0.5)
+        self.second = nn.BatchNorm1d(6)
+        self.fc = nn.Linear(6, 3)
+
+    def forward(self, rows: Tensor) -> Tensor:
+        return self.fc(self.second(self.drop(self.first(rows))))
+
+
+def test_the_generator_makes_calls_repeatable(problem: Problem) -> None:
+    sampled = lates.mc_dropout(problem.model, samples=4, seed=3)
+    with torch.no_grad():
+        first, second = sampled(problem.images[:50]), sampled(problem.images[:50])
+        sampled.generator.manual_seed(3)
+        again = sampled(problem.images[:50])
+        twin = lates.mc_dropout(problem.model, samples=4, seed=3)(problem.images[:50])
+        other = lates.mc_dropout(problem.model, samples=4, seed=4)(problem.images[:50])
+    assert torch.equal(first, again)
+    assert torch.equal(first, twin)
+    assert not torch.equal(first, second)
+    assert not torch.equal(first, other)
+
+
+def test_the_global_random_state_neither_changes_nor_matters(problem: Problem) -> None:
+    found: list[Tensor] = []
+    for state in (1, 2):
+        torch.manual_seed(state)
+        random.seed(state)
+        np.random.seed(state)
+        expected = torch.get_rng_state(), random.getstate(), np.random.get_state()[1]
+        sampled = lates.mc_dropout(problem.model, samples=3)
+        with torch.no_grad():
+            found.append(sampled(problem.images[:20]))
+        assert torch.equal(torch.get_rng_state(), expected[0])
+        assert random.getstate() == expected[1]
+        assert np.array_equal(np.random.get_state()[1], expected[2])
+    assert torch.equal(*found)
+
+
+def test_dropout_is_on_and_batch_norm_off_whatever_mode_is_asked_for() -> None:
+    model = Noisy().train()
+    model.first.running_mean = torch.randn(6)
+    before = copy.deepcopy(model.state_dict())
+    rows = torch.randn(16, 6)
+    sampled = lates.mc_dropout(model, samples=2)
+    for mode in (sampled.eval, sampled.train):
+        mode()
+        sampled.generator.manual_seed(0)
+        together = sampled(rows)
+        assert not torch.equal(together, sampled(rows))
+        flags = {type(part): part.training for part in sampled.network.network.modules()}
+        assert flags[nn.Dropout]
+        assert not flags[nn.BatchNorm1d]
+    assert model.training
+    assert all(part.training for part in model.modules())
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+
+
+def test_forward_is_the_log_of_the_mean_probability() -> None:
+    model = Noisy().eval()
+    rows = torch.randn(5, 6)
+    sampled = lates.mc_dropout(model, samples=4000)
+    with torch.no_grad():
+        logits = sampled(rows)
+        torch.testing.assert_close(logits.exp().sum(1), torch.ones(5), atol=1e-5, rtol=0)
+        model.drop.train()
+        torch.manual_seed(0)
+        mean = torch.stack([model(rows).softmax(1) for _ in range(4000)]).mean(0)
+    torch.testing.assert_close(logits.exp(), mean, atol=0.03, rtol=0)
+
+
+def test_the_mean_of_probabilities_survives_extreme_logits() -> None:
+    sure = torch.tensor([[1000.0, 0.0], [0.0, 1000.0]])
+    mean = mean_log_probability([sure, -sure])
+    torch.testing.assert_close(mean, torch.full((2, 2), math.log(0.5)))
+
+
+def test_without_a_dropout_layer_every_sample_would_be_the_same() -> None:
+    for model in (nn.Linear(3, 2), nn.Sequential(nn.Dropout(0.0), nn.Linear(3, 2))):
+        with pytest.raises(ValueError, match="no dropout layer"):
+            lates.mc_dropout(model)
+    with pytest.raises(ValueError, match="samples=0: expected at least one"):
+        lates.mc_dropout(Noisy(), samples=0)
+
+
+def test_what_is_neither_a_model_nor_models_is_refused(problem: Problem) -> None:
+    for given in ("resnet18", [], [problem.model, "resnet18"]):
+        with pytest.raises(TypeError, match=r"Expected an nn.Module, mc_dropout\(…\) or a list"):
+            read_draws(given)  # pyright: ignore[reportArgumentType]
+    with pytest.raises(TypeError, match="ensemble of MC-dropout networks is not supported"):
+        read_draws([lates.mc_dropout(problem.model), problem.model])
+
+
+def test_a_copy_draws_on_by_itself(problem: Problem) -> None:
+    sampled = lates.mc_dropout(problem.model, samples=2)
+    twin = copy.deepcopy(sampled)
+    with torch.no_grad():
+        assert torch.equal(sampled(problem.images[:10]), twin(problem.images[:10]))
+
+
+@pytest.fixture(scope="module")
+def sampled_and_calibrated(problem: Problem) -> lates.CalibratedModel:
+    return lates.calibrate(
+        lates.mc_dropout(problem.model, samples=4),
+        train=problem.train, holdout=problem.holdout, budget=None, views=None, progress=False,
+    )  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def ensemble_calibrated(problem: Problem, ensemble: list[nn.Module]) -> lates.CalibratedModel:
+    return lates.calibrate(
+        ensemble, train=problem.train, holdout=problem.holdout, budget=None, views=None, progress=False
+    )
+
+
+def test_calibrating_mc_dropout_lowers_the_log_loss_of_its_mean(
+    problem: Problem, sampled_and_calibrated: lates.CalibratedModel
+) -> None:
+    calibrated = sampled_and_calibrated
+    assert calibrated.fit.nll < calibrated.fit.nll_temperature < calibrated.fit.nll_network
+    assert "mean of 4 draws" in str(calibrated)
+    with torch.no_grad():
+        before = lates.mc_dropout(problem.model, samples=4)(problem.images)
+        calibrated.generator.manual_seed(0)
+        after = calibrated(problem.images)
+    assert lates.metrics.nll(after, problem.labels) < lates.metrics.nll(before, problem.labels) - 0.05
+    torch.testing.assert_close(after.exp().sum(1), torch.ones(len(after)), atol=1e-4, rtol=0)
+
+
+def test_the_fit_s_log_loss_is_that_of_the_mean_on_the_hold_out(
+    problem: Problem, ensemble_calibrated: lates.CalibratedModel
+) -> None:
+    images, labels = (torch.cat(parts) for parts in zip(*problem.holdout, strict=True))
+    with torch.no_grad():
+        logits = ensemble_calibrated(images)
+    assert lates.metrics.nll(logits, labels) == pytest.approx(ensemble_calibrated.fit.nll, abs=1e-5)
+
+
+def test_members_of_several_draws_come_draw_by_draw(
+    problem: Problem, sampled_and_calibrated: lates.CalibratedModel, ensemble_calibrated: lates.CalibratedModel
+) -> None:
+    for calibrated in (sampled_and_calibrated, ensemble_calibrated):
+        several = len(calibrated.voters) > 1
+        calibrated.generator.manual_seed(5)
+        members = calibrated.members(problem.images[:7])
+        calibrated.generator.manual_seed(5)
+        with torch.no_grad():
+            logits = calibrated(problem.images[:7])
+        assert isinstance(members, list)
+        parts: list[Tensor] = []
+        for place, draw in enumerate(members):
+            prefix = f"{place}/" if several else ""
+            names = [name for name in calibrated.member_names if name.startswith(prefix)]
+            weights = torch.tensor([calibrated.weights[name] for name in names])
+            assert draw.shape == (7, 10, len(names))
+            parts.append((draw @ weights).softmax(1))
+        torch.testing.assert_close(torch.stack(parts).mean(0), logits.exp(), atol=1e-5, rtol=0)
+
+
+def test_an_ensemble_has_weights_for_each_network(ensemble_calibrated: lates.CalibratedModel) -> None:
+    blocks = ["stages.0", "stages.1", "stages.2", "head"]
+    assert list(ensemble_calibrated.weights) == [f"{place}/{name}" for place in (0, 1) for name in blocks]
+    assert sum(ensemble_calibrated.contributions.values()) == pytest.approx(1)
+    assert ensemble_calibrated.fit.nll < ensemble_calibrated.fit.nll_temperature < ensemble_calibrated.fit.nll_network
+
+
+@pytest.mark.parametrize("kind", ["mc", "ensemble"])
+@pytest.mark.parametrize("regularise", [0.0, 5.0])
+def test_temperature_scaling_of_a_mean_never_ends_above_the_network(
+    problem: Problem, ensemble: list[nn.Module], kind: str, regularise: float
+) -> None:
+    model = lates.mc_dropout(problem.model, samples=3) if kind == "mc" else ensemble
+    settings = lates.Settings(regularise=regularise)
+    scaled = lates.calibrate(model, holdout=problem.holdout, blocks=[], settings=settings, progress=False)
+    assert scaled.fit.nll == pytest.approx(scaled.fit.nll_temperature, abs=1e-6)
+    if not regularise:
+        assert scaled.fit.nll <= scaled.fit.nll_network
+
+
+def test_an_ensemble_draws_nothing_and_is_deterministic(
+    problem: Problem, ensemble_calibrated: lates.CalibratedModel
+) -> None:
+    state = ensemble_calibrated.generator.get_state()
+    with torch.no_grad():
+        first, second = ensemble_calibrated(problem.images[:9]), ensemble_calibrated(problem.images[:9])
+    assert torch.equal(first, second)
+    assert torch.equal(ensemble_calibrated.generator.get_state(), state)
+
+
+def test_one_sample_draws_from_the_generator_too(problem: Problem) -> None:
+    calibrated = lates.calibrate(
+        lates.mc_dropout(problem.model, samples=1), holdout=problem.holdout, blocks=[], progress=False
+    )
+    found: list[Tensor] = []
+    for state in (1, 2):
+        torch.manual_seed(state)
+        calibrated.generator.manual_seed(0)
+        with torch.no_grad():
+            found.append(calibrated(problem.images[:20]))
+    assert torch.equal(*found)
+
+
+def test_the_mean_is_fitted_to_the_log_loss_only(problem: Problem, ensemble: list[nn.Module]) -> None:
+    with pytest.raises(ValueError, match='loss="brier" is for single networks'):
+        lates.calibrate(ensemble, holdout=problem.holdout, blocks=[], loss="brier", progress=False)

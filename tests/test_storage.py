@@ -1,0 +1,262 @@
+import json
+import os
+import pickle
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from torch import nn
+
+import lates
+from lates.storage import KEY, read_calibration
+from tests.conftest import Problem, ResidualNetwork
+
+
+@pytest.fixture
+def saved(tmp_path: Path, calibrated: lates.CalibratedModel) -> Path:
+    path = tmp_path / "network.lates.safetensors"
+    calibrated.save(path)
+    return path
+
+
+def tamper(path: Path, change: Any, tensors: dict[str, torch.Tensor] | None = None) -> None:
+    """Write the file anew with `change` applied to its metadata."""
+    values, metadata = read_calibration(path)
+    change(metadata)
+    save_file(values if tensors is None else tensors, path, {KEY: json.dumps(metadata)})
+
+
+def test_loading_gives_the_same_logits_to_the_last_bit(
+    saved: Path, problem: Problem, calibrated: lates.CalibratedModel
+) -> None:
+    loaded = lates.load(saved, problem.model)
+    with torch.no_grad():
+        assert torch.equal(loaded(problem.images), calibrated(problem.images))
+    assert loaded.weights == calibrated.weights
+    assert loaded.spread == calibrated.spread
+    assert loaded.fit == calibrated.fit
+    assert str(loaded) == str(calibrated)
+
+
+def test_low_rank_probes_and_dropped_members_survive_too(problem: Problem, tmp_path: Path) -> None:
+    calibrated = lates.calibrate(
+        problem.model, train=problem.train, holdout=problem.holdout, budget=0.02, views=None, progress=False
+    )
+    calibrated.save(tmp_path / "low")
+    loaded = lates.load(str(tmp_path / "low"), problem.model)
+    with torch.no_grad():
+        assert torch.equal(loaded(problem.images), calibrated(problem.images))
+    assert loaded.weights == calibrated.weights
+    assert loaded.added_parameters == calibrated.added_parameters
+
+
+@pytest.mark.parametrize("kind", ["mc", "ensemble"])
+def test_means_of_several_draws_are_saved_with_their_seed(
+    problem: Problem, ensemble: list[nn.Module], tmp_path: Path, kind: str
+) -> None:
+    model = lates.mc_dropout(problem.model, samples=3) if kind == "mc" else ensemble
+    calibrated = lates.calibrate(
+        model, train=problem.train, holdout=problem.holdout, blocks=1, views=None, seed=11, progress=False
+    )
+    calibrated.save(tmp_path / "mean")
+    loaded = lates.load(tmp_path / "mean", model)
+    with torch.no_grad():
+        assert torch.equal(loaded(problem.images[:50]), calibrated(problem.images[:50]))
+    with pytest.raises(
+        ValueError, match=r"calibrates \d network\(s\) with \d sample\(s\) each; this model has 1 with 1"
+    ):
+        lates.load(tmp_path / "mean", problem.model)
+
+
+def test_the_file_holds_no_part_of_the_network_and_says_what_it_is_for(saved: Path, problem: Problem) -> None:
+    tensors, metadata = read_calibration(saved)
+    assert sum(value.numel() for value in tensors.values()) == (48 + 48 + 96) * 10 + 3 * 10 + 4 + 4
+    assert metadata["fit"]["classes"] == 10
+    (voter,) = metadata["voters"]
+    assert voter["names"] == ["stages.0", "stages.1", "stages.2", "head"]
+    assert set(voter["network"]) == set(problem.model.state_dict())
+    assert voter["network"]["fc.weight"][0] == [10, 24]
+
+
+def test_other_names_are_an_error_that_lists_them(saved: Path) -> None:
+    other = ResidualNetwork()
+    other.classifier = other.fc
+    del other.fc
+    with pytest.raises(ValueError, match=r"another network\. missing: fc.weight, fc.bias; new: classifier.weight"):
+        lates.load(saved, other)
+
+
+def test_other_shapes_are_an_error_that_shows_both(saved: Path) -> None:
+    with pytest.raises(ValueError, match=r"other shape: .*stem.weight is \[8, 3, 3, 3\], was \[12, 3, 3, 3\]"):
+        lates.load(saved, ResidualNetwork(width=8))
+
+
+def test_other_values_are_a_warning(saved: Path, problem: Problem) -> None:
+    other = ResidualNetwork()
+    other.load_state_dict(problem.model.state_dict())
+    with torch.no_grad():
+        other.fc.bias.add_(0.1)
+    with pytest.warns(UserWarning, match=r"1 of \d+ tensors of this network have other values .*fc\.bias") as caught:
+        lates.load(saved, other)
+    assert Path(caught[0].filename) == Path(__file__)
+
+
+def test_a_cast_is_a_warning(saved: Path, problem: Problem) -> None:
+    other = ResidualNetwork().double()
+    other.load_state_dict(problem.model.state_dict())
+    with pytest.warns(UserWarning, match="cast or trained on since"):
+        loaded = lates.load(saved, other)
+    assert loaded(problem.images[:3].double()).dtype == torch.float64
+
+
+def test_a_wrapped_model_is_the_same_model(saved: Path, problem: Problem) -> None:
+    loaded = lates.load(saved, nn.DataParallel(problem.model))
+    assert list(loaded.weights) == ["stages.0", "stages.1", "stages.2", "head"]
+
+
+@pytest.mark.parametrize("share", [0.0, 0.001, 0.01, 0.3, 0.9, 0.9999])
+def test_a_file_cut_short_is_refused(saved: Path, problem: Problem, share: float) -> None:
+    content = saved.read_bytes()
+    saved.write_bytes(content[: int(share * len(content))])
+    with pytest.raises(ValueError, match=r"is not a whole safetensors file .*Save the calibration again"):
+        lates.load(saved, problem.model)
+
+
+def test_a_file_grown_long_is_refused(saved: Path, problem: Problem) -> None:
+    saved.write_bytes(saved.read_bytes() + b"more")
+    with pytest.raises(ValueError, match="is not a whole safetensors file"):
+        lates.load(saved, problem.model)
+
+
+@pytest.mark.parametrize("content", [b"hello, this is no calibration", b"\x00" * 64, b"{}" * 500])
+def test_other_files_are_refused(tmp_path: Path, problem: Problem, content: bytes) -> None:
+    (tmp_path / "other").write_bytes(content)
+    with pytest.raises(ValueError, match="is not a whole safetensors file"):
+        lates.load(tmp_path / "other", problem.model)
+
+
+class Explosive:
+    """Unpickling this would write a file."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self) -> tuple[Any, tuple[Any, ...]]:
+        return os.mkdir, (str(self.path),)
+
+
+def test_a_pickle_is_refused_unread(tmp_path: Path, problem: Problem) -> None:
+    exploded = tmp_path / "exploded"
+    (tmp_path / "plain.pkl").write_bytes(pickle.dumps(Explosive(exploded)))
+    torch.save(Explosive(exploded), tmp_path / "torch.pt")
+    for name in ("plain.pkl", "torch.pt"):
+        with pytest.raises(ValueError, match="is not a whole safetensors file"):
+            lates.load(tmp_path / name, problem.model)
+    assert not exploded.exists()
+
+
+def test_safetensors_of_something_else_are_refused(tmp_path: Path, problem: Problem) -> None:
+    save_file({"fc.weight": torch.zeros(2, 2)}, tmp_path / "network")
+    with pytest.raises(ValueError, match="holds tensors but no calibration"):
+        lates.load(tmp_path / "network", problem.model)
+
+
+def test_a_path_that_leads_nowhere_is_named(
+    tmp_path: Path, problem: Problem, calibrated: lates.CalibratedModel
+) -> None:
+    for nowhere in (tmp_path / "absent", tmp_path):
+        with pytest.raises(FileNotFoundError, match="There is no file"):
+            lates.load(nowhere, problem.model)
+    with pytest.raises(FileNotFoundError, match="there is no folder"):
+        calibrated.save(tmp_path / "absent" / "file")
+
+
+@pytest.mark.parametrize("version", [0, 2, "1", None])
+def test_other_format_versions_are_refused(saved: Path, problem: Problem, version: object) -> None:
+    tamper(saved, lambda metadata: metadata.update(format=version))
+    with pytest.raises(ValueError, match=rf"has format {version}; this version of lates reads format 1"):
+        lates.load(saved, problem.model)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "[1, 2]", "{", '{"format": 1}', "null", '{"format": 1, "samples": 1, "voters": []}']
+)
+def test_damaged_metadata_are_refused(saved: Path, problem: Problem, text: str) -> None:
+    save_file(load_file(saved), saved, {KEY: text})
+    with pytest.raises(ValueError, match=r"are damaged|has format"):
+        lates.load(saved, problem.model)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda metadata: metadata.pop("fit"),
+        lambda metadata: metadata["fit"].pop("nll"),
+        lambda metadata: metadata["fit"].update(extra=1),
+        lambda metadata: metadata.update(voters=None),
+        lambda metadata: metadata["voters"][0].pop("names"),
+        lambda metadata: metadata["voters"][0].update(names=["stages.0", "head"]),
+        lambda metadata: metadata["voters"][0].update(names=["stages.9", "stages.1", "stages.2", "head"]),
+        lambda metadata: metadata["voters"][0]["poolings"].pop("stages.1"),
+        lambda metadata: metadata["voters"][0]["poolings"]["stages.1"].pop("size"),
+        lambda metadata: metadata["voters"][0]["poolings"]["stages.1"].update(method="median"),
+        lambda metadata: metadata["voters"][0].update(network={"fc.weight": 3}),
+        lambda metadata: metadata["voters"][0]["poolings"]["stages.1"].update(size=[2.5, 2]),
+        lambda metadata: metadata["fit"].update(classes=9),
+        lambda metadata: metadata["fit"].update(nll="low"),
+        lambda metadata: metadata.update(seed="zero"),
+    ],
+)
+def test_tampered_metadata_are_refused(saved: Path, problem: Problem, change: Any) -> None:
+    tamper(saved, change)
+    with pytest.raises(ValueError, match=r"Save the calibration again|another network"):
+        lates.load(saved, problem.model)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("0.weights", torch.tensor([1.0, -1.0, 1.0, 1.0])),
+        ("0.weights", torch.tensor([1.0, float("nan"), 1.0, 1.0])),
+        ("0.weights", torch.ones(3)),
+        ("0.deviations", torch.ones(3)),
+        ("0.probes.0.bias", torch.zeros(7)),
+        ("0.probes.0.bias", torch.full((10,), float("inf"))),
+        ("0.probes.0.down", torch.zeros(9, 48)),
+        ("0.probes.0.down", torch.zeros(480)),
+        ("0.probes.1.bias", None),
+    ],
+)
+def test_tampered_tensors_are_refused(saved: Path, problem: Problem, name: str, value: torch.Tensor | None) -> None:
+    tensors = load_file(saved)
+    assert name in tensors
+    changed = {**tensors, name: value} if value is not None else {k: v for k, v in tensors.items() if k != name}
+    tamper(saved, lambda metadata: None, changed)  # pyright: ignore[reportArgumentType]
+    with pytest.raises(ValueError, match="Save the calibration again"):
+        lates.load(saved, problem.model)
+
+
+def test_a_failure_before_the_rename_leaves_the_old_file_whole(
+    saved: Path, calibrated: lates.CalibratedModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = saved.read_bytes()
+
+    def fail(*paths: object) -> None:
+        raise OSError("no space left")
+
+    for step in ("fsync", "replace"):
+        with monkeypatch.context() as patch:
+            patch.setattr(os, step, fail)
+            with pytest.raises(OSError, match="no space left"):
+                calibrated.save(saved)
+        assert saved.read_bytes() == before
+        assert list(saved.parent.iterdir()) == [saved]
+
+
+def test_saving_again_replaces_the_file(saved: Path, problem: Problem, calibrated: lates.CalibratedModel) -> None:
+    scaled = lates.calibrate(problem.model, holdout=problem.holdout, blocks=[], progress=False)
+    scaled.save(saved)
+    assert lates.load(saved, problem.model).weights == scaled.weights
+    assert list(saved.parent.iterdir()) == [saved]
