@@ -191,8 +191,8 @@ def test_an_error_leaves_the_model_as_it_was_too(problem: Problem) -> None:
             return super().__getitem__(index)
 
     model = copy.deepcopy(problem.model).train()
-    before = state_of(model)
     loader = DataLoader(Broken(*rows_of(problem.holdout)), batch_size=100)
+    before = state_of(model)
     with pytest.raises(OSError, match="disk on fire"):
         lates.calibrate(model, train=problem.train, holdout=loader, progress=False)
     after = state_of(model)
@@ -326,7 +326,7 @@ def test_ignored_rows_change_nothing(problem: Problem) -> None:
 
 def test_a_network_that_knows_nothing_gets_an_infinite_temperature() -> None:
     model = ResidualNetwork().eval()
-    images, labels = draw_patterns(200, 10, seed=8)
+    images, _ = draw_patterns(200, 10, seed=8)
     wrong = logits_of(model, images).argmin(1)
     scaled = lates.calibrate(model, holdout=[(images, wrong)], blocks=[], progress=False)
     assert scaled.temperature == math.inf

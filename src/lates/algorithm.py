@@ -21,6 +21,7 @@ from lates.voters import Voter
 from lates.votes import Votes, check_loss, fit_votes
 
 
+@torch.inference_mode(False)
 def calibrate(
     model: nn.Module | Sequence[nn.Module],
     *,

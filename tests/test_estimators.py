@@ -1,0 +1,213 @@
+import copy
+import pickle
+
+import numpy as np
+import pytest
+import torch
+from scipy.optimize import minimize_scalar
+from sklearn.base import clone, is_classifier
+from sklearn.ensemble import RandomForestClassifier
+from sklearn.exceptions import NotFittedError
+from sklearn.model_selection import GridSearchCV, cross_val_predict, cross_val_score
+from sklearn.pipeline import Pipeline, make_pipeline
+from sklearn.preprocessing import FunctionTransformer
+from sklearn.utils.validation import check_is_fitted
+from torch import Tensor
+
+import lates
+from tests.problems import noisy_views, sharpened, two_signals
+
+ESTIMATORS = [lates.TemperatureScaling, lates.LogitStack]
+
+
+def arrays(n: int = 400, classes: int = 4, members: int = 3) -> tuple[np.ndarray, np.ndarray]:
+    """Members [n, classes, members] and labels."""
+    logits, labels = noisy_views(n, classes, members)
+    return torch.stack(logits, dim=2).numpy(), labels.numpy()
+
+
+def test_a_known_temperature_is_recovered() -> None:
+    logits, labels = sharpened(3.0, n=20_000, classes=5)
+    scaling = lates.TemperatureScaling().fit(logits.numpy(), labels.numpy())
+    assert scaling.temperature_ == pytest.approx(3.0, rel=0.03)
+    assert isinstance(scaling.weights_, np.ndarray)
+    assert scaling.weights_ == pytest.approx([1 / scaling.temperature_])
+    assert scaling.stack_.certified
+    np.testing.assert_array_equal(scaling.classes_, np.arange(5))
+    assert scaling.n_features_in_ == 5
+
+
+def test_the_temperature_is_the_one_scipy_finds() -> None:
+    members, labels = arrays()
+    logits = members[:, :, -1]
+
+    def nll(log_temperature: float) -> float:
+        return lates.metrics.nll(logits / np.exp(log_temperature), labels)
+
+    best = np.exp(minimize_scalar(nll, bracket=(-1, 2), tol=1e-12).x)
+    assert lates.TemperatureScaling().fit(logits, labels).temperature_ == pytest.approx(best, rel=1e-6)
+
+
+def test_members_that_carry_signal_get_the_weights() -> None:
+    members, labels, weights = two_signals(20_000, 4, silent=2)
+    stack = lates.LogitStack().fit(torch.stack(members, dim=2), labels)
+    assert isinstance(stack.weights_, Tensor)
+    assert stack.weights_.tolist() == pytest.approx(weights.tolist(), abs=0.03)
+    assert list(stack.contributions_) == ["0", "1", "2", "head"]
+    assert sum(stack.contributions_.values()) == pytest.approx(1)
+
+
+def test_what_is_learned_is_what_fit_stack_finds() -> None:
+    members, labels = arrays()
+    for loss, regularise, solver in (("nll", 0.0, "exact"), ("brier", 1.0, "exact"), ("nll", 0.5, "sgd")):
+        expected = lates.fit_stack(members, labels, loss=loss, regularise=regularise, solver=solver)
+        stack = lates.LogitStack(loss, regularise, solver).fit(members, labels)
+        assert stack.weights_.tolist() == expected.weights.tolist()
+        head = lates.fit_stack(members[:, :, -1:], labels, loss=loss, regularise=regularise)
+        scaling = lates.TemperatureScaling(regularise, loss).fit(members[:, :, -1], labels)
+        assert scaling.temperature_ == head.temperature
+
+
+@pytest.mark.parametrize("kind", ["numpy", "torch"])
+@pytest.mark.parametrize("dtype", [np.float64, np.float32, np.float16])
+def test_predictions_are_of_the_kind_that_was_given(kind: str, dtype: type) -> None:
+    members, labels = arrays()
+    members = members.astype(dtype)
+    X = torch.from_numpy(members) if kind == "torch" else members
+    y = torch.from_numpy(labels) if kind == "torch" else labels
+    for estimator, given in ((lates.TemperatureScaling(), X[:, :, -1]), (lates.LogitStack(), X)):
+        estimator.fit(given, y)
+        logits = estimator.decision_function(given)
+        probabilities, predicted = estimator.predict_proba(given), estimator.predict(given)
+        for result in (logits, probabilities, predicted, estimator.weights_):
+            assert isinstance(result, Tensor if kind == "torch" else np.ndarray)
+        expected = members.astype(np.float64) @ np.asarray(estimator.weights_) if given.ndim == 3 else None
+        if expected is not None:
+            np.testing.assert_allclose(np.asarray(logits), expected, rtol=1e-3, atol=1e-3)
+        np.testing.assert_allclose(np.asarray(probabilities).sum(axis=1), 1, atol=1e-5)
+        np.testing.assert_array_equal(np.asarray(predicted), np.asarray(logits).argmax(axis=1))
+        assert np.asarray(probabilities).dtype == (np.float64 if dtype is np.float64 else np.float32)
+        assert estimator.score(given, y) == pytest.approx(float((np.asarray(predicted) == labels).mean()))
+
+
+def test_members_by_name_are_found_whatever_their_order() -> None:
+    members, labels = arrays()
+    named = {"early": members[:, :, 0], "late": members[:, :, 1], "head": members[:, :, 2]}
+    stack = lates.LogitStack().fit(named, labels)
+    assert list(stack.contributions_) == ["early", "late", "head"]
+    shuffled = {name: named[name] for name in ("head", "early", "late")}
+    np.testing.assert_array_equal(stack.predict_proba(shuffled), stack.predict_proba(named))
+    with pytest.raises(ValueError, match="The members are early, head; this stack was fitted to early, late, head"):
+        stack.predict({"early": members[:, :, 0], "head": members[:, :, 2]})
+    with pytest.raises(ValueError, match="The members are 0, 1, head; this stack was fitted to early, late, head"):
+        stack.predict(members)
+
+
+@pytest.mark.parametrize("kind", ESTIMATORS)
+def test_parameters_are_read_set_cloned_and_shown(kind: type[lates.TemperatureScaling | lates.LogitStack]) -> None:
+    estimator = kind(loss="brier", regularise=2.0)
+    twin = clone(estimator)
+    assert twin is not estimator
+    assert twin.get_params() == estimator.get_params()
+    assert {**estimator.get_params(), "solver": 0} == {"loss": "brier", "regularise": 2.0, "solver": 0}
+    assert estimator.set_params(loss="nll") is estimator
+    assert estimator.loss == "nll"
+    assert twin.loss == "brier"
+    assert eval(repr(twin), vars(lates)).get_params() == twin.get_params()
+    with pytest.raises(ValueError, match=rf'{kind.__name__} has no parameter "los". Parameters: '):
+        estimator.set_params(los="nll")
+    assert is_classifier(estimator)
+
+
+@pytest.mark.parametrize("kind", ESTIMATORS)
+def test_before_fit_there_is_nothing_to_predict(kind: type[lates.TemperatureScaling | lates.LogitStack]) -> None:
+    estimator = kind()
+    with pytest.raises(ValueError, match=rf"This {kind.__name__} is not fitted yet: call fit\(X, y\) first"):
+        estimator.predict_proba(np.zeros((2, 3)))
+    with pytest.raises(NotFittedError):
+        check_is_fitted(estimator)
+    X = arrays()[0] if kind is lates.LogitStack else arrays()[0][:, :, -1]
+    check_is_fitted(estimator.fit(X, arrays()[1]))
+    with pytest.raises(NotFittedError):
+        check_is_fitted(clone(estimator))
+
+
+def test_it_closes_a_pipeline() -> None:
+    """A forest's probabilities, their logarithms, a temperature."""
+    random = np.random.default_rng(0)
+    features = random.normal(size=(600, 5))
+    labels = (features[:, :3] + random.normal(size=(600, 3))).argmax(axis=1)
+    forest = RandomForestClassifier(20, random_state=0).fit(features[:200], labels[:200])
+    logs = FunctionTransformer(lambda rows: np.log(forest.predict_proba(rows).clip(1e-3)))
+    pipeline = Pipeline([("logs", logs), ("temperature", lates.TemperatureScaling())])
+    pipeline.fit(features[200:400], labels[200:400])
+    probabilities = pipeline.predict_proba(features[400:])
+    before = lates.metrics.nll(logs.transform(features[400:]), labels[400:])
+    assert lates.metrics.nll(np.log(probabilities), labels[400:]) < before
+    assert pipeline.score(features[400:], labels[400:]) > 0.5
+    assert pipeline.classes_.tolist() == [0, 1, 2]
+    copied = pickle.loads(pickle.dumps(pipeline["temperature"]))
+    assert copied.temperature_ == pipeline["temperature"].temperature_
+    fresh = clone(pipeline).set_params(temperature__loss="brier")
+    assert fresh.fit(features[200:400], labels[200:400]).predict(features[400:]).shape == (200,)
+
+
+def test_searches_and_cross_validation_work() -> None:
+    members, labels = arrays(300)
+    grid = GridSearchCV(lates.LogitStack(), {"regularise": [0.0, 1.0, 1000.0]}, scoring="neg_log_loss", cv=3)
+    grid.fit(members, labels)
+    assert grid.best_params_["regularise"] < 1000
+    assert not np.isnan(grid.cv_results_["mean_test_score"]).any()
+    scores = cross_val_score(lates.TemperatureScaling(), members[:, :, -1], labels, cv=3)
+    assert (scores > 0.3).all()
+    losses = cross_val_score(make_pipeline(lates.LogitStack()), members, labels, cv=3, scoring="neg_log_loss")
+    assert losses.mean() == pytest.approx(grid.cv_results_["mean_test_score"][0], abs=1e-6)
+    held = cross_val_predict(lates.LogitStack(), members, labels, cv=3, method="predict_proba")
+    assert lates.metrics.nll(np.log(held), labels) == pytest.approx(-losses.mean(), abs=0.02)
+
+
+def test_logs_of_probabilities_are_logits_zeros_included_once_fitted() -> None:
+    logits, labels = sharpened(2.0, n=500, classes=3)
+    probabilities = logits.softmax(1)
+    by_logits = lates.TemperatureScaling().fit(logits, labels)
+    by_logs = lates.TemperatureScaling().fit(probabilities.log(), labels)
+    assert by_logs.temperature_ == pytest.approx(by_logits.temperature_, rel=1e-8)
+    certain = torch.tensor([[1.0, 0.0, 0.0]]).double()
+    assert torch.equal(by_logs.predict_proba(certain.log()), certain)
+    with pytest.warns(UserWarning, match="look like probabilities"):
+        lates.TemperatureScaling().fit(probabilities, labels)
+
+
+def test_a_copy_is_independent_of_a_refit() -> None:
+    members, labels = arrays()
+    stack = lates.LogitStack().fit(members, labels)
+    twin = copy.deepcopy(stack)
+    before = stack.predict_proba(members)
+    stack.fit(members[:, :2, :], labels % 2)
+    assert stack.n_features_in_ == 2
+    np.testing.assert_array_equal(twin.predict_proba(members), before)
+
+
+def test_bad_input_is_refused_with_the_way_out() -> None:
+    members, labels = arrays()
+    head = members[:, :, -1]
+    with pytest.raises(TypeError, match="expected integers"):
+        lates.TemperatureScaling().fit(head, labels.astype(float))
+    with pytest.raises(TypeError, match="labels came as NoneType"):
+        lates.TemperatureScaling().fit(head, None)  # pyright: ignore[reportArgumentType]
+    with pytest.raises(ValueError, match="labels hold 4 in row 0"):
+        lates.TemperatureScaling().fit(head, labels * 0 + 4)
+    with pytest.raises(ValueError, match=r"members have shape \[400, 4\]; expected \[n, classes, members\]"):
+        lates.LogitStack().fit(head, labels)
+    with pytest.raises(TypeError, match="members came as list"):
+        lates.LogitStack().fit([head, head], labels)
+    with pytest.raises(ValueError, match="Unknown loss"):
+        lates.LogitStack(loss="hinge").fit(members, labels)
+    scaling = lates.TemperatureScaling().fit(head, labels)
+    with pytest.raises(ValueError, match=r'Member "head" has shape \[400, 3\]; expected \[400, 4\]'):
+        scaling.predict(head[:, :3])
+    with pytest.raises(ValueError, match="NaN in row 0"):
+        scaling.predict(np.full((1, 4), np.nan))
+    stack = lates.LogitStack().fit(members, labels)
+    with pytest.raises(ValueError, match=r'Member "0" has shape \[5, 4\]; expected \[400, 4\]'):
+        stack.predict({"0": members[:5, :, 0], "1": members[:, :, 1], "head": head})
