@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, Subset, TensorDataset
 
 import lates
+from lates.voters import Voter
 from tests.conftest import Problem, ResidualNetwork, draw_patterns, loader_of
 
 BLOCKS = ["stages.0", "stages.1", "stages.2"]
@@ -43,7 +44,7 @@ def state_of(model: nn.Module) -> dict[str, object]:
         "hooks": [(len(part._forward_hooks), len(part._forward_pre_hooks)) for part in model.modules()],
         "classes": [type(part) for part in model.modules()],
         "attributes": [sorted(vars(part)) for part in model.modules()],
-        "random": (torch.get_rng_state(), random.getstate(), np.random.get_state()[1]),
+        "random": (torch.get_rng_state(), random.getstate(), np.random.get_state(legacy=False)["state"]["key"]),
     }
 
 
@@ -119,7 +120,8 @@ def test_the_paper_s_settings_run_to_their_letter(problem: Problem) -> None:
     network = sum(parameter.numel() for parameter in problem.model.parameters())
     width = int(0.3 * network / 3 / 10) - 1
     voter = calibrated.voters[0]
-    poolings = list(voter.poolings.values())  # pyright: ignore[reportCallIssue, reportAttributeAccessIssue]
+    assert isinstance(voter, Voter)
+    poolings = list(voter.poolings.values())
     assert {pooling.method for pooling in poolings} == {"flat"}
     assert {pooling.size for pooling in poolings} == {(width,)}
     assert calibrated.added_parameters <= 0.3 * network + len(calibrated.member_names)

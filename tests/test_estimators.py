@@ -1,5 +1,6 @@
 import copy
 import pickle
+from typing import Any, Literal
 
 import numpy as np
 import pytest
@@ -44,7 +45,8 @@ def test_the_temperature_is_the_one_scipy_finds() -> None:
     def nll(log_temperature: float) -> float:
         return lates.metrics.nll(logits / np.exp(log_temperature), labels)
 
-    best = np.exp(minimize_scalar(nll, bracket=(-1, 2), tol=1e-12).x)
+    found: Any = minimize_scalar(nll, bracket=(-1, 2), tol=1e-12)
+    best = np.exp(found.x)
     assert lates.TemperatureScaling().fit(logits, labels).temperature_ == pytest.approx(best, rel=1e-6)
 
 
@@ -59,7 +61,9 @@ def test_members_that_carry_signal_get_the_weights() -> None:
 
 def test_what_is_learned_is_what_fit_stack_finds() -> None:
     members, labels = arrays()
-    for loss, regularise, solver in (("nll", 0.0, "exact"), ("brier", 1.0, "exact"), ("nll", 0.5, "sgd")):
+    cases: list[tuple[str, float, Literal["exact", "sgd"]]]
+    cases = [("nll", 0.0, "exact"), ("brier", 1.0, "exact"), ("nll", 0.5, "sgd")]
+    for loss, regularise, solver in cases:
         expected = lates.fit_stack(members, labels, loss=loss, regularise=regularise, solver=solver)
         stack = lates.LogitStack(loss, regularise, solver).fit(members, labels)
         assert stack.weights_.tolist() == expected.weights.tolist()
@@ -106,14 +110,14 @@ def test_members_by_name_are_found_whatever_their_order() -> None:
 @pytest.mark.parametrize("kind", ESTIMATORS)
 def test_parameters_are_read_set_cloned_and_shown(kind: type[lates.TemperatureScaling | lates.LogitStack]) -> None:
     estimator = kind(loss="brier", regularise=2.0)
-    twin = clone(estimator)
+    twin: Any = clone(estimator)
     assert twin is not estimator
     assert twin.get_params() == estimator.get_params()
     assert {**estimator.get_params(), "solver": 0} == {"loss": "brier", "regularise": 2.0, "solver": 0}
     assert estimator.set_params(loss="nll") is estimator
     assert estimator.loss == "nll"
     assert twin.loss == "brier"
-    assert eval(repr(twin), vars(lates)).get_params() == twin.get_params()
+    assert eval(repr(twin), dict(vars(lates))).get_params() == twin.get_params()
     with pytest.raises(ValueError, match=rf'{kind.__name__} has no parameter "los". Parameters: '):
         estimator.set_params(los="nll")
     assert is_classifier(estimator)
@@ -146,9 +150,10 @@ def test_it_closes_a_pipeline() -> None:
     assert lates.metrics.nll(np.log(probabilities), labels[400:]) < before
     assert pipeline.score(features[400:], labels[400:]) > 0.5
     assert pipeline.classes_.tolist() == [0, 1, 2]
-    copied = pickle.loads(pickle.dumps(pipeline["temperature"]))
-    assert copied.temperature_ == pipeline["temperature"].temperature_
-    fresh = clone(pipeline).set_params(temperature__loss="brier")
+    fitted: Any = pipeline["temperature"]
+    assert pickle.loads(pickle.dumps(fitted)).temperature_ == fitted.temperature_
+    twin: Any = clone(pipeline)
+    fresh = twin.set_params(temperature__loss="brier")
     assert fresh.fit(features[200:400], labels[200:400]).predict(features[400:]).shape == (200,)
 
 
@@ -162,7 +167,7 @@ def test_searches_and_cross_validation_work() -> None:
     assert (scores > 0.3).all()
     losses = cross_val_score(make_pipeline(lates.LogitStack()), members, labels, cv=3, scoring="neg_log_loss")
     assert losses.mean() == pytest.approx(grid.cv_results_["mean_test_score"][0], abs=1e-6)
-    held = cross_val_predict(lates.LogitStack(), members, labels, cv=3, method="predict_proba")
+    held: Any = cross_val_predict(lates.LogitStack(), members, labels, cv=3, method="predict_proba")
     assert lates.metrics.nll(np.log(held), labels) == pytest.approx(-losses.mean(), abs=0.02)
 
 
@@ -173,7 +178,7 @@ def test_logs_of_probabilities_are_logits_zeros_included_once_fitted() -> None:
     by_logs = lates.TemperatureScaling().fit(probabilities.log(), labels)
     assert by_logs.temperature_ == pytest.approx(by_logits.temperature_, rel=1e-8)
     certain = torch.tensor([[1.0, 0.0, 0.0]]).double()
-    assert torch.equal(by_logs.predict_proba(certain.log()), certain)
+    torch.testing.assert_close(by_logs.predict_proba(certain.log()), certain, atol=0, rtol=0)
     with pytest.warns(UserWarning, match="look like probabilities"):
         lates.TemperatureScaling().fit(probabilities, labels)
 

@@ -53,6 +53,7 @@ def test_the_members_are_the_probes_on_the_recorded_features(
 ) -> None:
     images = torch.cat([batch for batch, _ in problem.holdout])
     members = calibrated.members(images)
+    assert isinstance(members, Tensor)
     trained = lates.train_probes(*features)
     for place, name in enumerate(calibrated.member_names[:-1]):
         torch.testing.assert_close(
@@ -150,6 +151,7 @@ def test_under_autocast_the_probes_and_the_sum_keep_float32(
         cast = logits_of(calibrated, problem.images)
         members = calibrated.members(problem.images)
     assert cast.dtype == torch.float32
+    assert isinstance(members, Tensor)
     weights = torch.tensor([calibrated.weights[name] for name in calibrated.member_names])
     torch.testing.assert_close(cast, members @ weights, atol=1e-4, rtol=0)
     assert float((cast - plain).abs().mean()) < 0.05
@@ -210,7 +212,9 @@ def test_the_table_fits_eighty_columns(problem: Problem, features: Both, calibra
         assert part in text
     large = with_weights(problem.model, features, {**dict.fromkeys(BLOCKS, 0.0), "head": 123456.789})
     names = ["a.very.deep.tree.of.modules.with.long.names.and.blocks.0", "model.encoder.layer.11", *BLOCKS[2:], "head"]
-    large.voters[0].names = tuple(names)  # pyright: ignore[reportAttributeAccessIssue]
+    voter = large.voters[0]
+    assert isinstance(voter, Voter)
+    voter.names = tuple(names)
     large.fit = replace(NO_FIT, rows=12_345_678, nll_network=123.45678, loss="soft_ece", certified=False, bounded=True)
     lines = str(large).splitlines()
     assert max(map(len, lines)) <= 80
@@ -289,7 +293,9 @@ def test_loading_onto_a_fresh_network_of_the_same_values_is_silent(
     calibrated.save(path)
     fresh = ResidualNetwork()
     fresh.load_state_dict(problem.model.state_dict())
-    loaded = lates.load(path, fresh)
+    with torch.inference_mode():
+        loaded = lates.load(path, fresh)
     assert not recwarn.list
+    loaded(problem.images[:5].clone().requires_grad_()).sum().backward()
     assert torch.equal(logits_of(loaded, problem.images), logits_of(calibrated, problem.images))
     assert fresh.training

@@ -46,13 +46,13 @@ def test_the_global_random_state_neither_changes_nor_matters(problem: Problem) -
         torch.manual_seed(state)
         random.seed(state)
         np.random.seed(state)
-        expected = torch.get_rng_state(), random.getstate(), np.random.get_state()[1]
+        expected = torch.get_rng_state(), random.getstate(), np.random.get_state(legacy=False)["state"]["key"]
         sampled = lates.mc_dropout(problem.model, samples=3)
         with torch.no_grad():
             found.append(sampled(problem.images[:20]))
         assert torch.equal(torch.get_rng_state(), expected[0])
         assert random.getstate() == expected[1]
-        assert np.array_equal(np.random.get_state()[1], expected[2])
+        assert np.array_equal(np.random.get_state(legacy=False)["state"]["key"], expected[2])
     assert torch.equal(*found)
 
 
@@ -194,6 +194,32 @@ def test_temperature_scaling_of_a_mean_never_ends_above_the_network(
     assert scaled.fit.nll == pytest.approx(scaled.fit.nll_temperature, abs=1e-6)
     if not regularise:
         assert scaled.fit.nll <= scaled.fit.nll_network
+
+
+class Part(nn.Module):
+    """An expert that answers with its own columns of the input."""
+
+    def __init__(self, columns: slice) -> None:
+        super().__init__()
+        self.columns, self.scale = columns, nn.Parameter(torch.ones(()))
+
+    def forward(self, rows: Tensor) -> Tensor:
+        return self.scale * rows[:, self.columns]
+
+
+def test_experts_that_err_loudly_are_not_silenced() -> None:
+    """Each is right on every other row, and ten times as sure where it is wrong: by itself it is best ignored, and with
+    both at weight 0 no small step of the weights helps. The mean of the two as they are is far better."""
+    labels = torch.arange(200) % 10
+    right, wrong = 3.0 * torch.eye(10)[labels], 30.0 * torch.eye(10)[(labels + 1 + torch.arange(200) // 40) % 10]
+    even = (torch.arange(200) % 4 < 2)[:, None]
+    rows = torch.cat([torch.where(even, right, wrong), torch.where(even, wrong, right)], dim=1)
+    experts = [Part(slice(0, 10)), Part(slice(10, 20))]
+    for expert in experts:
+        alone = lates.calibrate(expert, holdout=[(rows, labels)], blocks=[], progress=False)
+        assert alone.weights["head"] == 0
+    together = lates.calibrate(experts, holdout=[(rows, labels)], blocks=[], progress=False)
+    assert together.fit.nll <= together.fit.nll_temperature <= together.fit.nll_network < 1.2
 
 
 def test_an_ensemble_draws_nothing_and_is_deterministic(

@@ -4,7 +4,6 @@ import copy
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,6 @@ import pytest
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch.nn.utils.parametrizations import spectral_norm
 from torch.utils.hooks import RemovableHandle
 
 from lates.taps import RecordedNetwork, switch_to_evaluation
@@ -112,151 +110,6 @@ def test_what_is_tied_stays_tied_when_the_copy_is_cast() -> None:
     assert torch.allclose(network(X.double())[0].float(), model(X), atol=1e-6)
 
 
-# Modules reached by other ways than the tree
-
-
-class InLists(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.a, self.b, self.c, self.d = (nn.Linear(4, 4) for _ in range(4))
-        self.nested: list[list[nn.Module]] = [[self.a], [self.b]]
-        self.by_name = {"c": (self.c,)}
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.d(self.by_name["c"][0](self.nested[1][0](self.nested[0][0](x))))
-
-
-def compiled(model: nn.Module) -> nn.Module:
-    wrapper = torch.compile(model, backend="eager")
-    assert isinstance(wrapper, nn.Module)
-    return wrapper
-
-
-class ByMethod(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.a, self.d = nn.Linear(4, 4), nn.Linear(4, 4)
-        self.body = self.double_step
-        self.step = partial(ByMethod.twice, self, factor=2.0)
-
-    def double_step(self, x: Tensor) -> Tensor:
-        return self.step(self.a(x))
-
-    def twice(self, x: Tensor, factor: float) -> Tensor:
-        return factor * self.d(x)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.body(x)
-
-
-class Reading(nn.Linear):
-    """Applied to what somebody put into a shared dictionary."""
-
-    def __init__(self, seen: dict[str, Tensor]) -> None:
-        super().__init__(4, 4)
-        self.seen = seen
-
-    def forward(self, input: Tensor) -> Tensor:
-        return super().forward(self.seen["a"])
-
-
-class ByHook(nn.Module):
-    """Reads a layer's output through a hook of its own and a dictionary shared with a child."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._seen: dict[str, Tensor] = {}
-        self.a, self.d = nn.Linear(4, 4), Reading(self._seen)
-        self.a.register_forward_hook(self.keep)
-
-    def keep(self, module: nn.Module, inputs: Any, output: Tensor) -> None:
-        self._seen["a"] = output
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.d(self.a(x) * 0)
-
-
-class WithTeacher(nn.Module):
-    """Calls a module that PyTorch does not see."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.last = nn.Linear(4, 3)
-        self.hidden = [nn.Linear(4, 4)]
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.last(self.hidden[0](x))
-
-
-def with_compiled_forward() -> nn.Module:
-    model = InLists()
-    model.forward = torch.compile(model.forward, backend="eager")
-    return model
-
-
-def compiled_child_in_a_list() -> nn.Module:
-    model = InLists()
-    wrapped = compiled(model.a)
-    model.add_module("a", wrapped)
-    model.nested[0] = [wrapped]
-    return model
-
-
-def traced() -> nn.Module:
-    return torch.fx.symbolic_trace(nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4)))
-
-
-@pytest.mark.parametrize(
-    ("make", "name"),
-    [
-        (InLists, "a"),
-        (InLists, "b"),
-        (InLists, "c"),
-        (ByMethod, "a"),
-        (ByMethod, "d"),
-        (ByHook, "a"),
-        (ByHook, "d"),
-        (with_compiled_forward, "d"),
-        (compiled_child_in_a_list, "a"),
-        (traced, "0"),
-    ],
-)
-def test_whatever_way_a_module_is_reached_the_copy_runs_its_own(make: Callable[[], nn.Module], name: str) -> None:
-    model = make().eval()
-    expected = model(X)
-    network = record(model, name)
-    logits, features = network(X)
-    assert torch.equal(logits, expected)
-    assert len(features[name]) == 1
-    for part in model.modules():
-        part.register_forward_pre_hook(refuse_to_run)
-    assert torch.equal(network(X)[0], expected)
-
-
-def refuse_to_run(module: nn.Module, inputs: Any) -> None:
-    raise AssertionError("a module of the original ran")
-
-
-def test_nothing_that_runs_in_the_copy_writes_into_the_original() -> None:
-    model = ByHook().eval()
-    record(model, "a")(X)
-    assert model._seen == {}
-
-
-def test_parametrised_layers_are_copied() -> None:
-    model = nn.Sequential(spectral_norm(nn.Linear(4, 4)), nn.Linear(4, 3)).eval()
-    logits, features = record(model, "0")(X)
-    assert torch.equal(logits, model(X))
-    assert torch.equal(features["0"][0], model[0](X))
-
-
-def test_a_module_outside_the_tree_runs_as_it_is() -> None:
-    model = WithTeacher()
-    logits, features = record(model, "last")(X)
-    assert torch.equal(logits, model(X))
-    assert torch.equal(features["last"][0], logits)
-
-
 def test_scripted_models_are_refused() -> None:
     scripted = torch.jit.script(nn.Linear(4, 4))
     for model in (scripted, nn.Sequential(scripted, nn.Linear(4, 3))):
@@ -270,6 +123,12 @@ def test_an_unknown_block_is_named() -> None:
 
 
 # Wrappers
+
+
+def compiled(model: nn.Module) -> nn.Module:
+    wrapper = torch.compile(model, backend="eager")
+    assert isinstance(wrapper, nn.Module)
+    return wrapper
 
 
 @pytest.fixture
@@ -295,6 +154,18 @@ def test_wrapped_models_are_unwrapped(wrap: Callable[[nn.Module], nn.Module]) ->
     logits, features = record(wrapped, "norm")(X)
     assert torch.equal(logits, model(X))
     assert len(features["norm"]) == 1
+
+
+@pytest.mark.slow
+def test_a_compiled_model_that_has_already_run_is_unwrapped() -> None:
+    model = Plain().eval()
+    wrapped = torch.compile(model)
+    assert isinstance(wrapped, nn.Module)
+    with torch.no_grad():
+        expected = wrapped(X)
+        logits, features = record(wrapped, "norm")(X)
+        assert torch.allclose(logits, expected, atol=1e-6)
+        assert torch.equal(features["norm"][0], model.norm(model.first(X)))
 
 
 def test_the_copy_compiles_whole_and_copies_deeply() -> None:

@@ -21,7 +21,6 @@ from lates.voters import Voter
 from lates.votes import Votes, check_loss, fit_votes
 
 
-@torch.inference_mode(False)
 def calibrate(
     model: nn.Module | Sequence[nn.Module],
     *,

@@ -47,7 +47,7 @@ def fit_budget(
     dense = {name: probe.probe for name, probe in trained.items()}
     if budget is None or sum(probe.parameters for probe in dense.values()) <= budget * holdout.parameters:
         return dense
-    with full_precision(holdout.logits.device):
+    with full_precision(next(iter(dense.values())).bias.device):
         return _cut_all(trained, choose_ranks(trained, holdout, int(budget * holdout.parameters), settings))
 
 

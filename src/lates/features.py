@@ -1,24 +1,22 @@
 """One reading of a loader -> what the probes and the stack learn from: features per block, logits, labels."""
 
-import random
 import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Sized
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterable, Mapping, Sequence, Sized
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
 from lates.batches import IGNORED, Batch, call_arguments, copy_inputs, read_batches, refuse_one_shot
 from lates.blocks import HEAD, choose_blocks, layer_behind, named_modules, unwrap
 from lates.checks import check_labels, check_logits, level_of_the_caller
-from lates.pooling import Pooling, has_class_token, read_pooling
+from lates.pooling import Pooling, find_tensor, has_class_token, read_pooling
 from lates.progress import Progress
 from lates.rows import RowStore, default_memory
 from lates.settings import DEFAULT, Settings
-from lates.taps import RecordedNetwork, Reduce, device_of, switch_to_evaluation
+from lates.taps import RecordedNetwork, Reduce, device_of, random_state_kept, switch_to_evaluation
 from lates.views import Views, choose_view
 
 LABELS = ".labels"
@@ -133,30 +131,6 @@ def extract_samples(
         return [_finish(*parts, passes) for parts in zip(stores, poolings, parameters, strict=True)]
 
 
-@contextmanager
-def random_state_kept(device: torch.device, seed: int | None = None) -> Iterator[None]:
-    """Whatever is drawn inside, Python's, numpy's and torch's generators are afterwards as before.
-
-    With a `seed` they begin from it inside; torch's on the host and on `device` only, for `torch.manual_seed` would seed
-    those of every other device too, which nobody restores.
-    """
-    python_state, numpy_state = random.getstate(), np.random.get_state()
-    cuda = [device] if device.type == "cuda" else []
-    try:
-        with torch.random.fork_rng(cuda):
-            if seed is not None:
-                random.seed(seed)
-                np.random.seed(seed % 2**32)
-                torch.default_generator.manual_seed(seed)
-                for one in cuda:
-                    with torch.cuda.device(one):
-                        torch.cuda.manual_seed(seed)
-            yield
-    finally:
-        random.setstate(python_state)
-        np.random.set_state(numpy_state)
-
-
 def _check_arguments(
     models: Sequence[nn.Module],
     loader: Iterable[Any],
@@ -214,7 +188,8 @@ def _survey(
 ) -> dict[str, Pooling]:
     """Which of the chosen blocks can be recorded, and how: found in one forward pass of the first batch.
 
-    A block that cannot is an error where the user named it; the automatic choice goes on without.
+    A block that cannot is an error where the user named it; the automatic choice goes on without, and without one whose
+    output is the logits: that is the head, though unused modules stand behind it.
     """
     names = choose_blocks(model, blocks)
     outputs: dict[str, list[Any]] = {name: [] for name in names}
@@ -241,14 +216,22 @@ def _survey(
         try:
             output = _only_output(name, outputs[name])
             layer = layer_behind(modules, name)
-            poolings[name] = read_pooling(name, layer, output, batch.rows, class_token, settings, width)
+            pooling = read_pooling(name, layer, output, batch.rows, class_token, settings, width)
         except ValueError as fault:
             if isinstance(blocks, Sequence):
                 raise
             faults.append(str(fault))
+            continue
+        if isinstance(blocks, Sequence) or not _is_head(output, logits):
+            poolings[name] = pooling
     if faults and not poolings:
         _warn_no_block(faults[0])
     return poolings
+
+
+def _is_head(output: Any, logits: Tensor) -> bool:
+    values = find_tensor(output)
+    return not values.is_nested and torch.equal(values, logits)
 
 
 def _only_output(name: str, outputs: Sequence[Any]) -> Any:

@@ -145,7 +145,6 @@ class CalibratedModel(nn.Module):
         }
 
 
-@torch.inference_mode(False)
 def load(path: str | os.PathLike[str], model: nn.Module | Sequence[nn.Module]) -> CalibratedModel:
     """Read a calibration saved by `CalibratedModel.save` and put it on the model, or models, that it was made for.
 

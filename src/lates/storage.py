@@ -119,7 +119,7 @@ def check_fingerprint(saved: Mapping[str, Sequence[Any]], network: nn.Module, so
 
 def _digest(value: Tensor) -> str:
     flat = value.detach().cpu().contiguous().reshape(-1)
-    data = memoryview(flat.view(torch.uint8).numpy()) if flat.numel() else b""
+    data = flat.view(torch.uint8).numpy().data if flat.numel() else b""
     return hashlib.sha256(data).hexdigest()[:16]
 
 

@@ -6,13 +6,16 @@ exports, deep-copies and moves between devices like any module.
 """
 
 import inspect
+import random
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import partial
 from types import MethodType
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -160,3 +163,27 @@ def switch_to_evaluation(network: RecordedNetwork, dropout: bool) -> RecordedNet
 
 def device_of(model: nn.Module) -> torch.device:
     return next((tensor.device for tensor in [*model.parameters(), *model.buffers()]), torch.device("cpu"))
+
+
+@contextmanager
+def random_state_kept(device: torch.device, seed: int | None = None) -> Iterator[None]:
+    """Whatever is drawn inside, Python's, numpy's and torch's generators are afterwards as before.
+
+    With a `seed` they begin from it inside; torch's on the host and on `device` only, for `torch.manual_seed` would seed
+    those of every other device too, which nobody restores.
+    """
+    python_state, numpy_state = random.getstate(), np.random.get_state()
+    cuda = [device] if device.type == "cuda" else []
+    try:
+        with torch.random.fork_rng(cuda):
+            if seed is not None:
+                random.seed(seed)
+                np.random.seed(seed % 2**32)
+                torch.default_generator.manual_seed(seed)
+                for one in cuda:
+                    with torch.cuda.device(one):
+                        torch.cuda.manual_seed(seed)
+            yield
+    finally:
+        random.setstate(python_state)
+        np.random.set_state(numpy_state)

@@ -52,17 +52,19 @@ class Voter(nn.Module):
     ) -> None:
         super().__init__()
         device = device_of(model)
-        weights = weights.to(device, torch.float32)
+        with torch.inference_mode(False):  # tensors made under a caller's inference mode would bar gradients for ever
+            weights, deviations = (values.to(device, torch.float32, copy=True) for values in (weights, deviations))
+            frozen = {name: LinearProbe(probe).to(device) for name, probe in probes.items()}
         self.names = tuple(names)
         self.voting = tuple(name for name, weight in zip(names[:-1], weights.tolist(), strict=False) if weight > 0)
         self.poolings = {name: poolings[name] for name in self.voting}
         self.dropout = dropout
         self.network = RecordedNetwork(model, self.poolings)
-        self.probes = nn.ModuleList(LinearProbe(probes[name]) for name in self.voting).to(device)
+        self.probes = nn.ModuleList(frozen[name] for name in self.voting)
         self.weights: Tensor
         self.deviations: Tensor
         self.register_buffer("weights", weights)
-        self.register_buffer("deviations", deviations.to(device, torch.float32))
+        self.register_buffer("deviations", deviations)
         self._places = tuple(self.names.index(name) for name in self.voting)
         self.train(False)
 

@@ -51,12 +51,13 @@ def fit_votes(
     check_loss(loss, several=len(members) > 1)
     heads = [_head(draw) for draw in members]
     logits = [head.double() for draw in heads for head in draw.values()]
+    rows, classes = logits[0].shape
     network = float(functional.cross_entropy(mean_log_probability(logits), labels.to(logits[0].device)))
     if len(members) == 1:
         regularise = settings.regularise
         temperature = fit_stack(heads[0], labels, regularise=regularise).nll
         stack = fit_stack(members[0], labels, loss=loss, regularise=regularise, solver=settings.solver, seed=seed)
-        fit = Fit(loss, *logits[0].shape, network, temperature, stack.nll, stack.certified, stack.bounded)
+        fit = Fit(loss, rows, classes, network, temperature, stack.nll, stack.certified, stack.bounded)
         return Votes((stack.weights,), (stack.deviations,), fit)
     alone = tuple(torch.ones(1, dtype=torch.float64) for _ in draws.networks)
     _, scaled = _fit_mean(heads, labels, draws, settings, alone)
@@ -66,7 +67,7 @@ def fit_votes(
     )
     starts, stacked = _fit_mean(members, labels, draws, settings, without_probes)
     bounded = any(start.bounded for start in starts)
-    fit = Fit(loss, *logits[0].shape, network, scaled.nll, stacked.nll, certified=False, bounded=bounded)
+    fit = Fit(loss, rows, classes, network, scaled.nll, stacked.nll, certified=False, bounded=bounded)
     return Votes(stacked.weights, tuple(start.deviations for start in starts), fit)
 
 

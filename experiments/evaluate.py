@@ -1,0 +1,287 @@
+"""Every method on every test set: a trained network and its data -> `CellResults`.
+
+One forward pass per test set serves all methods. While the device computes the next set, threads on the host measure
+the last one: the metrics are float64 work without a GPU's advantage, and torch lets threads run side by side.
+"""
+
+import math
+import os
+import platform
+import subprocess
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.utils.flop_counter import FlopCounterMode
+
+import lates
+from experiments.corruptions import corrupt
+from experiments.data import ImageSet
+from experiments.dropout import fit_layer_stack, fit_temperature, predict_draws
+from experiments.material import Clock, as_inputs, gather_material
+from experiments.methods import BUDGETS, HEAD, METHODS, Fitted
+from experiments.recording import Recorder, measure_probes, predict_methods
+from experiments.results import CLEAN, METRICS, Cell, CellResults, Row
+
+CORRUPTION_SEED = 0
+"""Every network meets the same corrupted images."""
+KEPT_BYTES = 8 << 30
+"""Corrupted sets are kept for the next cell up to this size: all 95 of CIFAR take 3 GB."""
+TEMPERATURES = (0.5, 2**-0.5, 1.0, 2**0.5, 2.0)
+"""Where `auc_best_temperature` looks: the area under the curve depends on the softmax's temperature."""
+
+Predict = Callable[[Tensor], Mapping[str, Tensor]]
+"""images uint8 [n, 3, h, w] -> method -> logits [n, classes]"""
+Report = Callable[[str, int, int], None]
+"""(stage, steps done, steps in all)"""
+
+
+class OutOfTimeError(Exception):
+    """The deadline passed; nothing was written, and the evaluation begins anew next time."""
+
+
+@dataclass(frozen=True)
+class CellData:
+    """The images of a cell, on its device: what trained the network, what nothing has seen, what is reported."""
+
+    train: ImageSet
+    holdout: ImageSet
+    test: ImageSet
+    split: str
+
+
+class CorruptedSets:
+    """The test images, clean first, then under each corruption; made once and kept for the next cell while there is room."""
+
+    def __init__(self, test: ImageSet, corruptions: Sequence[str], severities: Sequence[int]) -> None:
+        self.test = test
+        self.wanted = {f"{name}-{severity}": (name, severity) for name in corruptions for severity in severities}
+        self.kept: dict[str, Tensor] = {}
+        self.room = len(self.wanted) * test.images.nbytes <= KEPT_BYTES
+
+    def __len__(self) -> int:
+        return 1 + len(self.wanted)
+
+    def __iter__(self) -> Iterator[tuple[str, Tensor]]:
+        yield CLEAN, self.test.images
+        for name, (corruption, severity) in self.wanted.items():
+            images = self.kept.get(name)
+            if images is None:
+                images = corrupt(self.test.images, corruption, severity, CORRUPTION_SEED)
+                if self.room:
+                    self.kept[name] = images
+            yield name, images
+
+
+def evaluate_cell(
+    cell: Cell,
+    network: nn.Module,
+    data: CellData,
+    sets: CorruptedSets,
+    *,
+    training_seconds: float = 0.0,
+    deadline: float = math.inf,
+    report: Report = lambda stage, done, total: None,
+) -> CellResults:
+    """Fit every method of the cell and measure it on every set.
+
+    Once `deadline`, by `time.monotonic()`, has passed: `OutOfTimeError`.
+    """
+    device = next(network.parameters()).device
+    if device.type == "cuda":
+        torch.backends.cudnn.benchmark = True
+        torch.set_float32_matmul_precision("high")
+    clock = Clock(device)
+    network.eval()
+    report("fitting", 0, 1)
+    prepare = prepare_dropout if cell.dropout > 0 else prepare_methods
+    ready = prepare(network, data, cell.seed)
+    report("fitting", 1, 1)
+    with clock("evaluation"):
+        rows = measure_sets(ready.predict, sets, deadline, report)
+    seconds = {"training": training_seconds, **ready.seconds, **clock.seconds}
+    facts = {
+        **describe_surroundings(device),
+        "split": data.split,
+        "rows": {"train": len(data.train), "holdout": len(data.holdout), "test": len(data.test)},
+        "seconds": {stage: round(value, 4) for stage, value in seconds.items()},
+        "parameters": count_parameters(network),
+        "flops": count_flops(network, data.test),
+        "probe_accuracy": ready.probe_accuracy,
+        "methods": ready.described,
+    }
+    return CellResults(cell, rows, facts)
+
+
+# Fitting
+
+
+@dataclass(frozen=True, eq=False)
+class Ready:
+    """All methods of a cell, fitted: how they predict, and what the results say about them."""
+
+    predict: Predict
+    described: Mapping[str, Mapping[str, Any]]
+    probe_accuracy: Mapping[str, float]
+    seconds: Mapping[str, float]
+
+
+def prepare_methods(network: nn.Module, data: CellData, seed: int) -> Ready:
+    """Every method of the table. Its seconds are what it would take by itself: its own and its stages'."""
+    material = gather_material(network, data.train, data.holdout, seed)
+    clock = Clock(material.holdout.logits.device)
+    parameters, flops = count_parameters(network), count_flops(network, data.test)
+    fitted: dict[str, Fitted] = {}
+    described: dict[str, dict[str, Any]] = {}
+    for name, method in METHODS.items():
+        with clock(name):
+            result = fitted[name] = method(material)
+        described[name] = {
+            "weights": dict(result.weights),
+            "contributions": result.contributions,
+            "ranks": result.ranks,
+            "parameters": result.added_parameters / parameters,
+            "flops": result.added_flops / flops,
+            "seconds": round(clock.seconds[name] + sum(material.seconds[stage] for stage in result.stages), 4),
+        }
+    recorder = Recorder(network, material)
+
+    def predict(images: Tensor) -> Mapping[str, Tensor]:
+        return predict_methods(fitted, recorder(as_inputs(images)))
+
+    return Ready(predict, described, measure_probes(recorder, material, data.test), material.seconds)
+
+
+def prepare_dropout(network: nn.Module, data: CellData, seed: int) -> Ready:
+    """MC dropout's methods, on a hold-out and test sets that are drawn several times."""
+    clock = Clock(next(network.parameters()).device)
+    with clock("temperature"):
+        scaled = fit_temperature(network, data.holdout, seed)
+    with clock("stack"):
+        stacked = fit_layer_stack(network, data.train, data.holdout, seed)
+    parameters, flops = count_parameters(network), count_flops(network, data.test)
+    described: dict[str, dict[str, Any]] = {
+        "mcd": {"weights": {HEAD: 1.0}, "contributions": {HEAD: 1.0}, "parameters": 0.0, "flops": 0.0, "seconds": 0.0}
+    }
+    for name, model, stage in (("mcd_temperature", scaled, "temperature"), ("mcd_lates", stacked, "stack")):
+        described[name] = {
+            "weights": model.weights,
+            "contributions": model.contributions,
+            "parameters": (model.added_parameters - len(model.member_names)) / parameters,
+            "flops": count_flops(model, data.test) / (model.samples * flops) - 1,
+            "seconds": round(clock.seconds[stage], 4),
+        }
+    beta = scaled.weights[HEAD]
+
+    def predict(images: Tensor) -> Mapping[str, Tensor]:
+        return predict_draws(stacked, beta, as_inputs(images))
+
+    return Ready(predict, described, {}, clock.seconds)
+
+
+# Measuring
+
+
+def measure_sets(predict: Predict, sets: CorruptedSets, deadline: float, report: Report) -> tuple[Row, ...]:
+    """A row per method and set. One set is predicted while the one before is measured."""
+    labels = sets.test.labels.cpu()
+    rows: list[Row] = []
+    waiting: dict[str, Future[dict[str, float]]] = {}
+    waiting_set = ""
+
+    def collect() -> None:
+        rows.extend(Row(method, waiting_set, future.result()) for method, future in waiting.items())
+
+    with _single_threads(), ThreadPoolExecutor(os.cpu_count() or 1) as pool:
+        try:
+            for done, (name, images) in enumerate(sets):
+                if time.monotonic() > deadline:
+                    raise OutOfTimeError(f"The time was up after {done} of {len(sets)} test sets.")
+                logits = _predict_all(predict, images)
+                collect()
+                waiting = {method: pool.submit(score, values, labels) for method, values in logits.items()}
+                waiting_set = name
+                report("evaluating", done + 1, len(sets))
+            collect()
+        finally:
+            pool.shutdown(cancel_futures=True)
+    order = {method: place for place, method in enumerate(waiting)}
+    return tuple(sorted(rows, key=lambda row: order[row.method]))
+
+
+def score(logits: Tensor, labels: Tensor) -> dict[str, float]:
+    """All metrics of one method on one set, in the order of `METRICS`."""
+    values = lates.metrics.summary(logits, labels)
+    warmer = (lates.metrics.auc(logits / t, labels) for t in TEMPERATURES if t != 1)
+    values |= {
+        "brier_paper": values["brier"] - 1,
+        "auc_keras": lates.metrics.auc_keras(logits, labels),
+        "auc_best_temperature": max(values["auc"], *warmer),
+    }
+    return {name: values[name] for name in METRICS}
+
+
+def _predict_all(predict: Predict, images: Tensor, batch: int = 1000) -> dict[str, Tensor]:
+    parts = [predict(part) for part in images.split(batch)]
+    return {name: torch.cat([part[name] for part in parts]).cpu() for name in parts[0]}
+
+
+@contextmanager
+def _single_threads() -> Iterator[None]:
+    """Many threads that each split their work among all cores would only wait for one another."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+# Surroundings
+
+
+def describe_surroundings(device: torch.device) -> dict[str, Any]:
+    """Under what the numbers were made: commit, device, versions, settings."""
+    return {
+        "commit": _commit(),
+        "device": torch.cuda.get_device_name(device) if device.type == "cuda" else f"cpu {platform.machine()}",
+        "versions": {
+            "python": platform.python_version(),
+            "torch": torch.__version__,
+            "numpy": np.__version__,
+            "lates": lates.__version__,
+        },
+        "settings": {
+            "default": asdict(lates.DEFAULT),
+            "paper": asdict(lates.PAPER),
+            "budgets": dict(BUDGETS),
+            "corruption_seed": CORRUPTION_SEED,
+        },
+    }
+
+
+def _commit() -> str:
+    """The commit of this code, marked where files differ from it; "unknown" outside of a repository."""
+    command = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"]
+    try:
+        return subprocess.run(command, capture_output=True, text=True, check=True, timeout=30).stdout.strip()
+    except (OSError, subprocess.SubprocessError):
+        return "unknown"
+
+
+def count_flops(network: nn.Module, test: ImageSet) -> int:
+    """Of one image, as torch counts them: two for each multiplication in matrix products and convolutions."""
+    with torch.no_grad(), FlopCounterMode(display=False) as counter:
+        network(as_inputs(test.images[:1]))
+    return counter.get_total_flops()
+
+
+def count_parameters(network: nn.Module) -> int:
+    return sum(parameter.numel() for parameter in network.parameters())

@@ -1,0 +1,129 @@
+"""How gains depend on amounts: training data, hold-out data, parameters."""
+
+import math
+from collections.abc import Sequence
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from experiments import paper
+from experiments.figures.style import COLOURS, MARKERS, MUTED, grid_of_panels, legend_of, metric_title, show_not_run
+from experiments.summaries import (
+    BUDGETS,
+    CLEAN_SET,
+    CORRUPTED,
+    DATASET_TITLES,
+    HEADLINE,
+    METRIC_TITLES,
+    NETWORK_TITLES,
+    VIEWS,
+    Measured,
+    all_trained,
+    datasets_of,
+    gain_over_networks,
+    spread,
+)
+from experiments.tables.gains import HOLDOUT_SIZE, LOW_DATA, Part, of_part, was_varied
+
+LATES = HEADLINE[1:]
+
+
+def _varied(measured: Sequence[Measured], parts: Sequence[Part]) -> list[tuple[str, str]]:
+    """(data set, network) of which several splits were run; if none, the one to run first, so that it shows as missing."""
+    places = [(dataset, network) for dataset in ("cifar100", "cifar10") for network in paper.NETWORKS]
+    return [place for place in places if was_varied(measured, *place, parts)] or [("cifar100", "resnet18")]
+
+
+def draw_low_data(measured: Sequence[Measured]) -> Figure:
+    """Relative gain by the share of the training split."""
+    places = _varied(measured, LOW_DATA)
+    figure, panels = grid_of_panels(len(places), len(paper.METRICS))
+    ticks = [round(100 * part.train_fraction) for part in LOW_DATA]
+    for row, (dataset, network) in zip(panels, places, strict=True):
+        for axes, metric in zip(row, paper.METRICS, strict=True):
+            axes.set_title(METRIC_TITLES[metric])
+            curves = {
+                method: [
+                    spread(
+                        cell.relative_gain(method, "temperature", metric)
+                        for cell in of_part(measured, dataset, network, part)
+                    ).mean
+                    for part in LOW_DATA
+                ]
+                for method in LATES
+            }
+            _draw_curves(axes, ticks, curves)
+            axes.axhline(0, color=COLOURS["temperature"], linewidth=1.2)
+        row[0].set_ylabel(f"{DATASET_TITLES[dataset]}, {NETWORK_TITLES[network]}\ngain, %")
+    for axes in panels[-1]:
+        axes.set_xlabel("training split used, %")
+    legend_of(figure, LATES, "Gain over temperature scaling (blue line) with less training data")
+    return figure
+
+
+def draw_holdout_size(measured: Sequence[Measured]) -> Figure:
+    """The five metrics by the size of the hold-out; the network is trained on the rest."""
+    places = _varied(measured, HOLDOUT_SIZE)
+    figure, panels = grid_of_panels(len(places), len(paper.METRICS))
+    ticks = [round(100 * part.holdout_fraction) for part in HOLDOUT_SIZE]
+    for row, (dataset, network) in zip(panels, places, strict=True):
+        for axes, metric in zip(row, paper.METRICS, strict=True):
+            axes.set_title(metric_title(metric))
+            curves = {
+                method: [
+                    spread(cell.mean(method, metric) for cell in of_part(measured, dataset, network, part)).mean
+                    for part in HOLDOUT_SIZE
+                ]
+                for method in HEADLINE
+            }
+            _draw_curves(axes, ticks, curves)
+        row[0].set_ylabel(f"{DATASET_TITLES[dataset]}, {NETWORK_TITLES[network]}")
+    for axes in panels[-1]:
+        axes.set_xlabel("hold-out, % of split")
+    legend_of(figure, HEADLINE, "Clean test set, by the size of the hold-out")
+    return figure
+
+
+def draw_budget(measured: Sequence[Measured]) -> Figure:
+    """Relative gain against the parameters really added, one curve for each kind of views."""
+    rows = [
+        (dataset, label, sets)
+        for dataset in datasets_of(measured)
+        for label, sets in (("clean", CLEAN_SET), ("corrupted", CORRUPTED))
+    ]
+    figure, panels = grid_of_panels(len(rows), len(paper.METRICS), height=1.55)
+    for row, (dataset, label, sets) in zip(panels, rows, strict=True):
+        cells = all_trained(measured, dataset)
+        row[0].set_ylabel(f"{DATASET_TITLES[dataset]}, {label}\ngain, %")
+        for axes, metric in zip(row, paper.METRICS, strict=True):
+            axes.set_title(METRIC_TITLES[metric])
+            drawn = False
+            for views in VIEWS:
+                methods = [f"lates_{views}_{budget}" for budget in BUDGETS]
+                gains = [gain_over_networks(measured, dataset, each, "temperature", metric, sets) for each in methods]
+                spent = [spread(100 * cell.fact("methods", each, "parameters") for cell in cells).mean for each in methods]
+                if not all(map(math.isnan, gains)):
+                    style = f"lates_{views}_1"
+                    axes.plot(spent, gains, color=COLOURS[style], marker=MARKERS[style], markersize=3.5)
+                    drawn = True
+            if not drawn:
+                show_not_run(axes)
+                continue
+            axes.set_xscale("log")
+            axes.set_xticks([0.5, 1, 2, 5, 10], ["0.5", "1", "2", "5", "10"])
+            axes.minorticks_off()
+            axes.axhline(0, color=COLOURS["temperature"], linewidth=1.2)
+            axes.axvline(1, color=MUTED, linewidth=0.7, linestyle=(0, (2, 2)))
+    for axes in panels[-1]:
+        axes.set_xlabel("parameters added, %")
+    legend_of(figure, LATES, "Gain over temperature scaling (blue line) against parameters; dashed: the paper's 1 %")
+    return figure
+
+
+def _draw_curves(axes: Axes, ticks: Sequence[int], curves: dict[str, list[float]]) -> None:
+    if all(math.isnan(value) for values in curves.values() for value in values):
+        show_not_run(axes)
+        return
+    for method, values in curves.items():
+        axes.plot(ticks, values, color=COLOURS[method], marker=MARKERS[method], markersize=3.5)
+    axes.set_xticks(ticks)

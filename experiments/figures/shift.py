@@ -1,0 +1,126 @@
+"""Out of distribution: curves over severity, the scatter of all test sets, gains by corruption."""
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from experiments import paper
+from experiments.corruptions import LIKE_JITTER, NAMES, SEVERITIES, UNLIKE_JITTER
+from experiments.figures.style import (
+    COLOURS,
+    FAINT,
+    MARKERS,
+    MUTED,
+    grid_of_panels,
+    legend_of,
+    metric_title,
+    name_row,
+    show_not_run,
+)
+from experiments.summaries import (
+    CLEAN_SET,
+    CORRUPTED,
+    DATASET_TITLES,
+    HEADLINE,
+    METRIC_TITLES,
+    Measured,
+    all_trained,
+    datasets_of,
+    gain_over_networks,
+    improvement,
+    mean_over_networks,
+    sets_of,
+)
+
+CURVES = ("temperature", "temperature_jittered_holdout", *HEADLINE[1:])
+
+
+def draw_severity(measured: Sequence[Measured]) -> Figure:
+    """The paper's curves: mean over corruptions and networks, by severity; 0 is the clean test set."""
+    datasets = datasets_of(measured)
+    figure, panels = grid_of_panels(len(datasets), len(paper.METRICS))
+    for row, dataset in zip(panels, datasets, strict=True):
+        name_row(row[0], dataset)
+        for axes, metric in zip(row, paper.METRICS, strict=True):
+            axes.set_title(metric_title(metric))
+            curves = {method: _by_severity(measured, dataset, method, metric) for method in CURVES}
+            if all(math.isnan(value) for values in curves.values() for value in values):
+                show_not_run(axes)
+                continue
+            for method, values in curves.items():
+                axes.plot((0, *SEVERITIES), values, color=COLOURS[method], marker=MARKERS[method], markersize=3.5)
+            axes.set_xticks((0, *SEVERITIES))
+    for axes in panels[-1]:
+        axes.set_xlabel("severity")
+    legend_of(figure, CURVES, "Corrupted test sets, by severity")
+    return figure
+
+
+def _by_severity(measured: Sequence[Measured], dataset: str, method: str, metric: str) -> list[float]:
+    sets = [CLEAN_SET, *(sets_of(NAMES, (severity,)) for severity in SEVERITIES)]
+    return [mean_over_networks(measured, dataset, method, metric, each) for each in sets]
+
+
+def draw_scatter(measured: Sequence[Measured], method: str = "lates_none_1") -> Figure:
+    """Every (network, corrupted set) is one point; its colour is the winner's."""
+    rival = "temperature"
+    datasets = datasets_of(measured)
+    figure, panels = grid_of_panels(len(datasets), len(paper.METRICS), height=2.0)
+    for row, dataset in zip(panels, datasets, strict=True):
+        name_row(row[0], dataset)
+        for axes, metric in zip(row, paper.METRICS, strict=True):
+            axes.set_title(metric_title(metric))
+            pairs = [
+                (each.mean(rival, metric, (name,)), each.mean(method, metric, (name,)))
+                for each in all_trained(measured, dataset)
+                for name in CORRUPTED
+            ]
+            points = np.asarray([pair for pair in pairs if not any(map(math.isnan, pair))])
+            if not len(points):
+                show_not_run(axes)
+                continue
+            better = np.asarray([improvement(metric, theirs, ours) > 0 for theirs, ours in points])
+            for won, winner in ((~better, rival), (better, method)):
+                axes.scatter(*points[won].T, s=5, color=COLOURS[winner], alpha=0.35, linewidths=0, rasterized=True)
+            ends = (points.min(), points.max())
+            axes.plot(ends, ends, color=MUTED, linewidth=0.8)
+            axes.set_aspect("equal", adjustable="datalim")
+            share = f"LATES better\n{100 * better.mean():.0f} % of {len(points)}"
+            above = improvement(metric, 0.0, 1.0) > 0
+            corner = (0.97, 0.05, "right", "bottom") if above else (0.03, 0.97, "left", "top")
+            axes.text(*corner[:2], share, transform=axes.transAxes, ha=corner[2], va=corner[3], fontsize=7, color=MUTED)
+    for axes in panels[-1]:
+        axes.set_xlabel("temperature")
+    legend_of(figure, (rival, method), "All corrupted test sets of all networks: LATES against temperature, winner's colour")
+    return figure
+
+
+def draw_corruptions(measured: Sequence[Measured]) -> Figure:
+    """Relative gain for each corruption, those that resemble the jitter below the others."""
+    order = (*LIKE_JITTER[::-1], *UNLIKE_JITTER[::-1])
+    height = np.asarray([place + (place >= len(LIKE_JITTER)) for place in range(len(order))], dtype=float)
+    datasets = datasets_of(measured)
+    metrics = ("ece", "nll", "accuracy")
+    columns = [(dataset, metric) for dataset in datasets for metric in metrics]
+    figure, panels = grid_of_panels(1, len(columns), width=2.0, height=4.6)
+    for axes, (dataset, metric) in zip(panels[0], columns, strict=True):
+        axes.set_title(f"{DATASET_TITLES[dataset]}\n{METRIC_TITLES[metric]}")
+        gains = {
+            method: [gain_over_networks(measured, dataset, method, "temperature", metric, sets_of((c,))) for c in order]
+            for method in HEADLINE[1:]
+        }
+        if all(math.isnan(value) for values in gains.values() for value in values):
+            show_not_run(axes)
+            continue
+        axes.axvline(0, color=COLOURS["temperature"], linewidth=1.2)
+        for method, values in gains.items():
+            axes.scatter(values, height, s=16, color=COLOURS[method], marker=MARKERS[method], zorder=3)
+        axes.grid(axis="x", color=FAINT)
+        axes.set_xlabel("gain, %")
+        named = axes is panels[0, 0]
+        axes.set_yticks(height, [name.replace("_", " ") if named else "" for name in order])
+    title = "Gain over temperature scaling (blue line), by corruption; the lower seven resemble the jitter"
+    legend_of(figure, HEADLINE[1:], title)
+    return figure

@@ -1,0 +1,152 @@
+"""What all methods of a cell learn from, made once: hold-out members and trained probes, each with its seconds.
+
+Features of the training split are the large part (ResNet50: 11 GB a pass), so a view's features live only until its
+probes are trained. What stays is the hold-out and the probes.
+"""
+
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+import lates
+from experiments.data import ImageSet, scale
+
+AVERAGE = "average"
+"""The module that every network of ours ends in: the head reads its output."""
+VIEWS: Mapping[str, Literal["shift", "jitter"] | None] = {"none": None, "shift": "shift", "jitter": "jitter"}
+PAPER_BUDGET = 0.01
+
+
+@dataclass(frozen=True)
+class Batches:
+    """Images as a network takes them, a batch at a time, as often as asked."""
+
+    data: ImageSet
+    size: int = 1000
+
+    def __len__(self) -> int:
+        return -(-len(self.data) // self.size)
+
+    def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
+        for images, labels in zip(self.data.images.split(self.size), self.data.labels.split(self.size), strict=True):
+            yield as_inputs(images), labels
+
+
+def as_inputs(images: Tensor) -> Tensor:
+    """uint8 images -> float32 in [0, 1], channels last, the layout in which convolutions are quickest."""
+    return scale(images).contiguous(memory_format=torch.channels_last)
+
+
+class Clock:
+    """Seconds by stage, the device's work included."""
+
+    def __init__(self, device: torch.device) -> None:
+        self.device = device
+        self.seconds: dict[str, float] = {}
+
+    @contextmanager
+    def __call__(self, stage: str) -> Iterator[None]:
+        started = self._now()
+        yield
+        self.seconds[stage] = self.seconds.get(stage, 0.0) + self._now() - started
+
+    def _now(self) -> float:
+        if self.device.type == "cuda":
+            torch.cuda.synchronize(self.device)
+        return time.perf_counter()
+
+
+@dataclass(frozen=True, eq=False)
+class Material:
+    """blocks      those that get a probe by default; `last_block` is the last of all blocks, which may not be one
+    holdout       features of the hold-out, of all blocks and of `AVERAGE`; `jittered`, the same under jittered views
+    probes        views -> block -> the probe trained on those views of the training split, uncut
+    paper_holdout, paper_probes    the same in the paper's mode: flat pooling, flips, SGD
+    seconds       by stage: extraction_holdout, extraction_<views>, probes_<views>, …
+    """
+
+    seed: int
+    blocks: tuple[str, ...]
+    last_block: str
+    holdout: lates.Features
+    jittered: lates.Features
+    probes: Mapping[str, Mapping[str, lates.TrainedProbe]]
+    paper_holdout: lates.Features
+    paper_probes: Mapping[str, lates.TrainedProbe]
+    seconds: Mapping[str, float]
+
+
+def gather_material(network: nn.Module, train: ImageSet, holdout: ImageSet, seed: int) -> Material:
+    """Read each split once per view and train all probes."""
+    clock = Clock(next(network.parameters()).device)
+    read, held = Batches(train), Batches(holdout)
+    passes = lates.DEFAULT.passes
+    everything = lates.list_blocks(network)
+    blocks = tuple(lates.extract(network, [next(iter(held))]).blocks)
+    probed = {
+        "none": blocks,
+        "shift": (*blocks, *(name for name in everything[-1:] if name not in blocks), AVERAGE),
+        "jitter": (*blocks, AVERAGE),
+    }
+    with clock("extraction_holdout"):
+        holdout_features = lates.extract(network, held, [*everything, AVERAGE], seed=seed, role="holdout")
+    with clock("extraction_jittered_holdout"):
+        jittered = lates.extract(
+            network, held, like=holdout_features, views="jitter", passes=passes, seed=seed, role="holdout"
+        )
+    probes: dict[str, Mapping[str, lates.TrainedProbe]] = {}
+    for name, views in VIEWS.items():
+        with clock(f"extraction_{name}"):
+            features = lates.extract(
+                network,
+                read,
+                like=_only(holdout_features, probed[name]),
+                views=views,
+                passes=1 if views is None else passes,
+                seed=seed,
+                role="train",
+            )
+        with clock(f"probes_{name}"):
+            probes[name] = lates.train_probes(features, holdout_features, seed=seed)
+        del features
+    with clock("extraction_paper"):
+        features = lates.extract(
+            network,
+            read,
+            views="flip",
+            passes=lates.PAPER.passes,
+            budget=PAPER_BUDGET,
+            seed=seed,
+            settings=lates.PAPER,
+            role="train",
+        )
+        paper_holdout = lates.extract(network, held, like=features, seed=seed, settings=lates.PAPER, role="holdout")
+    with clock("probes_paper"):
+        paper_probes = lates.train_probes(features, seed=seed, settings=lates.PAPER)
+    return Material(
+        seed=seed,
+        blocks=blocks,
+        last_block=everything[-1],
+        holdout=holdout_features,
+        jittered=jittered,
+        probes=probes,
+        paper_holdout=paper_holdout,
+        paper_probes=paper_probes,
+        seconds=clock.seconds,
+    )
+
+
+def _only(features: lates.Features, names: tuple[str, ...]) -> lates.Features:
+    """Features of some blocks alone."""
+    return replace(
+        features,
+        blocks={name: features.blocks[name] for name in names},
+        poolings={name: features.poolings[name] for name in names},
+        centre={name: features.centre[name] for name in names},
+        deviation={name: features.deviation[name] for name in names},
+    )

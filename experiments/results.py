@@ -1,0 +1,172 @@
+"""What an evaluation leaves behind, and all that tables and figures ever see.
+
+A *cell* is one trained network. It has two files, `results/<recipe>/<cell name>.csv`, a row per method and test set, and
+`….json`, everything else. The JSON is written last and holds the digest of the CSV, so a cell is finished exactly if both
+are there and agree: killed between the two, or cut in half later, it counts as not done and is done again.
+"""
+
+import csv
+import hashlib
+import io
+import json
+import math
+import warnings
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from experiments.checkpoints import write_atomically
+
+CLEAN = "clean"
+METRICS = (
+    "ece", "ece_floor", "nll", "brier", "brier_paper", "accuracy", "auc", "auc_keras", "classwise_ece", "aurc",
+    "auc_best_temperature",
+)  # fmt: skip
+"""The measured columns; an empty field is a number that does not exist, read as NaN."""
+COLUMNS = ("method", "set", *METRICS)
+DIGEST = "csv_sha256"
+
+
+class DamagedResultsError(Exception):
+    """A results file that is not whole, or two that do not belong together."""
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One trained network of the experiments, and for which of them it is evaluated."""
+
+    recipe: str
+    dataset: str
+    network: str
+    seed: int
+    train_fraction: float = 0.9
+    holdout_fraction: float = 0.1
+    dropout: float = 0.0
+
+    @property
+    def name(self) -> str:
+        """For files; what has its default value is left out."""
+        return f"{self.recipe}-{self.training}"
+
+    @property
+    def training(self) -> str:
+        """The name of the trained network, which several recipes may share."""
+        name = f"{self.dataset}-{self.network}-s{self.seed}"
+        parts = (("t", "train_fraction"), ("h", "holdout_fraction"), ("d", "dropout"))
+        values = ((letter, getattr(self, field), getattr(Cell, field)) for letter, field in parts)
+        return name + "".join(f"-{letter}{value:g}" for letter, value, usual in values if value != usual)
+
+
+@dataclass(frozen=True)
+class Row:
+    """What one method measured on one test set: `clean` or `<corruption>-<severity>`; a value per name in `METRICS`."""
+
+    method: str
+    set: str
+    metrics: Mapping[str, float]
+
+    @property
+    def corruption(self) -> str:
+        """`fog` of `fog-3`; of the clean set its own name."""
+        return self.set.rpartition("-")[0] or self.set
+
+    @property
+    def severity(self) -> int:
+        """3 of `fog-3`; 0 of the clean set."""
+        return int(self.set.rpartition("-")[2]) if self.set != CLEAN else 0
+
+
+@dataclass(frozen=True)
+class CellResults:
+    """All that is known of one cell.
+
+    facts["methods"][method] holds its weights, contributions, ranks, added parameters and FLOPs, and seconds;
+    facts["probe_accuracy"], ["seconds"], ["versions"], ["settings"], … hold what belongs to the cell as a whole.
+    """
+
+    cell: Cell
+    rows: tuple[Row, ...]
+    facts: Mapping[str, Any]
+
+
+def results_path(root: Path, cell: Cell) -> Path:
+    """The cell's JSON file; its CSV lies beside it."""
+    return root / cell.recipe / f"{cell.name}.json"
+
+
+def write_results(root: Path, results: CellResults) -> Path:
+    """Write both files, each whole or not at all, and return the path of the JSON."""
+    path = results_path(root, results.cell)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    table = _format_rows(results.rows)
+    facts = {"cell": asdict(results.cell), **results.facts, DIGEST: hashlib.sha256(table).hexdigest()}
+    content = json.dumps(facts, indent=1, allow_nan=False).encode() + b"\n"
+    write_atomically(path.with_suffix(".csv"), table)
+    write_atomically(path, content)
+    return path
+
+
+def read_results(path: Path) -> CellResults:
+    """The cell of one JSON file and the CSV beside it, checked against each other."""
+    try:
+        facts = json.loads(path.read_bytes())
+        table = path.with_suffix(".csv").read_bytes()
+        cell = Cell(**facts["cell"])
+        digest = facts[DIGEST]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise DamagedResultsError(f"{path} and its CSV cannot be read: {error}. Run the recipe again.") from error
+    if hashlib.sha256(table).hexdigest() != digest:
+        raise DamagedResultsError(
+            f"{path.with_suffix('.csv')} is not the file that {path.name} was written for: it was cut, changed or "
+            "written anew. Run the recipe again."
+        )
+    return CellResults(cell, _parse_rows(table, path), facts)
+
+
+def is_finished(root: Path, cell: Cell) -> bool:
+    """Whether both files of the cell are there, whole, and of this very cell."""
+    path = results_path(root, cell)
+    if not path.exists():
+        return False
+    try:
+        return read_results(path).cell == cell
+    except DamagedResultsError:
+        return False
+
+
+def find_results(root: Path) -> list[CellResults]:
+    """Every finished cell below `root`, ordered by name; damaged ones are named in a warning and left out.
+
+    Other CSV files may lie there too: a cell has a JSON file.
+    """
+    found: list[CellResults] = []
+    for path in sorted(root.glob("*/*.json")):
+        try:
+            found.append(read_results(path))
+        except DamagedResultsError as error:
+            warnings.warn(f"{error} Until then the cell counts as missing.", stacklevel=2)
+    return found
+
+
+def _format_rows(rows: tuple[Row, ...]) -> bytes:
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(COLUMNS)
+    for row in rows:
+        values = (row.metrics[name] for name in METRICS)
+        writer.writerow([row.method, row.set, *("" if math.isnan(value) else f"{value:.8g}" for value in values)])
+    return text.getvalue().encode()
+
+
+def _parse_rows(table: bytes, path: Path) -> tuple[Row, ...]:
+    lines = csv.reader(io.StringIO(table.decode()))
+    if (header := tuple(next(lines, ()))) != COLUMNS:
+        raise DamagedResultsError(
+            f"{path.with_suffix('.csv')} has columns {', '.join(header)}; expected {', '.join(COLUMNS)}. "
+            "It is of another version: run the recipe again."
+        )
+    return tuple(
+        Row(method, name, {metric: float(value or "nan") for metric, value in zip(METRICS, values, strict=True)})
+        for method, name, *values in lines
+    )

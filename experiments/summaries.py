@@ -1,0 +1,225 @@
+"""Results on disk -> the numbers that tables print and figures draw. Nothing here computes a metric.
+
+A mean over test sets is the mean over all that were asked for, or missing (NaN) if one of them is: a mean over a part
+would pass for the whole. Sums are exact (fsum), so that a table is the same on every machine.
+"""
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from experiments import paper
+from experiments.corruptions import NAMES, SEVERITIES
+from experiments.results import CLEAN, Cell, CellResults, find_results
+
+MISSING = math.nan
+CLEAN_SET = (CLEAN,)
+SMOKE = "smoke"
+
+LARGER_IS_BETTER = frozenset({"accuracy", "auc", "auc_keras", "auc_best_temperature"})
+
+METRIC_TITLES: Mapping[str, str] = {
+    "ece": "ECE",
+    "ece_floor": "floor",
+    "nll": "NLL",
+    "brier": "Brier",
+    "brier_paper": "Brier (paper's)",
+    "accuracy": "accuracy",
+    "auc": "AUC",
+    "auc_keras": "AUC (Keras)",
+    "auc_best_temperature": "AUC at best T",
+    "aurc": "AURC",
+}
+DATASET_TITLES: Mapping[str, str] = {
+    "cifar100": "CIFAR-100",
+    "cifar10": "CIFAR-10",
+    "imagenet": "ImageNet",
+    SMOKE: "smoke test",
+}
+NETWORK_TITLES: Mapping[str, str] = {
+    "vgg16": "VGG16",
+    "vgg19": "VGG19",
+    "resnet18": "ResNet18",
+    "resnet50": "ResNet50",
+    "wide_resnet_28_10": "WRN-28-10",
+}
+METHOD_TITLES: Mapping[str, str] = {
+    "network": "network as it is",
+    "temperature": "temperature",
+    "temperature_sgd": "temperature, SGD in beta",
+    "temperature_tau_sgd": "temperature, SGD in tau",
+    "temperature_brier": "temperature, fitted to Brier",
+    "temperature_jittered_holdout": "temperature, jittered hold-out",
+    "vector_scaling": "vector scaling",
+    "head_refitted_shift": "head refitted on shifted views",
+    "head_refitted_jitter": "head refitted on jittered views",
+    "lates_paper": "LATES, paper mode (SGD)",
+    "lates_none_1": "LATES",
+    "lates_shift_1": "LATES, shifted views",
+    "lates_jitter_1": "LATES, jittered views",
+    "lates_jittered_holdout": "LATES, jittered hold-out",
+    "lates_last_block": "LATES, last block probed too",
+    "mcd": "MC dropout",
+    "mcd_temperature": "+ temperature",
+    "mcd_lates": "+ LATES",
+}
+HEADLINE = ("temperature", "lates_none_1", "lates_shift_1", "lates_jitter_1")
+VIEWS = ("none", "shift", "jitter")
+BUDGETS = ("0.5", "1", "2", "5", "all")
+
+
+def sets_of(corruptions: Sequence[str], severities: Sequence[int] = SEVERITIES) -> tuple[str, ...]:
+    """The names of test sets, corruption by corruption."""
+    return tuple(f"{corruption}-{severity}" for corruption in corruptions for severity in severities)
+
+
+CORRUPTED = sets_of(NAMES)
+
+
+# What was measured
+
+
+@dataclass(frozen=True)
+class Measured:
+    """All that is known of one trained network: `scores` is method -> set -> metric -> value, `facts` its JSON file."""
+
+    cell: Cell
+    scores: Mapping[str, Mapping[str, Mapping[str, float]]]
+    facts: Mapping[str, Any]
+
+    @property
+    def dataset(self) -> str:
+        """Where it stands in the tables: the smoke test's tiny networks keep to themselves."""
+        return SMOKE if self.cell.recipe == SMOKE else self.cell.dataset
+
+    def mean(self, method: str, metric: str, sets: Sequence[str] = CLEAN_SET) -> float:
+        """Over test sets; missing if one of them is."""
+        by_set = self.scores.get(method, {})
+        return mean([by_set.get(name, {}).get(metric, MISSING) for name in sets])
+
+    def relative_gain(self, method: str, rival: str, metric: str, sets: Sequence[str] = CLEAN_SET) -> float:
+        """By how many percent of the rival's value `method` is better, of the means over `sets`."""
+        theirs, ours = self.mean(rival, metric, sets), self.mean(method, metric, sets)
+        return 100 * improvement(metric, theirs, ours) / theirs if theirs else MISSING
+
+    def fact(self, *path: str) -> float:
+        """A number in the JSON file, or missing."""
+        found: Any = self.facts
+        for key in path:
+            found = found.get(key) if isinstance(found, Mapping) else None
+        return float(found) if isinstance(found, int | float) else MISSING
+
+
+def read_measured(results: Path) -> tuple[Measured, ...]:
+    """Every finished cell under `results`, in the order of names; none if there is no such folder."""
+    return tuple(_by_method(found) for found in find_results(results))
+
+
+def _by_method(found: CellResults) -> Measured:
+    scores: dict[str, dict[str, Mapping[str, float]]] = {}
+    for row in found.rows:
+        scores.setdefault(row.method, {})[row.set] = row.metrics
+    return Measured(found.cell, scores, found.facts)
+
+
+# Selections
+
+
+def trained(
+    measured: Iterable[Measured],
+    dataset: str,
+    network: str,
+    *,
+    train_fraction: float = 0.9,
+    holdout_fraction: float = 0.1,
+    dropout: float = 0.0,
+) -> tuple[Measured, ...]:
+    """One per seed, of any recipe: recipes share cells (the low-data 90 % is the plain network). Smoke takes any split."""
+    by_seed: dict[int, Measured] = {}
+    for each in measured:
+        cell = each.cell
+        same_split = dataset == SMOKE or (
+            math.isclose(cell.train_fraction, train_fraction) and math.isclose(cell.holdout_fraction, holdout_fraction)
+        )
+        same_network = each.dataset == dataset and cell.network == network and math.isclose(cell.dropout, dropout)
+        if same_network and same_split:
+            by_seed.setdefault(cell.seed, each)
+    return tuple(by_seed[seed] for seed in sorted(by_seed))
+
+
+def networks_of(measured: Iterable[Measured], dataset: str) -> tuple[str, ...]:
+    """The paper's networks for this data set, run or not; the smoke test's are those it ran."""
+    if dataset == SMOKE:
+        return tuple(sorted({each.cell.network for each in measured if each.dataset == SMOKE}))
+    return ("resnet50",) if dataset == "imagenet" else paper.NETWORKS
+
+
+def datasets_of(measured: Iterable[Measured], always: Sequence[str] = ("cifar100", "cifar10")) -> tuple[str, ...]:
+    """Those to show: `always` these, and what else was run."""
+    present = {each.dataset for each in measured}
+    return tuple(name for name in DATASET_TITLES if name in always or name in present)
+
+
+def all_trained(measured: Sequence[Measured], dataset: str) -> tuple[Measured, ...]:
+    """Every plain network of a data set, all architectures and seeds."""
+    return tuple(each for network in networks_of(measured, dataset) for each in trained(measured, dataset, network))
+
+
+# Numbers
+
+
+def mean(values: Sequence[float]) -> float:
+    return math.fsum(values) / len(values) if values else MISSING
+
+
+def improvement(metric: str, theirs: float, ours: float) -> float:
+    """How much better ours is: positive is better, whichever way the metric points."""
+    return ours - theirs if metric in LARGER_IS_BETTER else theirs - ours
+
+
+@dataclass(frozen=True)
+class Spread:
+    """Mean, standard deviation (n − 1; missing for fewer than two) and number of the values that are there."""
+
+    mean: float
+    deviation: float
+    count: int
+
+
+def spread(values: Iterable[float]) -> Spread:
+    present = [value for value in values if not math.isnan(value)]
+    centre = mean(present)
+    squares = [(value - centre) ** 2 for value in present]
+    deviation = math.sqrt(math.fsum(squares) / (len(present) - 1)) if len(present) > 1 else MISSING
+    return Spread(centre, deviation, len(present))
+
+
+def mean_over_networks(
+    measured: Sequence[Measured], dataset: str, method: str, metric: str, sets: Sequence[str] = CLEAN_SET
+) -> float:
+    """First over an architecture's seeds, then over architectures: each counts once, however many seeds it has."""
+    return _over_networks(measured, dataset, lambda each: each.mean(method, metric, sets))
+
+
+def gain_over_networks(
+    measured: Sequence[Measured], dataset: str, method: str, rival: str, metric: str, sets: Sequence[str] = CLEAN_SET
+) -> float:
+    """The relative gain, averaged like `mean_over_networks`."""
+    return _over_networks(measured, dataset, lambda each: each.relative_gain(method, rival, metric, sets))
+
+
+def _over_networks(measured: Sequence[Measured], dataset: str, value: Callable[[Measured], float]) -> float:
+    networks = networks_of(measured, dataset)
+    return spread(spread(map(value, trained(measured, dataset, network))).mean for network in networks).mean
+
+
+def method_title(method: str) -> str:
+    """In words; budgets other than 1 % are spelt out."""
+    if method in METHOD_TITLES:
+        return METHOD_TITLES[method]
+    stem, _, budget = method.rpartition("_")
+    if f"{stem}_1" in METHOD_TITLES and budget in BUDGETS:
+        return f"{METHOD_TITLES[f'{stem}_1']}, " + ("no budget" if budget == "all" else f"{budget} %")
+    return method

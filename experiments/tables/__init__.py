@@ -1,0 +1,110 @@
+"""`python -m experiments tables`: every table of the paper and of ours, from `results/` alone.
+
+Each table is one function of what was measured; each is written to its own Markdown file, and into RESULTS.md wherever
+that has the lines `<!-- table: NAME -->` and `<!-- end -->`. With `--check` nothing is written: the tables are computed
+anew and every line that differs from what stands there is an error.
+"""
+
+import argparse
+import difflib
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from experiments.checkpoints import write_atomically
+from experiments.summaries import Measured, read_measured
+from experiments.tables.costs import cells, cost, depth
+from experiments.tables.gains import budget, holdout_size, low_data, relative_gain
+from experiments.tables.markdown import DocumentError, Table, embed, embedded, markdown
+from experiments.tables.measured import controls, in_distribution, jitter, out_of_distribution
+from experiments.tables.printed import imagenet, mc_dropout
+from experiments.tables.tested import anova_table, effects, wilcoxon
+from experiments.tables.theory import pitfall, proposition
+
+TABLES: tuple[Callable[[Sequence[Measured]], Table], ...] = (
+    in_distribution,
+    out_of_distribution,
+    jitter,
+    relative_gain,
+    low_data,
+    holdout_size,
+    budget,
+    controls,
+    imagenet,
+    mc_dropout,
+    wilcoxon,
+    anova_table,
+    effects,
+    cost,
+    depth,
+    cells,
+    pitfall,
+    proposition,
+)
+
+DOCUMENT = Path("RESULTS.md")
+
+
+class TablesDifferError(Exception):
+    """What stands in a file is not what the results give."""
+
+
+def render_tables(results: Path) -> dict[str, str]:
+    """name -> Markdown, of the results as they are now; without results, tables of what is missing."""
+    measured = read_measured(results)
+    tables = [make(measured) for make in TABLES]
+    return {table.name: markdown(table) for table in tables}
+
+
+def write_tables(results: Path, out: Path, check: bool = False, document: Path = DOCUMENT) -> None:
+    """Write `out/NAME.md` and the tables inside `document`, if there is one; or, with `check`, compare with them."""
+    texts = render_tables(results)
+    if check:
+        _check(texts, out, document)
+        return
+    out.mkdir(parents=True, exist_ok=True)
+    for name, text in texts.items():
+        write_atomically(out / f"{name}.md", text.encode())
+    if document.exists():
+        write_atomically(document, embed(document.read_text(), texts).encode())
+
+
+def _check(texts: dict[str, str], out: Path, document: Path) -> None:
+    """Compare all that stands in files; a table that stands nowhere has nothing to contradict."""
+    standing = {path: path.read_text() for path in sorted(out.glob("*.md"))}
+    places = {f"{path}": (path.stem, text) for path, text in standing.items() if path.stem in texts}
+    if document.exists():
+        marked = embedded(document.read_text(), frozenset(texts))
+        places |= {f'{document}, table "{name}"': (name, text) for name, text in marked.items()}
+    if not places:
+        raise TablesDifferError(f"Nothing to check: no table in {out} or {document}. Run `python -m experiments tables`.")
+    differences = [
+        f"{place}\n" + "\n".join(_changes(text, texts[name]))
+        for place, (name, text) in places.items()
+        if text != texts[name]
+    ]
+    if differences:
+        raise TablesDifferError(
+            "These differ from what the results give (- stands there, + computed now). If the results are right, run "
+            "`python -m experiments tables`.\n\n" + "\n\n".join(differences)
+        )
+
+
+def _changes(standing: str, computed: str) -> list[str]:
+    lines = difflib.unified_diff(standing.splitlines(), computed.splitlines(), lineterm="", n=0)
+    return [line for line in lines if not line.startswith(("---", "+++", "@@"))]
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The command; 0 when done, 1 when a checked table differs."""
+    parser = argparse.ArgumentParser(prog="python -m experiments tables", description="Write or check every table.")
+    parser.add_argument("--results", type=Path, default=Path("results"), help="folder of CSV and JSON files")
+    parser.add_argument("--out", type=Path, default=Path("results/tables"), help="folder of the Markdown files")
+    parser.add_argument("--document", type=Path, default=DOCUMENT, help="document with tables between markers")
+    parser.add_argument("--check", action="store_true", help="write nothing; fail if a number differs")
+    chosen = parser.parse_args(arguments)
+    try:
+        write_tables(chosen.results, chosen.out, chosen.check, chosen.document)
+    except (TablesDifferError, DocumentError) as error:
+        print(error)
+        return 1
+    return 0

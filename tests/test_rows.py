@@ -1,0 +1,99 @@
+"""Features on disk are those in memory, the files vanish with them, and moments lose nothing to rounding."""
+
+import gc
+import os
+import sys
+import tempfile
+import warnings
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+import lates
+from tests.networks import fail_after, loader, network, same
+
+
+def test_constant_features_survive_standardisation() -> None:
+    model = network()
+    nn.init.zeros_(model.get_parameter("body.8.weight"))
+    constants = torch.tensor([0.0, 1e-8, 0.5, -3.0, 100.0, 1e-30])
+    model.get_parameter("body.8.bias").data.copy_(constants)
+    features = lates.extract(model, loader(), blocks=["body.8"])
+    assert features.deviation["body.8"].tolist() == [1.0] * 6
+    standardised = (features.blocks["body.8"] - features.centre["body.8"]) / features.deviation["body.8"]
+    assert float(standardised.abs().max()) < 1e-6
+
+
+def test_moments_of_features_far_from_zero_do_not_cancel() -> None:
+    model = nn.Sequential(nn.Identity(), nn.Linear(2, 3)).eval()
+    rows = 1e4 + torch.randn(500, 2, generator=torch.Generator().manual_seed(0))
+    features = lates.extract(model, DataLoader(TensorDataset(rows, torch.zeros(500).long()), 64), blocks=["0"])
+    assert torch.allclose(features.deviation["0"], rows.double().std(0, correction=0), rtol=1e-9)
+
+
+@pytest.mark.parametrize("memory", [0, 1000, 3000])
+def test_spilled_features_are_bitwise_the_same_and_their_files_nameless(
+    memory: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    seen: list[list[Path]] = []
+    model = network()
+    plain = lates.extract(model, loader(), views="shift", passes=2)
+    spilled = lates.extract(
+        model,
+        loader(),
+        views="shift",
+        passes=2,
+        memory=memory,
+        progress=lambda *_: seen.append(list(tmp_path.iterdir())),
+    )
+    assert spilled.mapped
+    assert not plain.mapped
+    assert same(spilled, plain)
+    if sys.platform == "linux":
+        assert not any(seen)
+        assert open_files(tmp_path) > 0
+        del spilled
+        gc.collect()
+        assert open_files(tmp_path) == 0
+    assert list(tmp_path.iterdir()) == []
+
+
+def open_files(folder: Path) -> int:
+    links = Path("/proc/self/fd").iterdir()
+    return sum(os.readlink(link).startswith(str(folder)) for link in links if link.is_symlink())
+
+
+def test_an_interrupted_spill_leaves_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", ResourceWarning)
+        with pytest.raises(OSError, match="disk"):
+            lates.extract(network(), fail_after(2), memory=0)
+        gc.collect()
+    assert list(tmp_path.iterdir()) == []
+    if sys.platform == "linux":
+        assert open_files(tmp_path) == 0
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads the resident memory from /proc")
+def test_memory_stays_bounded_when_spilling() -> None:
+    """80 MB of features under a limit of 4 MB: while the last 60 MB come, private memory hardly grows."""
+    model = nn.Sequential(nn.Linear(4, 10_000), nn.Linear(10_000, 3, bias=False)).eval()
+    batch = (torch.randn(50, 4), torch.zeros(50).long())
+    peaks: list[int] = []
+    features = lates.extract(
+        model, [batch] * 40, blocks=["0"], memory=4 << 20, progress=lambda *_: peaks.append(private_bytes())
+    )
+    assert features.blocks["0"].numel() * 4 == 80_000_000
+    assert max(peaks) - peaks[9] < 24 << 20
+
+
+def private_bytes() -> int:
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith("RssAnon"):
+            return int(line.split()[1]) * 1024
+    raise OSError("no RssAnon")

@@ -1,0 +1,23 @@
+"""A misspelt setting is an error, not another setting."""
+
+from typing import Any
+
+import pytest
+
+import lates
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"pooling": "gird"}, "pooling='gird': expected one of 'grid', 'flat'"),
+        ({"views": "blur"}, "views='blur': expected one of None, 'flip', 'shift', 'jitter'"),
+        ({"grid": 0}, "grid=0: expected at least 1"),
+        ({"passes": 0}, "passes=0: expected at least 1"),
+        ({"tolerance": -1.0}, "tolerance=-1.0: expected a number that is not negative"),
+        ({"regularise": float("nan")}, "regularise=nan"),
+    ],
+)
+def test_settings_that_mean_nothing_are_refused(change: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        lates.Settings(**change)
