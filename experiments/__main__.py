@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from experiments.run import Moment, Standing
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
-console = Console(stderr=True, highlight=False)
 PASSED_ON = {"allow_extra_args": True, "ignore_unknown_options": True}
 SECONDS_BETWEEN_LINES = 10.0
+LAST_STAGE = "evaluating"
 
 Data = Annotated[
     Path | None, typer.Option(help="Folder of the data sets. Without it ./data, and what is missing is downloaded.")
@@ -60,7 +60,10 @@ def run(
     results: Results = Path("results"),
     seeds: Seeds = None,
     only: Only = None,
-    max_minutes: Annotated[float | None, typer.Option(min=0, help="Stop in good order before so long.")] = None,
+    max_minutes: Annotated[
+        float | None,
+        typer.Option(min=0, help="Stop in good order before that. Give at least 5: evaluations begin anew."),
+    ] = None,
     shard: Annotated[str, typer.Option(help="i/n: the i-th of n equal shares of the cells.")] = "1/1",
     device: Annotated[str | None, typer.Option(help="cuda or cpu. Without it, the GPU if there is one.")] = None,
 ) -> None:
@@ -201,14 +204,14 @@ def told_in_words() -> Iterator[None]:
 
 
 class Lines:
-    """A line now and then: which cell of how many, what it does, how long that will take."""
+    """A line now and then: which cell of how many, what it does, how long that will take, how long all will take."""
 
-    def __init__(
-        self, write: Callable[[str], None] = console.print, clock: Callable[[], float] = time.monotonic
-    ) -> None:
+    def __init__(self, write: Callable[[str], None] = typer.echo, clock: Callable[[], float] = time.monotonic) -> None:
         self.write, self.clock = write, clock
+        self.started = clock()
         self.stage: tuple[str, str] | None = None
-        self.began, self.first, self.last = 0.0, 0, -SECONDS_BETWEEN_LINES
+        self.began, self.first, self.last = 0.0, 0, 0.0
+        self.ended = 0
 
     def __call__(self, moment: "Moment") -> None:
         now = self.clock()
@@ -220,12 +223,16 @@ class Lines:
             return
         self.last = now
         line = f"[{moment.place}/{moment.total}] {moment.cell.training}  {moment.stage}"
-        if moment.done > self.first and not finished:
+        if finished:
+            line += f", took {in_words(now - self.began)}"
+        elif moment.done > self.first:
             left = (now - self.began) / (moment.done - self.first) * (moment.steps - moment.done)
             line += f" {moment.done / moment.steps:.0%}, {in_words(left)} left"
-        elif finished:
-            line += f" done, {in_words(now - self.began)}"
-        self.write(line.replace("[", r"\[", 1))
+        if finished and moment.stage == LAST_STAGE:
+            self.ended += 1
+            rest = moment.total - moment.place
+            line += f"; {rest} cells to go, about {in_words(rest * (now - self.started) / self.ended)}"
+        self.write(line)
 
 
 def in_words(seconds: float) -> str:

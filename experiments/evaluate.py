@@ -25,7 +25,7 @@ import lates
 from experiments.corruptions import corrupt
 from experiments.data import ImageSet
 from experiments.dropout import fit_layer_stack, fit_temperature, predict_draws
-from experiments.material import Clock, as_inputs, gather_material
+from experiments.material import Clock, OutOfTimeError, as_inputs, gather_material
 from experiments.methods import BUDGETS, HEAD, METHODS, Fitted
 from experiments.recording import Recorder, measure_probes, predict_methods
 from experiments.results import CLEAN, METRICS, Cell, CellResults, Row
@@ -41,10 +41,6 @@ Predict = Callable[[Tensor], Mapping[str, Tensor]]
 """images uint8 [n, 3, h, w] -> method -> logits [n, classes]"""
 Report = Callable[[str, int, int], None]
 """(stage, steps done, steps in all)"""
-
-
-class OutOfTimeError(Exception):
-    """The deadline passed; nothing was written, and the evaluation begins anew next time."""
 
 
 @dataclass(frozen=True)
@@ -98,15 +94,15 @@ def evaluate_cell(
     if device.type == "cuda":
         torch.backends.cudnn.benchmark = True
         torch.set_float32_matmul_precision("high")
-    clock = Clock(device)
+    clock = Clock(device, deadline)
     network.eval()
     report("fitting", 0, 1)
     prepare = prepare_dropout if cell.dropout > 0 else prepare_methods
-    ready = prepare(network, data, cell.seed)
+    ready = prepare(network, data, cell.seed, clock)
     report("fitting", 1, 1)
     with clock("evaluation"):
         rows = measure_sets(ready.predict, sets, deadline, report)
-    seconds = {"training": training_seconds, **ready.seconds, **clock.seconds}
+    seconds = {"training": training_seconds, **clock.seconds}
     facts = {
         **describe_surroundings(device),
         "split": data.split,
@@ -130,18 +126,17 @@ class Ready:
     predict: Predict
     described: Mapping[str, Mapping[str, Any]]
     probe_accuracy: Mapping[str, float]
-    seconds: Mapping[str, float]
 
 
-def prepare_methods(network: nn.Module, data: CellData, seed: int) -> Ready:
+def prepare_methods(network: nn.Module, data: CellData, seed: int, clock: Clock) -> Ready:
     """Every method of the table. Its seconds are what it would take by itself: its own and its stages'."""
-    material = gather_material(network, data.train, data.holdout, seed)
-    clock = Clock(material.holdout.logits.device)
+    material = gather_material(network, data.train, data.holdout, seed, clock)
+    own = Clock(clock.device, clock.deadline)
     parameters, flops = count_parameters(network), count_flops(network, data.test)
     fitted: dict[str, Fitted] = {}
     described: dict[str, dict[str, Any]] = {}
     for name, method in METHODS.items():
-        with clock(name):
+        with own(name):
             result = fitted[name] = method(material)
         described[name] = {
             "weights": dict(result.weights),
@@ -149,19 +144,18 @@ def prepare_methods(network: nn.Module, data: CellData, seed: int) -> Ready:
             "ranks": result.ranks,
             "parameters": result.added_parameters / parameters,
             "flops": result.added_flops / flops,
-            "seconds": round(clock.seconds[name] + sum(material.seconds[stage] for stage in result.stages), 4),
+            "seconds": round(own.seconds[name] + sum(clock.seconds[stage] for stage in result.stages), 4),
         }
     recorder = Recorder(network, material)
 
     def predict(images: Tensor) -> Mapping[str, Tensor]:
         return predict_methods(fitted, recorder(as_inputs(images)))
 
-    return Ready(predict, described, measure_probes(recorder, material, data.test), material.seconds)
+    return Ready(predict, described, measure_probes(recorder, material, data.test))
 
 
-def prepare_dropout(network: nn.Module, data: CellData, seed: int) -> Ready:
+def prepare_dropout(network: nn.Module, data: CellData, seed: int, clock: Clock) -> Ready:
     """MC dropout's methods, on a hold-out and test sets that are drawn several times."""
-    clock = Clock(next(network.parameters()).device)
     with clock("temperature"):
         scaled = fit_temperature(network, data.holdout, seed)
     with clock("stack"):
@@ -183,7 +177,7 @@ def prepare_dropout(network: nn.Module, data: CellData, seed: int) -> Ready:
     def predict(images: Tensor) -> Mapping[str, Tensor]:
         return predict_draws(stacked, beta, as_inputs(images))
 
-    return Ready(predict, described, {}, clock.seconds)
+    return Ready(predict, described, {})
 
 
 # Measuring

@@ -4,6 +4,7 @@ Features of the training split are the large part (ResNet50: 11 GB a pass), so a
 probes are trained. What stays is the hold-out and the probes.
 """
 
+import math
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -42,15 +43,21 @@ def as_inputs(images: Tensor) -> Tensor:
     return scale(images).contiguous(memory_format=torch.channels_last)
 
 
-class Clock:
-    """Seconds by stage, the device's work included."""
+class OutOfTimeError(Exception):
+    """The deadline passed; nothing was written, and the evaluation begins anew next time."""
 
-    def __init__(self, device: torch.device) -> None:
-        self.device = device
+
+class Clock:
+    """Seconds by stage, the device's work included. No stage begins once `deadline`, by `time.monotonic()`, is past."""
+
+    def __init__(self, device: torch.device, deadline: float = math.inf) -> None:
+        self.device, self.deadline = device, deadline
         self.seconds: dict[str, float] = {}
 
     @contextmanager
     def __call__(self, stage: str) -> Iterator[None]:
+        if time.monotonic() > self.deadline:
+            raise OutOfTimeError(f"The time was up before the stage {stage}.")
         started = self._now()
         yield
         self.seconds[stage] = self.seconds.get(stage, 0.0) + self._now() - started
@@ -67,7 +74,6 @@ class Material:
     holdout       features of the hold-out, of all blocks and of `AVERAGE`; `jittered`, the same under jittered views
     probes        views -> block -> the probe trained on those views of the training split, uncut
     paper_holdout, paper_probes    the same in the paper's mode: flat pooling, flips, SGD
-    seconds       by stage: extraction_holdout, extraction_<views>, probes_<views>, …
     """
 
     seed: int
@@ -78,12 +84,10 @@ class Material:
     probes: Mapping[str, Mapping[str, lates.TrainedProbe]]
     paper_holdout: lates.Features
     paper_probes: Mapping[str, lates.TrainedProbe]
-    seconds: Mapping[str, float]
 
 
-def gather_material(network: nn.Module, train: ImageSet, holdout: ImageSet, seed: int) -> Material:
-    """Read each split once per view and train all probes."""
-    clock = Clock(next(network.parameters()).device)
+def gather_material(network: nn.Module, train: ImageSet, holdout: ImageSet, seed: int, clock: Clock) -> Material:
+    """Read each split once per view and train all probes, stage by stage of the `clock`."""
     read, held = Batches(train), Batches(holdout)
     passes = lates.DEFAULT.passes
     everything = lates.list_blocks(network)
@@ -137,7 +141,6 @@ def gather_material(network: nn.Module, train: ImageSet, holdout: ImageSet, seed
         probes=probes,
         paper_holdout=paper_holdout,
         paper_probes=paper_probes,
-        seconds=clock.seconds,
     )
 
 

@@ -19,16 +19,18 @@ from torch.utils.data import DataLoader
 from experiments.checkpoints import Progress, RunFolder
 from experiments.claims import claimed, read_claim
 from experiments.data import CIFAR, FolderSet, ImageSet, load_cifar, load_folder, load_sample, split_indices
-from experiments.evaluate import CellData, CorruptedSets, OutOfTimeError, evaluate_cell
+from experiments.evaluate import CellData, CorruptedSets, evaluate_cell
+from experiments.material import OutOfTimeError
 from experiments.networks import build_network
 from experiments.recipes import Experiment
 from experiments.results import Cell, is_finished, write_results
 from experiments.train import train_network
 
 SAMPLE = Path(__file__).parents[1] / "tests" / "experiments" / "cifar10_600.npz"
-IMAGENET = "imagenet"
+SHIPPED, IMAGENET = "cifar10_600", "imagenet"
+DATASETS = (SHIPPED, *CIFAR, IMAGENET)
 STOPPING_SECONDS = 5.0
-"""Before the deadline training is told to stop: for its checkpoint."""
+"""Before the deadline everything is told to stop: a checkpoint takes its time to write, a stage to end."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +44,7 @@ class Folders:
 
 @dataclass(frozen=True)
 class Moment:
-    """Where a runner stands: `cell` is number `place` of `total`; of its `stage`, `done` of `steps` steps are done."""
+    """Where a runner stands: `cell` is number `place` of the `total` unfinished; of its `stage`, `done` of `steps` is."""
 
     cell: Cell
     place: int
@@ -99,7 +101,7 @@ def run_cells(
     deadline = time.monotonic() + max_seconds
     wanted = list(cells)
     skipped = [cell for cell in wanted if is_finished(folders.results, cell)]
-    waiting = [cell for cell in wanted if cell not in skipped]
+    unfinished = waiting = [cell for cell in wanted if cell not in skipped]
     shelf = Shelf(experiment, folders.data, target)
     done: list[Cell] = []
     stopped = False
@@ -111,7 +113,7 @@ def run_cells(
                     held.append(cell)
                 elif is_finished(folders.results, cell):  # another runner was quicker
                     skipped.append(cell)
-                elif _do_cell(cell, experiment, folders, shelf, deadline, _reporter(report, cell, wanted)):
+                elif _do_cell(cell, experiment, folders, shelf, deadline, _reporter(report, cell, unfinished)):
                     done.append(cell)
                 else:
                     stopped = True
@@ -119,15 +121,14 @@ def run_cells(
         if len(held) == len(waiting):
             break  # nothing is left, or nothing that other runners do not do already
         waiting = held
-    finished = {*done, *skipped}
-    unfinished = [cell for cell in wanted if cell not in finished]
-    elsewhere = [cell for cell in unfinished if read_claim(folders.runs / cell.training) is not None]
-    left = [cell for cell in unfinished if cell not in elsewhere]
+    rest = [cell for cell in unfinished if cell not in {*done, *skipped}]
+    elsewhere = [cell for cell in rest if read_claim(folders.runs / cell.training) is not None]
+    left = [cell for cell in rest if cell not in elsewhere]
     return Outcome(tuple(done), tuple(skipped), tuple(elsewhere), tuple(left))
 
 
-def _reporter(report: Callable[[Moment], None], cell: Cell, wanted: list[Cell]) -> Callable[[str, int, int], None]:
-    place, total = wanted.index(cell) + 1, len(wanted)
+def _reporter(report: Callable[[Moment], None], cell: Cell, unfinished: list[Cell]) -> Callable[[str, int, int], None]:
+    place, total = unfinished.index(cell) + 1, len(unfinished)
     return lambda stage, done, steps: report(Moment(cell, place, total, stage, done, steps))
 
 
@@ -168,9 +169,8 @@ def _do_cell(
     )
     if not progress.finished:
         return False
-    report("training", progress.steps, progress.steps)
     data = CellData(
-        train=shelf.resident(_few_of_each(train, experiment.probe_images)),
+        train=shelf.resident(shelf.probe_part(train)),
         holdout=shelf.resident(available.select(split.holdout)),
         test=test,
         split=split.digest,
@@ -182,7 +182,7 @@ def _do_cell(
             data,
             shelf.corrupted(cell.dataset),
             training_seconds=progress.seconds,
-            deadline=deadline,
+            deadline=deadline - STOPPING_SECONDS,
             report=report,
         )
     except OutOfTimeError:
@@ -214,6 +214,14 @@ class Shelf:
             self.sets[dataset] = CorruptedSets(test, self.experiment.corruptions, self.experiment.severities)
         return self.sets[dataset]
 
+    def probe_part(self, train: ImageSet | FolderSet) -> ImageSet | FolderSet:
+        """What the probes learn from: all, or the first images of each class."""
+        images = self.experiment.probe_images
+        if images is None:
+            return train
+        labels = train.labels.cpu()
+        return train.select(torch.cat([(labels == label).nonzero()[:images, 0] for label in labels.unique()]))
+
     def resident(self, data: ImageSet | FolderSet, workers: int = 8) -> ImageSet:
         """All images on the device as uint8: ImageNet's test set takes 8 GB, its hold-out 20."""
         if isinstance(data, ImageSet):
@@ -228,8 +236,10 @@ class Shelf:
 
 def load_dataset(dataset: str, folder: Path | None) -> tuple[ImageSet, ImageSet] | tuple[FolderSet, FolderSet]:
     """The training split and the test set of that name below `folder`."""
-    if dataset == "cifar10_600":
+    if dataset == SHIPPED:
         return load_sample(SAMPLE)
+    if dataset not in DATASETS:
+        raise ValueError(f'Unknown data set "{dataset}". Data sets: {", ".join(DATASETS)}.')
     place = folder or Path("data")
     if dataset == IMAGENET:
         return load_folder(place / "train"), load_folder(place / "val")
@@ -241,14 +251,6 @@ def check_device(device: torch.device | str) -> torch.device:
     if target.type == "cuda" and not torch.cuda.is_available():
         raise ValueError(f"--device {target}: torch {torch.__version__} sees no GPU here. Use --device cpu.")
     return target
-
-
-def _few_of_each(data: ImageSet | FolderSet, images: int | None) -> ImageSet | FolderSet:
-    """The first `images` of each class, or all."""
-    if images is None:
-        return data
-    labels = data.labels.cpu()
-    return data.select(torch.cat([(labels == label).nonzero()[:images, 0] for label in labels.unique()]))
 
 
 # Status

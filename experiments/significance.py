@@ -20,6 +20,7 @@ A gain is how much better `method` is than `rival` on the same test images, posi
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 import pandas as pd
@@ -29,7 +30,7 @@ from statsmodels.stats.anova import AnovaRM
 from statsmodels.stats.multitest import multipletests
 
 from experiments.corruptions import NAMES, SEVERITIES
-from experiments.summaries import CLEAN_SET, MISSING, Measured, improvement, sets_of
+from experiments.summaries import CLEAN_SET, LARGER_IS_BETTER, MISSING, Measured, sets_of
 
 Array = NDArray[np.float64]
 
@@ -41,19 +42,20 @@ def corrupted_gains(
 ) -> Array:
     """[networks, corruptions, severities], positive where `method` is better; networks that lack a set are left out."""
     sets = sets_of(corruptions)
-    gains = np.asarray([[_gain(cell, method, rival, metric, (name,)) for name in sets] for cell in cells])
+    gains = np.asarray([_gains(cell, method, rival, metric, sets) for cell in cells])
     gains = gains.reshape(len(cells), len(corruptions), len(SEVERITIES))
     return gains[np.isfinite(gains).all(axis=(1, 2))]
 
 
 def clean_gains(cells: Sequence[Measured], method: str, rival: str, metric: str) -> Array:
     """[networks] on the clean test set."""
-    gains = np.asarray([_gain(cell, method, rival, metric, CLEAN_SET) for cell in cells])
+    gains = np.asarray([_gains(cell, method, rival, metric, CLEAN_SET) for cell in cells]).ravel()
     return gains[np.isfinite(gains)]
 
 
-def _gain(cell: Measured, method: str, rival: str, metric: str, sets: Sequence[str]) -> float:
-    return improvement(metric, cell.mean(rival, metric, sets), cell.mean(method, metric, sets))
+def _gains(cell: Measured, method: str, rival: str, metric: str, sets: Sequence[str]) -> Array:
+    difference = cell.values(method, metric, sets) - cell.values(rival, metric, sets)
+    return difference if metric in LARGER_IS_BETTER else -difference
 
 
 def network_gains(gains: Array) -> Array:
@@ -90,7 +92,7 @@ def signed_rank(gains: Array) -> SignedRank:
         return SignedRank(rounded.size, 0, 1.0, 0.0)
     ranks = stats.rankdata(np.abs(rounded))
     balance = float(ranks @ np.sign(rounded) / ranks.sum())
-    _, p = stats.wilcoxon(rounded, zero_method="zsplit", correction=False, method="auto")
+    _, p = np.asarray(stats.wilcoxon(rounded, zero_method="zsplit", correction=False, method="auto"))
     return SignedRank(rounded.size, int((rounded > 0).sum()), float(p), balance)
 
 
@@ -147,10 +149,13 @@ def bootstrap_gain(gains: Array, *, draws: int = 10_000, seed: int = 0) -> MeanG
     if gains.size == 0:
         return MeanGain(MISSING, MISSING, MISSING, 0)
     by_corruption = gains.mean(axis=2)
-    random = np.random.default_rng(seed)
-    networks, corruptions = by_corruption.shape
-    u = random.multinomial(networks, np.full(networks, 1 / networks), size=draws)
-    v = random.multinomial(corruptions, np.full(corruptions, 1 / corruptions), size=draws)
-    means = ((u @ by_corruption) * v).sum(axis=1) / (networks * corruptions)
+    u, v = (_redraw(size, draws, seed + factor) for factor, size in enumerate(by_corruption.shape))
+    means = ((u @ by_corruption) * v).sum(axis=1) / by_corruption.size
     low, high = np.quantile(means, [0.025, 0.975])
-    return MeanGain(float(by_corruption.mean()), float(low), float(high), networks)
+    return MeanGain(float(by_corruption.mean()), float(low), float(high), len(gains))
+
+
+@cache
+def _redraw(size: int, draws: int, seed: int) -> Array:
+    """[draws, size]: how often each of `size` things is drawn when `size` are, with replacement."""
+    return np.random.default_rng(seed).multinomial(size, np.full(size, 1 / size), size=draws).astype(np.float64)

@@ -10,9 +10,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from experiments import paper
 from experiments.corruptions import NAMES, SEVERITIES
-from experiments.results import CLEAN, Cell, CellResults, find_results
+from experiments.results import CLEAN, METRICS, Cell, CellResults, find_results
 
 MISSING = math.nan
 CLEAN_SET = (CLEAN,)
@@ -81,12 +84,14 @@ CORRUPTED = sets_of(NAMES)
 # What was measured
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Measured:
-    """All that is known of one trained network: `scores` is method -> set -> metric -> value, `facts` its JSON file."""
+    """All that is known of one trained network: `scores` [methods, sets, metrics] by name, `facts` its JSON file."""
 
     cell: Cell
-    scores: Mapping[str, Mapping[str, Mapping[str, float]]]
+    methods: Mapping[str, int]
+    sets: Mapping[str, int]
+    scores: NDArray[np.float64]
     facts: Mapping[str, Any]
 
     @property
@@ -94,10 +99,17 @@ class Measured:
         """Where it stands in the tables: the smoke test's tiny networks keep to themselves."""
         return SMOKE if self.cell.recipe == SMOKE else self.cell.dataset
 
+    def values(self, method: str, metric: str, sets: Sequence[str]) -> NDArray[np.float64]:
+        """[sets], NaN where missing."""
+        if method not in self.methods:
+            return np.full(len(sets), MISSING)
+        column = np.append(self.scores[self.methods[method], :, METRICS.index(metric)], MISSING)
+        return column[[self.sets.get(name, -1) for name in sets]]
+
     def mean(self, method: str, metric: str, sets: Sequence[str] = CLEAN_SET) -> float:
-        """Over test sets; missing if one of them is."""
-        by_set = self.scores.get(method, {})
-        return mean([by_set.get(name, {}).get(metric, MISSING) for name in sets])
+        """Over test sets; missing if one of them is. Of the smoke test, which runs a few, over those few."""
+        asked = [name for name in sets if name in self.sets] if self.dataset == SMOKE else sets
+        return mean(self.values(method, metric, asked).tolist())
 
     def relative_gain(self, method: str, rival: str, metric: str, sets: Sequence[str] = CLEAN_SET) -> float:
         """By how many percent of the rival's value `method` is better, of the means over `sets`."""
@@ -114,14 +126,16 @@ class Measured:
 
 def read_measured(results: Path) -> tuple[Measured, ...]:
     """Every finished cell under `results`, in the order of names; none if there is no such folder."""
-    return tuple(_by_method(found) for found in find_results(results))
+    return tuple(_by_name(found) for found in find_results(results))
 
 
-def _by_method(found: CellResults) -> Measured:
-    scores: dict[str, dict[str, Mapping[str, float]]] = {}
+def _by_name(found: CellResults) -> Measured:
+    methods = {name: place for place, name in enumerate(dict.fromkeys(row.method for row in found.rows))}
+    sets = {name: place for place, name in enumerate(dict.fromkeys(row.set for row in found.rows))}
+    scores = np.full((len(methods), len(sets), len(METRICS)), MISSING)
     for row in found.rows:
-        scores.setdefault(row.method, {})[row.set] = row.metrics
-    return Measured(found.cell, scores, found.facts)
+        scores[methods[row.method], sets[row.set]] = [row.metrics[metric] for metric in METRICS]
+    return Measured(found.cell, methods, sets, scores, found.facts)
 
 
 # Selections
@@ -165,6 +179,29 @@ def datasets_of(measured: Iterable[Measured], always: Sequence[str] = ("cifar100
 def all_trained(measured: Sequence[Measured], dataset: str) -> tuple[Measured, ...]:
     """Every plain network of a data set, all architectures and seeds."""
     return tuple(each for network in networks_of(measured, dataset) for each in trained(measured, dataset, network))
+
+
+@dataclass(frozen=True)
+class Part:
+    """How the standard training split is divided."""
+
+    train_fraction: float
+    holdout_fraction: float
+
+
+LOW_DATA = tuple(Part(fraction, 0.1) for fraction in paper.TRAIN_FRACTIONS)
+HOLDOUT_SIZE = tuple(Part(round(1 - fraction, 2), fraction) for fraction in paper.HOLDOUT_FRACTIONS)
+PLAIN = Part(0.9, 0.1)
+
+
+def of_part(measured: Sequence[Measured], dataset: str, network: str, part: Part) -> tuple[Measured, ...]:
+    split = {"train_fraction": part.train_fraction, "holdout_fraction": part.holdout_fraction}
+    return trained(measured, dataset, network, **split)
+
+
+def was_varied(measured: Sequence[Measured], dataset: str, network: str, parts: Sequence[Part]) -> bool:
+    """Whether anything but the plain split was run: that one alone shows no trend."""
+    return any(of_part(measured, dataset, network, part) for part in parts if part != PLAIN)
 
 
 # Numbers

@@ -95,11 +95,13 @@ def untouched(model: nn.Module) -> Iterator[None]:
             "gradients": {name: (id(p.grad), None if p.grad is None else p.grad.tolist()) for name, p in parameters},
             "frozen": {name: p.requires_grad for name, p in parameters},
             "python": random.getstate(),
-            "numpy": str(np.random.get_state()),
+            "numpy": [np.asarray(part).tolist() for part in np.random.get_state()],
             "torch": torch.get_rng_state().tolist(),
             "modes": (torch.is_grad_enabled(), torch.is_inference_mode_enabled(), torch.is_autocast_enabled("cpu")),
         }
 
+    for draw_once in (random.random, np.random.rand, lambda: torch.rand(())):
+        draw_once()  # so that no generator stands where a seed alone would put it
     before = state()
     try:
         yield

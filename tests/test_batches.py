@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 from torch.utils.data import BatchSampler, DataLoader, Subset, SubsetRandomSampler, TensorDataset
@@ -161,6 +161,7 @@ def test_logits_are_found_in_what_classifiers_return(output: Any) -> None:
     assert read_logits(output) is IMAGES
 
 
+@settings(deadline=None)
 @given(st.lists(st.floats(-30, 30, width=32), min_size=1, max_size=5), st.sampled_from([(-1, 1), (-1,)]))
 def test_one_logit_becomes_two_columns_with_the_same_probability(z: list[float], shape: tuple[int, ...]) -> None:
     single = torch.tensor(z)
@@ -205,6 +206,7 @@ def batch_sampled(rows: list[int]) -> DataLoader:
 
 
 @pytest.mark.parametrize("make", [over, sampled, batch_sampled])
+@settings(deadline=None)
 @given(rows=st.sets(st.integers(0, 9), min_size=1), other=st.sets(st.integers(0, 9), min_size=1))
 def test_rows_of_one_dataset_are_refused_exactly_when_they_overlap(
     make: Callable[[list[int]], DataLoader], rows: set[int], other: set[int]

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.nn.utils.parametrizations import weight_norm
@@ -179,6 +179,7 @@ def test_names_carry_no_trace_of_wrappers(wrap: Callable[[nn.Module], nn.Module]
 # The choice
 
 
+@settings(deadline=None)
 @given(st.integers(0, 3))
 def test_an_int_takes_the_last_of_the_automatic_choice(count: int) -> None:
     known = choose_blocks(Residual(), None)
@@ -187,6 +188,7 @@ def test_an_int_takes_the_last_of_the_automatic_choice(count: int) -> None:
     assert [*known[: len(known) - count], *chosen] == known
 
 
+@settings(deadline=None)
 @given(st.permutations(["layer1.0", "layer2.1", "stem", "layer1", "layer2.0.two"]))
 def test_a_list_takes_exactly_those_in_the_network_s_order(names: list[str]) -> None:
     assert choose_blocks(Residual(), names) == ["stem", "layer1", "layer1.0", "layer2.0.two", "layer2.1"]

@@ -26,6 +26,7 @@ from lates.demo import (
 )
 from lates.demo.comparison import JITTERED, LATES, METRICS, NETWORK, TEMPERATURE, Measured
 from lates.demo.shifts import BLUR, CONTRAST, NOISE, add_noise, blur, lower_contrast, shift_split
+from lates.demo.table import explanation
 from lates.metrics import Interval
 
 SHIPPED_ACCURACY = 0.881
@@ -217,6 +218,12 @@ def test_the_table_shows_every_number_with_its_mark_in_80_columns(comparison: Co
             cells = [f"{value:.4f}{marks[measured.verdict(metric)]}" for metric, value in measured.values.items()]
             cells.insert(2, f"{measured.ece_floor:.4f}")
             assert next(rows) == [*method.split(), *cells]
+
+
+def test_the_text_below_the_table_breaks_its_lines_itself(comparison: Comparison) -> None:
+    lines = explanation(comparison).splitlines()
+    assert max(len(line) for line in lines) <= 80
+    assert set(lines) <= {line.rstrip() for line in printed(comparison).splitlines()}
 
 
 def test_the_text_counts_the_marks_and_ends_with_code_that_can_be_copied(comparison: Comparison) -> None:

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from scipy.optimize import nnls
 from torch import Tensor
 
-from lates.newton import Expansion, box_minimiser, descend, kkt_residual, newton
+from lates.newton import Expansion, box_minimiser, descend, kkt_residual, minimise_convex
 
 seeds = st.integers(0, 100_000)
 
@@ -45,7 +45,9 @@ def test_newton_that_is_told_a_wrong_gradient_says_that_it_did_not_converge() ->
 
     one = torch.ones(1, dtype=torch.float64)
     with pytest.raises(RuntimeError, match=r"did not converge.*KKT residual is .*regularise=1\.0"):
-        newton(expand, lambda point: expand(point).value, one, 10 * one, lambda _, __: "settled", coercive=True)
+        minimise_convex(
+            expand, lambda point: expand(point).value, one, 10 * one, lambda _, __: "settled", coercive=True
+        )
 
 
 def rosenbrock(point: Tensor) -> tuple[float, Tensor]:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
@@ -91,6 +91,7 @@ def test_a_class_token_is_known_by_its_parameter() -> None:
     assert has_class_token(model)
 
 
+@settings(deadline=None)
 @given(st.lists(st.integers(1, 7), min_size=1, max_size=4), st.integers(0, 3), st.booleans())
 def test_masked_tokens_do_not_count(lengths: list[int], extra: int, sequence_first: bool) -> None:
     tokens = max(lengths) + extra

@@ -7,14 +7,17 @@ import pytest
 import torch
 from torch import nn
 
+from lates.demo import compare, load_network, load_splits
 from tests.conftest import Problem
 
 README = Path(__file__).parent.parent / "README.md"
-BLOCKS = re.findall(r"```python\n(.*?)```", README.read_text(encoding="utf-8"), flags=re.DOTALL)
+TEXT = README.read_text(encoding="utf-8")
+BLOCKS = re.findall(r"```python\n(.*?)```", TEXT, flags=re.DOTALL)
+SETS = {"as they are": "as they are", "with noise": "noise", "less contrast": "contrast", "blurred": "blur"}
 
 
 def test_the_readme_is_short_and_has_code() -> None:
-    assert len(README.read_text(encoding="utf-8").splitlines()) < 150
+    assert len(TEXT.splitlines()) < 150
     assert len(BLOCKS) == 3
 
 
@@ -35,3 +38,19 @@ def test_the_code_of_the_readme_runs(
         exec(compile(block, str(README), "exec"), names)
     assert (tmp_path / "my.lates.safetensors").is_file()
     assert names["probabilities"].sum(1).allclose(torch.ones(len(problem.labels)))
+
+
+@pytest.mark.slow
+def test_the_gains_of_the_readme_are_what_the_demo_measures() -> None:
+    measured = compare(load_network(), load_splits()).measured
+    rows = [
+        [cell.strip() for cell in line.strip("|").split("|")]
+        for line in TEXT.splitlines()
+        if "LATES" in line and line[0] == "|"
+    ]
+    assert len(rows) == 8
+    for test_set, method, *cells in rows:
+        differences = measured[SETS[test_set]][method].against_temperature
+        for metric, cell in zip(("nll", "accuracy", "ece"), cells, strict=True):
+            stated = float(cell.split()[0].strip("*").replace("−", "-"))
+            assert stated == pytest.approx(differences[metric].value, abs=0.004), (test_set, method, metric)

@@ -6,6 +6,7 @@ import sys
 import tempfile
 import warnings
 from pathlib import Path
+from statistics import median
 
 import pytest
 import torch
@@ -81,15 +82,15 @@ def test_an_interrupted_spill_leaves_no_file(tmp_path: Path, monkeypatch: pytest
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads the resident memory from /proc")
 def test_memory_stays_bounded_when_spilling() -> None:
-    """80 MB of features under a limit of 4 MB: while the last 60 MB come, private memory hardly grows."""
+    """160 MB of features under a limit of 4 MB: private memory hardly grows from the second quarter to the last."""
     model = nn.Sequential(nn.Linear(4, 10_000), nn.Linear(10_000, 3, bias=False)).eval()
     batch = (torch.randn(50, 4), torch.zeros(50).long())
-    peaks: list[int] = []
+    levels: list[int] = []
     features = lates.extract(
-        model, [batch] * 40, blocks=["0"], memory=4 << 20, progress=lambda *_: peaks.append(private_bytes())
+        model, [batch] * 80, blocks=["0"], memory=4 << 20, progress=lambda *_: levels.append(private_bytes())
     )
-    assert features.blocks["0"].numel() * 4 == 80_000_000
-    assert max(peaks) - peaks[9] < 24 << 20
+    assert features.blocks["0"].numel() * 4 == 160_000_000
+    assert median(levels[60:]) - median(levels[20:40]) < 40_000_000
 
 
 def private_bytes() -> int:

@@ -7,23 +7,36 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from experiments import paper
-from experiments.figures.style import COLOURS, MARKERS, MUTED, grid_of_panels, legend_of, metric_title, show_not_run
+from experiments.figures.style import (
+    COLOURS,
+    MUTED,
+    draw_curve,
+    grid_of_panels,
+    headline,
+    legend_below,
+    metric_title,
+    show_not_run,
+)
 from experiments.summaries import (
     BUDGETS,
     CLEAN_SET,
     CORRUPTED,
     DATASET_TITLES,
     HEADLINE,
+    HOLDOUT_SIZE,
+    LOW_DATA,
     METRIC_TITLES,
     NETWORK_TITLES,
     VIEWS,
     Measured,
+    Part,
     all_trained,
     datasets_of,
     gain_over_networks,
+    of_part,
     spread,
+    was_varied,
 )
-from experiments.tables.gains import HOLDOUT_SIZE, LOW_DATA, Part, of_part, was_varied
 
 LATES = HEADLINE[1:]
 
@@ -57,7 +70,8 @@ def draw_low_data(measured: Sequence[Measured]) -> Figure:
         row[0].set_ylabel(f"{DATASET_TITLES[dataset]}, {NETWORK_TITLES[network]}\ngain, %")
     for axes in panels[-1]:
         axes.set_xlabel("training split used, %")
-    legend_of(figure, LATES, "Gain over temperature scaling (blue line) with less training data")
+    headline(figure, "Gain over temperature scaling (blue line) with less training data")
+    legend_below(figure, LATES)
     return figure
 
 
@@ -80,7 +94,8 @@ def draw_holdout_size(measured: Sequence[Measured]) -> Figure:
         row[0].set_ylabel(f"{DATASET_TITLES[dataset]}, {NETWORK_TITLES[network]}")
     for axes in panels[-1]:
         axes.set_xlabel("hold-out, % of split")
-    legend_of(figure, HEADLINE, "Clean test set, by the size of the hold-out")
+    headline(figure, "Clean test set, by the size of the hold-out")
+    legend_below(figure, HEADLINE)
     return figure
 
 
@@ -101,10 +116,11 @@ def draw_budget(measured: Sequence[Measured]) -> Figure:
             for views in VIEWS:
                 methods = [f"lates_{views}_{budget}" for budget in BUDGETS]
                 gains = [gain_over_networks(measured, dataset, each, "temperature", metric, sets) for each in methods]
-                spent = [spread(100 * cell.fact("methods", each, "parameters") for cell in cells).mean for each in methods]
+                spent = [
+                    spread(100 * cell.fact("methods", each, "parameters") for cell in cells).mean for each in methods
+                ]
                 if not all(map(math.isnan, gains)):
-                    style = f"lates_{views}_1"
-                    axes.plot(spent, gains, color=COLOURS[style], marker=MARKERS[style], markersize=3.5)
+                    draw_curve(axes, spent, gains, f"lates_{views}_1")
                     drawn = True
             if not drawn:
                 show_not_run(axes)
@@ -116,7 +132,8 @@ def draw_budget(measured: Sequence[Measured]) -> Figure:
             axes.axvline(1, color=MUTED, linewidth=0.7, linestyle=(0, (2, 2)))
     for axes in panels[-1]:
         axes.set_xlabel("parameters added, %")
-    legend_of(figure, LATES, "Gain over temperature scaling (blue line) against parameters; dashed: the paper's 1 %")
+    headline(figure, "Gain over temperature scaling (blue line) against parameters; dashed: the paper's 1 %")
+    legend_below(figure, LATES)
     return figure
 
 
@@ -125,5 +142,5 @@ def _draw_curves(axes: Axes, ticks: Sequence[int], curves: dict[str, list[float]
         show_not_run(axes)
         return
     for method, values in curves.items():
-        axes.plot(ticks, values, color=COLOURS[method], marker=MARKERS[method], markersize=3.5)
+        draw_curve(axes, ticks, values, method)
     axes.set_xticks(ticks)

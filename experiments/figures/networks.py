@@ -8,8 +8,19 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from experiments import paper
-from experiments.figures.style import COLOURS, INK, MUTED, SHORT, grid_of_panels, legend_of, name_row, show_not_run
+from experiments.figures.style import (
+    COLOURS,
+    INK,
+    MUTED,
+    SHORT,
+    grid_of_panels,
+    headline,
+    legend_below,
+    name_row,
+    show_not_run,
+)
 from experiments.summaries import (
+    DATASET_TITLES,
     HEADLINE,
     LARGER_IS_BETTER,
     METRIC_TITLES,
@@ -42,7 +53,8 @@ def draw_bars(measured: Sequence[Measured]) -> Figure:
             for place, network in enumerate(networks):
                 _group(axes, place, trained(measured, dataset, network), metric, falls_short)
             axes.set_xticks(range(len(networks)), [SHORT.get(network, network) for network in networks])
-    legend_of(figure, HEADLINE, "Clean test set: shorter is better; a dot for each seed")
+    headline(figure, "Clean test set: shorter is better; a dot for each seed")
+    legend_below(figure, HEADLINE, "bar")
     return figure
 
 
@@ -55,7 +67,7 @@ def _group(axes: Axes, place: int, cells: Sequence[Measured], metric: str, falls
         x = place + (offset - (len(HEADLINE) - 1) / 2) * BAR
         axes.bar(x, spread(values).mean, width=0.9 * BAR, color=COLOURS[method])
         if len(values) > 1:
-            axes.scatter([x] * len(values), values, s=3, color=INK, linewidths=0, zorder=3)
+            axes.scatter([x] * len(values), values, s=7, color="white", edgecolors=INK, linewidths=0.5, zorder=3)
 
 
 def draw_depth(measured: Sequence[Measured], dataset: str) -> Figure:
@@ -74,26 +86,34 @@ def draw_depth(measured: Sequence[Measured], dataset: str) -> Figure:
         accuracy = [spread(each.fact("probe_accuracy", member) for each in cells).mean for member in members]
         column[0].plot(depth, accuracy, color=INK, marker="o", markersize=3)
         column[0].set_ylim(0, 1)
-        column[0].annotate("head", (depth[-1], accuracy[-1]), (0, 5), textcoords="offset points", ha="center", fontsize=7)
+        column[0].annotate(
+            "head", (depth[-1], accuracy[-1]), (0, 5), textcoords="offset points", ha="center", fontsize=7
+        )
         for offset, method in enumerate(LATES):
-            shares = [spread(each.fact("methods", method, "contributions", name) for each in cells).mean for name in members]
+            shares = [
+                spread(each.fact("methods", method, "contributions", name) for each in cells).mean for name in members
+            ]
             column[1].bar(depth + (offset - 1) * 0.27, shares, width=0.25, color=COLOURS[method])
         column[1].set_ylim(0, 1)
         for axes in column[:2]:
             axes.set_xlim(0.3, len(members) + 0.7)
             axes.set_xticks(depth[:: 1 if len(members) <= 9 else 3])
         _relative_gains(column[2], cells)
-    for axes, text in zip(panels[:, 0], ("accuracy of member", "contribution", "gain over temperature, %"), strict=True):
+    for axes, text in zip(panels[:, 0], ("accuracy of member", "contribution", "gain, %"), strict=True):
         axes.set_ylabel(text)
-    legend_of(figure, LATES, "What each depth knows, what it contributes, and what that gains")
-    name = dataset if not networks else ""
-    panels[1, 0].set_xlabel(name)
+    for axes in panels[1]:
+        axes.set_xlabel("member, in depth order")
+    title = "what each depth knows, what it contributes, and the gain over temperature scaling"
+    headline(figure, f"{DATASET_TITLES[dataset]}: {title}")
+    legend_below(figure, LATES, "bar")
     return figure
 
 
 def _relative_gains(axes: Axes, cells: Sequence[Measured]) -> None:
     for offset, method in enumerate(LATES):
-        gains = [spread(each.relative_gain(method, "temperature", metric) for each in cells).mean for metric in paper.METRICS]
+        gains = [
+            spread(each.relative_gain(method, "temperature", metric) for each in cells).mean for metric in paper.METRICS
+        ]
         heights = [0.0 if math.isnan(gain) else gain for gain in gains]
         axes.bar(np.arange(len(gains)) + (offset - 1) * 0.27, heights, width=0.25, color=COLOURS[method])
     axes.axhline(0, color=MUTED, linewidth=0.8)

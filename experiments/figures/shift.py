@@ -13,8 +13,10 @@ from experiments.figures.style import (
     FAINT,
     MARKERS,
     MUTED,
+    draw_curve,
     grid_of_panels,
-    legend_of,
+    headline,
+    legend_below,
     metric_title,
     name_row,
     show_not_run,
@@ -31,6 +33,7 @@ from experiments.summaries import (
     gain_over_networks,
     improvement,
     mean_over_networks,
+    method_title,
     sets_of,
 )
 
@@ -50,11 +53,12 @@ def draw_severity(measured: Sequence[Measured]) -> Figure:
                 show_not_run(axes)
                 continue
             for method, values in curves.items():
-                axes.plot((0, *SEVERITIES), values, color=COLOURS[method], marker=MARKERS[method], markersize=3.5)
+                draw_curve(axes, (0, *SEVERITIES), values, method)
             axes.set_xticks((0, *SEVERITIES))
     for axes in panels[-1]:
         axes.set_xlabel("severity")
-    legend_of(figure, CURVES, "Corrupted test sets, by severity")
+    headline(figure, "Corrupted test sets, by severity")
+    legend_below(figure, CURVES)
     return figure
 
 
@@ -69,21 +73,22 @@ def draw_scatter(measured: Sequence[Measured], method: str = "lates_none_1") -> 
     datasets = datasets_of(measured)
     figure, panels = grid_of_panels(len(datasets), len(paper.METRICS), height=2.0)
     for row, dataset in zip(panels, datasets, strict=True):
-        name_row(row[0], dataset)
+        row[0].set_ylabel(f"{DATASET_TITLES[dataset]}\n{method_title(method)}")
         for axes, metric in zip(row, paper.METRICS, strict=True):
             axes.set_title(metric_title(metric))
             pairs = [
-                (each.mean(rival, metric, (name,)), each.mean(method, metric, (name,)))
+                np.stack([each.values(name, metric, CORRUPTED) for name in (rival, method)], axis=1)
                 for each in all_trained(measured, dataset)
-                for name in CORRUPTED
             ]
-            points = np.asarray([pair for pair in pairs if not any(map(math.isnan, pair))])
+            points = np.concatenate([np.empty((0, 2)), *pairs])
+            points = points[np.isfinite(points).all(axis=1)]
             if not len(points):
                 show_not_run(axes)
                 continue
             better = np.asarray([improvement(metric, theirs, ours) > 0 for theirs, ours in points])
             for won, winner in ((~better, rival), (better, method)):
-                axes.scatter(*points[won].T, s=5, color=COLOURS[winner], alpha=0.35, linewidths=0, rasterized=True)
+                style = {"color": COLOURS[winner], "marker": MARKERS[winner]}
+                axes.scatter(*points[won].T, s=5, alpha=0.35, linewidths=0, rasterized=True, **style)
             ends = (points.min(), points.max())
             axes.plot(ends, ends, color=MUTED, linewidth=0.8)
             axes.set_aspect("equal", adjustable="datalim")
@@ -93,7 +98,8 @@ def draw_scatter(measured: Sequence[Measured], method: str = "lates_none_1") -> 
             axes.text(*corner[:2], share, transform=axes.transAxes, ha=corner[2], va=corner[3], fontsize=7, color=MUTED)
     for axes in panels[-1]:
         axes.set_xlabel("temperature")
-    legend_of(figure, (rival, method), "All corrupted test sets of all networks: LATES against temperature, winner's colour")
+    headline(figure, "All corrupted test sets of all networks, in the winner's colour")
+    legend_below(figure, (rival, method), "point")
     return figure
 
 
@@ -105,6 +111,7 @@ def draw_corruptions(measured: Sequence[Measured]) -> Figure:
     metrics = ("ece", "nll", "accuracy")
     columns = [(dataset, metric) for dataset in datasets for metric in metrics]
     figure, panels = grid_of_panels(1, len(columns), width=2.0, height=4.6)
+    unnamed = True  # until the first panel that is drawn names the corruptions for all
     for axes, (dataset, metric) in zip(panels[0], columns, strict=True):
         axes.set_title(f"{DATASET_TITLES[dataset]}\n{METRIC_TITLES[metric]}")
         gains = {
@@ -119,8 +126,8 @@ def draw_corruptions(measured: Sequence[Measured]) -> Figure:
             axes.scatter(values, height, s=16, color=COLOURS[method], marker=MARKERS[method], zorder=3)
         axes.grid(axis="x", color=FAINT)
         axes.set_xlabel("gain, %")
-        named = axes is panels[0, 0]
-        axes.set_yticks(height, [name.replace("_", " ") if named else "" for name in order])
-    title = "Gain over temperature scaling (blue line), by corruption; the lower seven resemble the jitter"
-    legend_of(figure, HEADLINE[1:], title)
+        axes.set_yticks(height, [name.replace("_", " ") if unnamed else "" for name in order])
+        unnamed = False
+    headline(figure, "Gain over temperature scaling (blue line), by corruption; the lower seven resemble the jitter")
+    legend_below(figure, HEADLINE[1:], "point")
     return figure

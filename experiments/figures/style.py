@@ -3,12 +3,16 @@
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
+from typing import Any, Literal
 
 import matplotlib as mpl
 import numpy as np
+from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
 
 from experiments.summaries import DATASET_TITLES, LARGER_IS_BETTER, METRIC_TITLES, method_title
 
@@ -36,7 +40,7 @@ SHORT: Mapping[str, str] = {
     "resnet50": "R50",
     "wide_resnet_28_10": "WRN",
 }
-_SETTINGS = {
+_SETTINGS: dict[Any, Any] = {
     "font.family": "DejaVu Sans",
     "font.size": 8.5,
     "axes.titlesize": 9.5,
@@ -76,13 +80,11 @@ def figure_style() -> AbstractContextManager[None]:
     return mpl.rc_context(_SETTINGS)
 
 
-def grid_of_panels(
-    rows: int, columns: int, *, width: float = 2.15, height: float = 1.75, share_x: bool = False
-) -> tuple[Figure, np.ndarray]:
+def grid_of_panels(rows: int, columns: int, *, width: float = 2.15, height: float = 1.75) -> tuple[Figure, np.ndarray]:
     """A figure and its axes [rows, columns]."""
-    figure = Figure(figsize=(width * columns + 0.5, height * rows + 0.75), layout="constrained")
-    figure.get_layout_engine().set(w_pad=0.06, h_pad=0.07)  # pyright: ignore[reportOptionalMemberAccess]
-    return figure, figure.subplots(rows, columns, squeeze=False, sharex=share_x)
+    layout = ConstrainedLayoutEngine(w_pad=0.06, h_pad=0.07)
+    figure = Figure(figsize=(width * columns + 0.5, height * rows + 0.75), layout=layout)
+    return figure, figure.subplots(rows, columns, squeeze=False)
 
 
 def metric_title(metric: str) -> str:
@@ -101,18 +103,38 @@ def show_not_run(axes: Axes) -> None:
     axes.grid(False)
 
 
-def legend_of(figure: Figure, methods: Sequence[str], title: str) -> None:
-    """Title and key in one line above all panels."""
-    figure.suptitle(title, x=0.01, ha="left", fontsize=11, fontweight="bold")
-    handles = [
-        Line2D([], [], color=COLOURS[method], marker=MARKERS.get(method, "o"), label=method_title(method))
-        for method in methods
-    ]
-    if handles:
-        figure.legend(handles=handles, loc="outside lower left", ncols=len(handles), handlelength=1.6)
+def headline(figure: Figure, text: str) -> None:
+    figure.suptitle(text, x=0.01, ha="left", fontsize=11, fontweight="bold")
+
+
+def draw_curve(axes: Axes, x: Sequence[float], y: Sequence[float], method: str) -> None:
+    """In the method's colour and marker; a rival of second rank lies dashed below the others."""
+    second = method == "temperature_jittered_holdout"
+    axes.plot(
+        x, y, color=COLOURS[method], marker=MARKERS[method], markersize=3.5,
+        linestyle="--" if second else "-", zorder=1.9 if second else 2,
+    )  # fmt: skip
+
+
+def legend_below(figure: Figure, methods: Sequence[str], kind: Literal["curve", "bar", "point"] = "curve") -> None:
+    """The key in one line, drawn the way the panels draw."""
+
+    def handle(method: str) -> Artist:
+        if kind == "bar":
+            return Patch(color=COLOURS[method], label=method_title(method))
+        line = "none" if kind == "point" else "--" if method == "temperature_jittered_holdout" else "-"
+        marker = MARKERS[method]
+        return Line2D([], [], color=COLOURS[method], marker=marker, linestyle=line, label=method_title(method))
+
+    width = 1.0 if kind == "bar" else 1.9
+    handles = [handle(method) for method in methods]
+    figure.legend(handles=handles, loc="outside lower left", ncols=len(handles), handlelength=width)
 
 
 def save(figure: Figure, out: Path, name: str) -> None:
-    """`name.png` and `name.svg`, the same bytes for the same numbers."""
+    """`name.png` and `name.svg`, the same bytes for the same numbers. Laid out once for both: that is what takes time."""
+    if (engine := figure.get_layout_engine()) is not None:
+        engine.execute(figure)
+        figure.set_layout_engine("none")
     figure.savefig(out / f"{name}.png", dpi=170, metadata={"Software": None})
     figure.savefig(out / f"{name}.svg", metadata={"Date": None})

@@ -76,7 +76,9 @@ def _check(texts: dict[str, str], out: Path, document: Path) -> None:
         marked = embedded(document.read_text(), frozenset(texts))
         places |= {f'{document}, table "{name}"': (name, text) for name, text in marked.items()}
     if not places:
-        raise TablesDifferError(f"Nothing to check: no table in {out} or {document}. Run `python -m experiments tables`.")
+        raise TablesDifferError(
+            f"Nothing to check: no table in {out} or {document}. Run `python -m experiments tables`."
+        )
     differences = [
         f"{place}\n" + "\n".join(_changes(text, texts[name]))
         for place, (name, text) in places.items()

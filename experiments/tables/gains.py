@@ -1,7 +1,6 @@
 """Relative gains over temperature scaling: by network, by size of the training and hold-out split, by budget."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from experiments import paper
 from experiments.summaries import (
@@ -10,14 +9,20 @@ from experiments.summaries import (
     CORRUPTED,
     DATASET_TITLES,
     HEADLINE,
+    HOLDOUT_SIZE,
+    LOW_DATA,
     VIEWS,
     Measured,
+    Part,
+    all_trained,
     datasets_of,
     gain_over_networks,
     method_title,
     networks_of,
+    of_part,
     spread,
     trained,
+    was_varied,
 )
 from experiments.tables.markdown import ABSENT, NOT_RUN, Table, number, signed
 from experiments.tables.measured import place, titles
@@ -48,30 +53,7 @@ def relative_gain(measured: Sequence[Measured]) -> Table:
     return Table("relative_gain", "Relative gain on the clean test set, %", header, tuple(rows), RELATIVE, 3)
 
 
-@dataclass(frozen=True)
-class Part:
-    """How the standard training split is divided."""
-
-    train_fraction: float
-    holdout_fraction: float
-
-
-LOW_DATA = tuple(Part(fraction, 0.1) for fraction in paper.TRAIN_FRACTIONS)
-HOLDOUT_SIZE = tuple(Part(round(1 - fraction, 2), fraction) for fraction in paper.HOLDOUT_FRACTIONS)
-PLAIN = Part(0.9, 0.1)
-
-
-def of_part(measured: Sequence[Measured], dataset: str, network: str, part: Part) -> tuple[Measured, ...]:
-    split = {"train_fraction": part.train_fraction, "holdout_fraction": part.holdout_fraction}
-    return trained(measured, dataset, network, **split)
-
-
-def was_varied(measured: Sequence[Measured], dataset: str, network: str, parts: Sequence[Part]) -> bool:
-    """Whether anything but the plain split was run: that one alone shows no trend."""
-    return any(of_part(measured, dataset, network, part) for part in parts if part != PLAIN)
-
-
-def _by_part(name: str, title: str, measured: Sequence[Measured], parts: Sequence[Part]) -> Table:
+def _by_part(name: str, title: str, measured: Sequence[Measured], parts: Sequence[Part], note: str = "") -> Table:
     rows: list[tuple[str, ...]] = []
     for dataset in ("cifar100", "cifar10"):
         for network in paper.NETWORKS:
@@ -88,7 +70,7 @@ def _by_part(name: str, title: str, measured: Sequence[Measured], parts: Sequenc
                     rows.append((*where, *ece, *_gains(cells, method)))
     header = ("data set", "network", "method", "train", "hold-out", "seeds", "ECE of temperature", "ECE of LATES")
     gains = tuple(f"{metric}, %" for metric in titles(paper.METRICS))
-    return Table(name, title, (*header, *gains), tuple(rows), RELATIVE, text_columns=3)
+    return Table(name, title, (*header, *gains), tuple(rows), RELATIVE + note, text_columns=3)
 
 
 def low_data(measured: Sequence[Measured]) -> Table:
@@ -97,14 +79,15 @@ def low_data(measured: Sequence[Measured]) -> Table:
 
 def holdout_size(measured: Sequence[Measured]) -> Table:
     title = "Relative gain by the size of the hold-out, the network trained on the rest"
-    return _by_part("holdout_size", title, measured, HOLDOUT_SIZE)
+    note = " In the paper a smaller hold-out raised the ECE of temperature scaling in about 65 % of the cases."
+    return _by_part("holdout_size", title, measured, HOLDOUT_SIZE, note)
 
 
 def budget(measured: Sequence[Measured]) -> Table:
     columns = [(metric, CLEAN_SET) for metric in paper.METRICS] + [(metric, CORRUPTED) for metric in paper.METRICS]
     rows: list[tuple[str, ...]] = []
     for dataset in datasets_of(measured):
-        cells = [each for network in networks_of(measured, dataset) for each in trained(measured, dataset, network)]
+        cells = all_trained(measured, dataset)
         for views in VIEWS:
             for allowed in BUDGETS:
                 method = f"lates_{views}_{allowed}"

@@ -52,7 +52,7 @@ def kkt_residual(point: Tensor, gradient: Tensor, upper: Tensor | None = None) -
     return float((point - (point - gradient).clamp(min=torch.zeros(()), max=upper)).abs().amax())
 
 
-def newton(
+def minimise_convex(
     expand: Callable[[Tensor], Expansion],
     value_of: Callable[[Tensor], float],
     start: Tensor,

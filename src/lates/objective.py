@@ -11,7 +11,7 @@ from torch import Tensor
 
 from lates.holdout import Holdout
 from lates.losses import Loss
-from lates.newton import Expansion, Minimum, Trend, descend, newton
+from lates.newton import Expansion, Minimum, Trend, descend, minimise_convex
 
 CAP = 1000.0
 NLL_RISE = 0.01
@@ -104,7 +104,7 @@ def log_loss_optimum(objective: Objective, start: Tensor | None) -> Minimum:
         warm = start.detach().to("cpu", torch.float64) * scales
         first = min(first, warm, key=objective.value)
     coercive = objective.penalty > 0
-    return newton(objective.expand, objective.value, first, objective.cap(first), objective.trend, coercive)
+    return minimise_convex(objective.expand, objective.value, first, objective.cap(first), objective.trend, coercive)
 
 
 def local_optimum(objective: Objective, loss: Loss, start: Minimum) -> Minimum:

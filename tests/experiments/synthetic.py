@@ -118,8 +118,8 @@ def write_all(results: Path) -> Path:
     for fraction in (0.25, 0.5):
         write_cell(results, "low_data", "cifar100", "resnet18", 0, train_fraction=fraction)
     for percent in (2, 4, 6, 8):
-        split = {"train_fraction": 1 - percent / 100, "holdout_fraction": percent / 100}
-        write_cell(results, "holdout_size", "cifar100", "resnet18", 0, **split)
+        rest, held = 1 - percent / 100, percent / 100
+        write_cell(results, "holdout_size", "cifar100", "resnet18", 0, train_fraction=rest, holdout_fraction=held)
     return results
 
 

@@ -42,9 +42,11 @@ def explanation(comparison: Comparison) -> str:
         for method in (LATES, JITTERED)
     ]
     return (
-        "* better, ! worse than temperature scaling by more than chance: zero lies outside\n"
-        "the 95 % interval of the paired bootstrap over these images. Chance alone would\n"
-        f"mark about {0.05 * comparison.tests:.0f} of the {comparison.tests} comparisons. {'  '.join(counts)}\n"
+        "* better, ! worse than temperature scaling by more than chance, judged by the\n"
+        "95 % interval of the paired bootstrap over these images. "
+        f"Of {comparison.tests} comparisons\nchance alone would mark about {0.05 * comparison.tests:.0f}.\n"
+        f"{' '.join(counts)}\n"
+        "Another network may fare otherwise: see `lates demo --train --seed 1`.\n"
         "Floor: the ECE that perfect calibration would measure on so many images.\n"
         "Noise and contrast resemble the jitter of the views; blur does not."
     )

@@ -1,0 +1,44 @@
+"""A small real problem, shared by the tests of methods, evaluation and runner: 600 CIFAR-10 images, a tiny network."""
+
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+
+import torch
+from torch import nn
+
+from experiments.data import load_sample, split_indices
+from experiments.evaluate import CellData
+from experiments.networks import build_network
+from experiments.recipes import RECIPES, Experiment
+from experiments.train import Recipe, train_network
+
+SAMPLE = Path(__file__).with_name("cifar10_600.npz")
+SHORT = Recipe(epochs=4, batch=40, rate=0.05, weight_decay=5e-4)
+
+
+@cache
+def sample_data() -> CellData:
+    available, test = load_sample(SAMPLE)
+    split = split_indices(available.labels, train_fraction=0.7, holdout_fraction=0.3, seed=0)
+    return CellData(available.select(split.train), available.select(split.holdout), test, split.digest)
+
+
+def train_on_sample(network: nn.Module) -> nn.Module:
+    train_network(SHORT, network, sample_data().train, seed=0, device="cpu")
+    return network
+
+
+@cache
+def tiny_network(name: str) -> nn.Module:
+    """Trained for a few epochs, in evaluation."""
+    with torch.random.fork_rng([]):
+        torch.manual_seed(0)
+        network = build_network(name, 10)
+    return train_on_sample(network)
+
+
+def tiny_experiment(seeds: tuple[int, ...] = (0,)) -> Experiment:
+    """The smallest grid that goes through every stage."""
+    training = replace(SHORT, epochs=2)
+    return replace(RECIPES["smoke"], networks=("tiny_vgg",), seeds=seeds, training=training, corruptions=("contrast",))

@@ -1,0 +1,176 @@
+"""The command `python -m experiments`: what it shows, what it refuses, and in what words."""
+
+import itertools
+import re
+from pathlib import Path
+
+import pytest
+import torch
+from PIL import Image
+from rich.console import Console
+from typer.testing import CliRunner
+
+from experiments.__main__ import Lines, app, in_words, parse_seeds, show_grid
+from experiments.recipes import RECIPES
+from experiments.results import METRICS, Cell, CellResults, Row, write_results
+from experiments.run import Moment, Standing
+
+
+def call(*arguments: str | Path) -> tuple[int, str]:
+    outcome = CliRunner().invoke(app, [str(argument) for argument in arguments], catch_exceptions=False)
+    return outcome.exit_code, outcome.output
+
+
+def finish(results: Path, cell: Cell) -> None:
+    write_results(results, CellResults(cell, (Row("network", "clean", dict.fromkeys(METRICS, 0.5)),), {"methods": {}}))
+
+
+def test_every_recipe_states_command_cost_and_expectation() -> None:
+    code, text = call("recipes")
+    assert code == 0
+    for experiment in RECIPES.values():
+        assert f"{experiment.command}\n" in text
+        assert experiment.cost in text
+        assert experiment.expected in text
+
+
+def test_a_finished_grid_is_skipped(tmp_path: Path) -> None:
+    for cell in RECIPES["smoke"].cells():
+        finish(tmp_path / "results", cell)
+    code, text = call("run", "smoke", "--runs", tmp_path / "runs", "--results", tmp_path / "results")
+    assert code == 0
+    assert "0 done now, 4 before, 0 in the hands of other runners, 0 left of 4." in text
+    assert not (tmp_path / "runs").exists()
+
+
+def test_no_time_at_all_leaves_everything_and_says_so(tmp_path: Path) -> None:
+    folders = ("--runs", tmp_path / "runs", "--results", tmp_path / "results")
+    code, text = call("run", "smoke", *folders, "--max-minutes", "0", "--seeds", "0", "--device", "cpu")
+    assert code == 0
+    assert "2 left of 2." in text
+    assert "The same command goes on from here." in text
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (("run", "smok"), 2, r'Unknown recipe "smok"\. Recipes: in_distribution, low_data'),
+        (("status", "smok"), 2, "Unknown recipe"),
+        (("run", "smoke", "--seeds", "a"), 2, r'--seeds "a": expected distinct numbers and ranges'),
+        (("run", "smoke", "--seeds", "3-1"), 2, "--seeds"),
+        (("run", "smoke", "--shard", "2"), 2, r'--shard "2": expected i/n'),
+        (("run", "smoke", "--shard", "3/2"), 1, "--shard 3/2: expected i/n"),
+        (("run", "smoke", "--only", "vgg16/cifar10"), 1, r'Unknown --only "vgg16/cifar10"\. smoke has: tiny_vgg'),
+        (
+            ("look", "--dataset", "mnist"),
+            1,
+            r'Unknown data set "mnist"\. Data sets: cifar10_600, cifar10, cifar100, imag',
+        ),
+    ],
+)
+def test_a_wrong_call_is_refused_in_words(arguments: tuple[str, ...], code: int, message: str) -> None:
+    found, text = call(*arguments)
+    assert found == code
+    assert re.search(message, text)
+
+
+def test_wrong_folders_are_named(tmp_path: Path) -> None:
+    folders = ("--runs", tmp_path / "runs", "--results", tmp_path / "results", "--data", tmp_path / "nothing")
+    code, text = call("run", "in_distribution", *folders, "--device", "cpu")
+    assert code == 1
+    assert "Error: No cifar-10-batches-py in" in text
+    (tmp_path / "file").write_text("")
+    code, text = call("run", "smoke", "--runs", tmp_path / "file", "--results", tmp_path / "results")
+    assert code == 1
+    assert str(tmp_path / "file") in text
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_a_missing_gpu_is_said() -> None:
+    code, text = call("run", "smoke", "--device", "cuda")
+    assert code == 1
+    assert "sees no GPU here. Use --device cpu" in text
+
+
+def test_status_shows_the_grid_within_eighty_columns(tmp_path: Path) -> None:
+    cells = RECIPES["low_data"].cells()
+    for cell in cells[:7]:
+        finish(tmp_path, cell)
+    code, text = call("status", "low_data", "--runs", tmp_path / "runs", "--results", tmp_path)
+    assert code == 0
+    lines = text.splitlines()
+    assert max(map(len, lines)) <= 80
+    assert len(lines) == 1 + 30 + 1
+    assert lines[0].split()[-5:] == ["s0", "s1", "s2", "s3", "s4"]
+    assert re.fullmatch(r"vgg16/cifar10 +t0\.25 +done +- +- +- +- *", lines[1])
+    assert lines[-1].startswith("7 of 150 cells done, 0 being worked on.")
+
+
+def test_each_standing_has_its_word(capsys: pytest.CaptureFixture[str]) -> None:
+    cell = Cell("smoke", "cifar10_600", "tiny_vgg", 0)
+    standings = [
+        Standing(Cell("smoke", "cifar10_600", "tiny_vgg", seed), *facts)
+        for seed, facts in enumerate(
+            [(True, False, 1.0), (False, True, 0.25), (False, False, 0.5), (False, True, 0.0), (False, False, 0.0)]
+        )
+    ]
+    show_grid(standings, Console(width=80))
+    row = capsys.readouterr().out.splitlines()[1]
+    assert row.split() == [f"{cell.network}/{cell.dataset}", "done", "25%…", "50%", "…", "-"]
+
+
+def test_lines_say_how_long_it_will_take() -> None:
+    seconds = itertools.count(0, 30)
+    lines: list[str] = []
+    show = Lines(lines.append, lambda: next(seconds))
+    cell = Cell("smoke", "cifar10", "resnet18", 0)
+    for done in (10, 20, 100):
+        show(Moment(cell, 1, 3, "training", done, 100))
+    for done in (1, 2):
+        show(Moment(cell, 1, 3, "evaluating", done, 2))
+    assert lines == [
+        "[1/3] cifar10-resnet18-s0  training",
+        "[1/3] cifar10-resnet18-s0  training 20%, 4 min 0 s left",
+        "[1/3] cifar10-resnet18-s0  training, took 1 min 0 s",
+        "[1/3] cifar10-resnet18-s0  evaluating",
+        "[1/3] cifar10-resnet18-s0  evaluating, took 30 s; 2 cells to go, about 5 min 0 s",
+    ]
+
+
+def test_lines_are_few() -> None:
+    seconds = itertools.count()
+    lines: list[str] = []
+    show = Lines(lines.append, lambda: next(seconds))
+    for done in range(100):
+        show(Moment(Cell("smoke", "cifar10", "resnet18", 0), 1, 1, "training", done, 1000))
+    assert len(lines) == 10
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"), [(0.4, "0 s"), (59.6, "1 min 0 s"), (3599, "59 min 59 s"), (7260, "2 h 1 min")]
+)
+def test_durations_in_words(seconds: float, words: str) -> None:
+    assert in_words(seconds) == words
+
+
+def test_seeds_are_numbers_and_ranges() -> None:
+    assert parse_seeds("0-4") == [0, 1, 2, 3, 4]
+    assert parse_seeds("7,0-1") == [7, 0, 1]
+    assert parse_seeds(None) is None
+
+
+def test_look_writes_the_contact_sheet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for number in range(1, 6):
+        Image.new("RGB", (400, 400), (40 * number,) * 3).save(tmp_path / f"frost{number}.png")
+    monkeypatch.setenv("LATES_FROST", str(tmp_path))
+    code, _ = call("look", "--out", tmp_path / "sheet.png", "--images", "1")
+    assert code == 0
+    with Image.open(tmp_path / "sheet.png") as sheet:
+        assert sheet.height > 19 * 64
+
+
+def test_tables_and_figures_have_commands(capsys: pytest.CaptureFixture[str]) -> None:
+    for name in ("tables", "figures"):
+        outcome = CliRunner().invoke(app, [name, "--help"])
+        assert outcome.exit_code == 0
+        assert "--results" in outcome.output

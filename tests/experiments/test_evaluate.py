@@ -1,0 +1,251 @@
+"""Every method on every set, measured as the library measures; nothing written when the time is up."""
+
+import json
+import math
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+import lates
+from experiments import evaluate
+from experiments.corruptions import corrupt
+from experiments.dropout import predict_draws
+from experiments.evaluate import CORRUPTION_SEED, CorruptedSets, evaluate_cell, measure_sets, score
+from experiments.material import Batches, OutOfTimeError, as_inputs
+from experiments.methods import METHODS
+from experiments.networks import WideResNet
+from experiments.results import METRICS, Cell, CellResults, read_results, write_results
+from experiments.train import measure_accuracy
+from tests.experiments.sample import sample_data, tiny_network, train_on_sample
+
+CELL = Cell("smoke", "cifar10_600", "tiny_vgg", 0, 0.7, 0.3)
+CORRUPTIONS, SEVERITIES = ("contrast", "gaussian_noise"), (5,)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def one_thread() -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture(scope="module")
+def sets() -> CorruptedSets:
+    return CorruptedSets(sample_data().test, CORRUPTIONS, SEVERITIES)
+
+
+@pytest.fixture(scope="module")
+def heard() -> list[tuple[str, int, int]]:
+    return []
+
+
+@pytest.fixture(scope="module")
+def results(sets: CorruptedSets, heard: list[tuple[str, int, int]]) -> CellResults:
+    def hear(stage: str, done: int, total: int) -> None:
+        heard.append((stage, done, total))
+
+    network = tiny_network("tiny_vgg")
+    return evaluate_cell(CELL, network, sample_data(), sets, training_seconds=12.5, report=hear)
+
+
+# Test sets
+
+
+def test_the_clean_set_comes_first_and_each_is_the_benchmarks(sets: CorruptedSets) -> None:
+    found = dict(sets)
+    test = sample_data().test
+    assert list(found) == ["clean", "contrast-5", "gaussian_noise-5"]
+    assert len(sets) == 3
+    assert torch.equal(found["clean"], test.images)
+    assert torch.equal(found["gaussian_noise-5"], corrupt(test.images, "gaussian_noise", 5, CORRUPTION_SEED))
+
+
+def test_corrupted_sets_are_made_once_while_there_is_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    few = sample_data().test.select(torch.arange(3))
+    kept = CorruptedSets(few, CORRUPTIONS, SEVERITIES)
+    assert all(one is other for (_, one), (_, other) in zip(kept, kept, strict=True))
+    monkeypatch.setattr(evaluate, "KEPT_BYTES", 2 * few.images.nbytes - 1)
+    fresh = CorruptedSets(few, CORRUPTIONS, SEVERITIES)
+    first, second = dict(fresh), dict(fresh)
+    assert first["contrast-5"] is not second["contrast-5"]
+    assert torch.equal(first["contrast-5"], second["contrast-5"])
+
+
+# Scores
+
+
+def test_scores_are_the_librarys() -> None:
+    generator = torch.Generator().manual_seed(0)
+    logits, labels = torch.randn(300, 5, generator=generator), torch.randint(5, (300,), generator=generator)
+    scores = score(logits, labels)
+    assert tuple(scores) == METRICS
+    for name in ("ece", "nll", "brier", "brier_paper", "accuracy", "auc", "auc_keras", "classwise_ece", "aurc"):
+        assert scores[name] == pytest.approx(getattr(lates.metrics, name)(logits, labels), abs=1e-12), name
+    assert scores["ece_floor"] == lates.metrics.ece_floor(logits)
+
+
+def test_the_best_temperature_is_sought_in_both_directions() -> None:
+    """Scaling logits by a power of the grid's step moves the search's window, and its best stays within the other's."""
+    generator = torch.Generator().manual_seed(1)
+    labels = torch.randint(5, (400,), generator=generator)
+    logits = torch.randn(400, 5, generator=generator) * 3
+    logits[torch.arange(400), labels] += 2
+    by_hand = max(lates.metrics.auc(logits / t, labels) for t in (0.5, 0.5**0.5, 1.0, 2**0.5, 2.0))
+    scores = score(logits, labels)
+    assert scores["auc_best_temperature"] == pytest.approx(by_hand)
+    assert scores["auc_best_temperature"] > scores["auc"]
+
+
+def test_a_metric_that_does_not_exist_is_nan() -> None:
+    labels = torch.zeros(20, dtype=torch.int64)
+    assert math.isnan(score(torch.randn(20, 3), labels)["auc"])
+    assert math.isnan(score(torch.randn(20, 3), labels)["auc_best_temperature"])
+
+
+# Cells
+
+
+def test_there_is_a_row_for_every_method_and_set(results: CellResults) -> None:
+    expected = [(method, name) for method in METHODS for name in ("clean", "contrast-5", "gaussian_noise-5")]
+    assert [(row.method, row.set) for row in results.rows] == expected
+    assert all(tuple(row.metrics) == METRICS for row in results.rows)
+    assert all(math.isfinite(value) for row in results.rows for value in row.metrics.values())
+
+
+def test_the_networks_row_is_the_network(results: CellResults) -> None:
+    network, test = tiny_network("tiny_vgg"), sample_data().test
+    clean, noisy = (row for row in results.rows if row.method == "network" and row.set != "contrast-5")
+    assert clean.metrics["accuracy"] == pytest.approx(measure_accuracy(network, test))
+    with torch.no_grad():
+        logits = network(as_inputs(corrupt(test.images, "gaussian_noise", 5, CORRUPTION_SEED)))
+    assert noisy.metrics["nll"] == pytest.approx(lates.metrics.nll(logits, test.labels), rel=1e-5)
+
+
+def test_temperature_changes_no_prediction_and_lates_does(results: CellResults) -> None:
+    accuracy = {row.method: row.metrics["accuracy"] for row in results.rows if row.set == "clean"}
+    assert accuracy["network"] == accuracy["temperature"] == accuracy["temperature_jittered_holdout"]
+    assert accuracy["lates_none_all"] != accuracy["network"]
+
+
+def test_facts_say_under_what_the_numbers_were_made(results: CellResults) -> None:
+    facts = results.facts
+    assert facts["split"] == sample_data().split
+    assert facts["rows"] == {"train": 280, "holdout": 120, "test": 200}
+    assert facts["versions"]["torch"] == torch.__version__
+    assert facts["settings"]["default"]["grid"] == lates.DEFAULT.grid
+    assert facts["seconds"]["training"] == 12.5
+    assert all(facts["seconds"][stage] > 0 for stage in ("extraction_shift", "probes_shift", "evaluation"))
+    assert list(facts["probe_accuracy"]) == ["features.2", "features.6", "features.10", "features.13", "head"]
+    assert facts["parameters"] == sum(p.numel() for p in tiny_network("tiny_vgg").parameters())
+    # 3x3 convolutions at 32², 16², 8², 8², and the head: two operations for each multiplication
+    multiplications = 9 * (3 * 8 * 1024 + 8 * 16 * 256 + 16 * 32 * 64 + 32 * 32 * 64) + 320
+    assert facts["flops"] == 2 * multiplications
+
+
+def test_facts_describe_each_method(results: CellResults) -> None:
+    methods = results.facts["methods"]
+    assert list(methods) == list(METHODS)
+    assert methods["network"]["parameters"] == methods["temperature"]["flops"] == 0
+    dense = methods["lates_none_all"]
+    votes = [name for name, weight in dense["weights"].items() if weight > 0 and name != "head"]
+    widths = {"features.2": 32, "features.6": 64, "features.10": 128, "features.13": 128}
+    parameters = sum(10 * widths[name] + 10 for name in votes)
+    assert dense["parameters"] == pytest.approx(parameters / results.facts["parameters"])
+    assert dense["flops"] == pytest.approx(2 * sum(10 * widths[name] for name in votes) / results.facts["flops"])
+    assert dense["ranks"] == dict.fromkeys(votes, 10)
+    seconds = results.facts["seconds"]
+    assert methods["lates_shift_1"]["seconds"] >= seconds["extraction_shift"] + seconds["probes_shift"]
+
+
+def test_progress_is_heard(results: CellResults, heard: list[tuple[str, int, int]]) -> None:
+    fits, measures = [("fitting", 0, 1), ("fitting", 1, 1)], [("evaluating", k, 3) for k in (1, 2, 3)]
+    assert heard == fits + measures
+
+
+def test_results_survive_the_disk(results: CellResults, tmp_path: Path) -> None:
+    read = read_results(write_results(tmp_path, results))
+    assert [(row.method, row.set) for row in read.rows] == [(row.method, row.set) for row in results.rows]
+    assert read.facts["methods"] == json.loads(json.dumps(results.facts["methods"]))
+
+
+def test_a_passed_deadline_stops_between_stages_and_between_sets(sets: CorruptedSets) -> None:
+    past = time.monotonic() - 1
+    with pytest.raises(OutOfTimeError, match="before the stage extraction_holdout"):
+        evaluate_cell(CELL, tiny_network("tiny_vgg"), sample_data(), sets, deadline=past)
+    with pytest.raises(OutOfTimeError, match="after 0 of 3 test sets"):
+        measure_sets(lambda images: {}, sets, past, lambda stage, done, total: None)
+
+
+def test_measuring_keeps_the_number_of_threads_even_when_it_fails(sets: CorruptedSets) -> None:
+    torch.set_num_threads(2)
+    try:
+        with pytest.raises(ValueError, match="NaN"):
+            measure_sets(
+                lambda images: {"broken": torch.full((len(images), 10), math.nan)},
+                sets,
+                math.inf,
+                lambda stage, done, total: None,
+            )
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(1)
+
+
+# MC dropout
+
+
+@pytest.fixture(scope="module")
+def dropout_network() -> nn.Module:
+    with torch.random.fork_rng([]):
+        torch.manual_seed(0)
+        network = WideResNet(10, 1, 10, dropout=0.2)
+    return train_on_sample(network)
+
+
+def test_dropout_cells_compare_the_three_methods(dropout_network: nn.Module) -> None:
+    data = sample_data()
+    cell = Cell("mc_dropout", "cifar10_600", "wide_resnet_10_1", 0, 0.7, 0.3, dropout=0.2)
+    results = evaluate_cell(cell, dropout_network, data, CorruptedSets(data.test, (), ()))
+    assert [(row.method, row.set) for row in results.rows] == [
+        ("mcd", "clean"), ("mcd_temperature", "clean"), ("mcd_lates", "clean"),
+    ]  # fmt: skip
+    methods = results.facts["methods"]
+    assert methods["mcd"]["weights"] == {"head": 1.0}
+    assert methods["mcd_temperature"]["flops"] == 0
+    assert 0 <= methods["mcd_lates"]["parameters"] <= 0.01
+    assert sum(methods["mcd_lates"]["contributions"].values()) == pytest.approx(1)
+    assert methods["mcd_lates"]["seconds"] == results.facts["seconds"]["stack"] > 0
+
+
+def test_the_three_methods_share_their_draws(dropout_network: nn.Module) -> None:
+    """LATES' row is what the calibrated model gives from the same seed, MC dropout's the mean of the heads."""
+    data = sample_data()
+    stacked = lates.calibrate(
+        lates.mc_dropout(dropout_network, samples=3),
+        train=Batches(data.train),
+        holdout=Batches(data.holdout),
+        budget=None,
+        progress=False,
+    )
+    inputs, _ = next(iter(Batches(data.test)))
+
+    def predicted(beta: float) -> dict[str, torch.Tensor]:
+        stacked.generator.manual_seed(5)
+        return predict_draws(stacked, beta, inputs)
+
+    ours = predicted(0.5)
+    stacked.generator.manual_seed(5)
+    with torch.no_grad():
+        expected = stacked(inputs)
+    torch.testing.assert_close(ours["mcd_lates"].softmax(1), expected.softmax(1), rtol=1e-4, atol=1e-6)
+    sampled = lates.mc_dropout(dropout_network, samples=3)
+    sampled.generator.manual_seed(5)
+    with torch.no_grad():
+        torch.testing.assert_close(ours["mcd"].softmax(1), sampled(inputs).softmax(1), rtol=1e-4, atol=1e-6)
+    assert not torch.allclose(ours["mcd"], ours["mcd_temperature"], atol=1e-2)
+    torch.testing.assert_close(predicted(1.0)["mcd_temperature"], ours["mcd"])

@@ -1,0 +1,380 @@
+"""Runners do each cell once, go on after any interruption, and end with the results of an undisturbed run."""
+
+import itertools
+import json
+import os
+import random
+import signal
+import stat
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from multiprocessing import get_context
+from multiprocessing.process import BaseProcess
+from multiprocessing.synchronize import Event
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from PIL import Image
+
+from experiments import evaluate
+from experiments.archives import DataError
+from experiments.claims import CLAIM, claimed, read_claim
+from experiments.data import FolderSet, load_folder
+from experiments.recipes import RECIPES
+from experiments.results import find_results, is_finished, results_path
+from experiments.run import (
+    Folders,
+    Moment,
+    Outcome,
+    Shelf,
+    check_device,
+    choose_cells,
+    load_dataset,
+    read_standing,
+    run_cells,
+)
+from tests.experiments.sample import sample_data, tiny_experiment
+
+FEW_METHODS = ("network", "temperature", "lates_none_1", "lates_paper")
+
+
+@pytest.fixture(autouse=True, scope="module")
+def one_thread() -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+def folders_in(root: Path) -> Folders:
+    return Folders(None, root / "runs", root / "results")
+
+
+def run_tiny(root: Path, seeds: tuple[int, ...] = (0,), **options: Any) -> Outcome:
+    """The tiny grid with a part of the methods: what a method does is tested elsewhere."""
+    whole = evaluate.METHODS
+    evaluate.METHODS = {name: whole[name] for name in FEW_METHODS}
+    try:
+        experiment = tiny_experiment(seeds)
+        return run_cells(experiment, experiment.cells(), folders_in(root), "cpu", **options)
+    finally:
+        evaluate.METHODS = whole
+
+
+def numbers(root: Path) -> dict[str, tuple[bytes, Any]]:
+    """All that has to be the same in two runs: everything but what clocks say."""
+    found: dict[str, tuple[bytes, Any]] = {}
+    for results in find_results(root / "results"):
+        path = results_path(root / "results", results.cell)
+        methods = {
+            name: {key: value for key, value in facts.items() if key != "seconds"}
+            for name, facts in results.facts["methods"].items()
+        }
+        kept = {key: results.facts[key] for key in ("cell", "split", "rows", "probe_accuracy", "flops")}
+        found[results.cell.name] = path.with_suffix(".csv").read_bytes(), {**kept, "methods": methods}
+    return found
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("undisturbed")
+    run_tiny(root)
+    return root
+
+
+# Choosing
+
+
+def test_cells_are_chosen_by_seed_place_and_share() -> None:
+    experiment = RECIPES["in_distribution"]
+    assert len(choose_cells(experiment, seeds=[0])) == 10
+    only = choose_cells(experiment, only="resnet18/cifar100")
+    assert [(cell.network, cell.dataset, cell.seed) for cell in only] == [
+        ("resnet18", "cifar100", seed) for seed in range(5)
+    ]
+    shares = [choose_cells(experiment, shard=(part, 3)) for part in (1, 2, 3)]
+    assert sorted(itertools.chain(*shares), key=lambda cell: cell.name) == sorted(
+        experiment.cells(), key=lambda cell: cell.name
+    )
+    assert {len(share) for share in shares} == {16, 17}
+
+
+def test_a_choice_that_means_nothing_is_refused() -> None:
+    with pytest.raises(
+        ValueError, match=r'Unknown --only "resnet18/mnist"\. smoke has: tiny_vgg/cifar10_600, tiny_res'
+    ):
+        choose_cells(RECIPES["smoke"], only="resnet18/mnist")
+    for shard in ((0, 3), (4, 3), (1, 0)):
+        with pytest.raises(ValueError, match="expected i/n with 1 <= i <= n"):
+            choose_cells(RECIPES["smoke"], shard=shard)
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_a_missing_gpu_is_said_before_anything_is_done(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"--device cuda: torch .* sees no GPU here\. Use --device cpu"):
+        run_cells(tiny_experiment(), tiny_experiment().cells(), folders_in(tmp_path), "cuda")
+    assert not list(tmp_path.iterdir())
+    assert check_device("cpu") == torch.device("cpu")
+
+
+def test_a_wrong_data_folder_is_named(tmp_path: Path) -> None:
+    experiment = RECIPES["in_distribution"]
+    cells = choose_cells(experiment, seeds=[0], only="resnet18/cifar100")
+    with pytest.raises(DataError, match=r"No cifar-100-python in .*empty"):
+        run_cells(experiment, cells, replace(folders_in(tmp_path), data=tmp_path / "empty"), "cpu")
+    assert read_claim(tmp_path / "runs" / cells[0].training) is None
+
+
+# Doing
+
+
+def test_a_cell_is_done_once_and_then_skipped(undisturbed: Path) -> None:
+    (cell,) = tiny_experiment().cells()
+    assert is_finished(undisturbed / "results", cell)
+    before = numbers(undisturbed)
+    times = {path: path.stat().st_mtime_ns for path in undisturbed.rglob("*") if path.is_file()}
+    outcome = run_tiny(undisturbed)
+    assert outcome == Outcome((), (cell,), (), ())
+    assert numbers(undisturbed) == before
+    assert times == {path: path.stat().st_mtime_ns for path in undisturbed.rglob("*") if path.is_file()}
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".json"])
+def test_results_cut_in_half_are_done_again(undisturbed: Path, suffix: str) -> None:
+    (cell,) = tiny_experiment().cells()
+    before = numbers(undisturbed)
+    path = results_path(undisturbed / "results", cell).with_suffix(suffix)
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+    assert run_tiny(undisturbed).done == (cell,)
+    assert numbers(undisturbed) == before
+
+
+def test_a_run_out_of_time_stops_in_good_order_and_goes_on(
+    tmp_path: Path, undisturbed: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By a clock that ticks whenever it is read, so that each life ends at another moment, the same on every machine."""
+    (cell,) = tiny_experiment().cells()
+    assert run_tiny(tmp_path, max_seconds=0).left == (cell,)
+    assert not (tmp_path / "results").exists()
+    monkeypatch.setattr("experiments.run.STOPPING_SECONDS", 0.0)
+    monkeypatch.setattr("time.monotonic", itertools.count().__next__)
+    last_stages: list[str] = []
+    for ticks in (5, 10, 14, 20, 100):
+        heard: list[Moment] = []
+        outcome = run_tiny(tmp_path, max_seconds=ticks, report=heard.append)
+        last_stages.append(heard[-1].stage)
+        if outcome.done:
+            break
+        assert outcome.left == (cell,)
+        assert not find_results(tmp_path / "results")
+    assert {"training", "fitting", "evaluating"} <= set(last_stages[:-1]), last_stages
+    assert last_stages[-1] == "evaluating"
+    assert numbers(tmp_path) == numbers(undisturbed)
+
+
+def test_progress_counts_unfinished_cells(tmp_path: Path, undisturbed: Path) -> None:
+    results = tmp_path / "results" / "smoke"
+    results.mkdir(parents=True)
+    for path in (undisturbed / "results" / "smoke").iterdir():
+        (results / path.name).write_bytes(path.read_bytes())
+    heard: list[Moment] = []
+    outcome = run_tiny(tmp_path, seeds=(0, 1), report=heard.append)
+    assert [cell.seed for cell in outcome.skipped] == [0]
+    assert [cell.seed for cell in outcome.done] == [1]
+    assert {(moment.place, moment.total, moment.cell.seed) for moment in heard} == {(1, 1, 1)}
+    stages = [stage for stage, _ in itertools.groupby(moment.stage for moment in heard)]
+    assert stages == ["loading", "training", "fitting", "evaluating"]
+    assert (heard[-1].done, heard[-1].steps) == (4, 4)
+
+
+def test_cells_held_by_another_runner_are_left_to_it(tmp_path: Path) -> None:
+    first, second = tiny_experiment((0, 1)).cells()
+    with claimed(tmp_path / "runs" / first.training) as mine:
+        assert mine
+        outcome = run_tiny(tmp_path, seeds=(0, 1))
+    assert outcome == Outcome((second,), (), (first,), ())
+
+
+def test_standing_shows_what_is_done_running_and_trained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (cell,) = tiny_experiment().cells()
+    folders = folders_in(tmp_path)
+    standing = read_standing(cell, folders)
+    assert (standing.finished, standing.running, standing.trained) == (False, False, 0.0)
+    with claimed(folders.runs / cell.training):
+        assert read_standing(cell, folders).running
+    monkeypatch.setattr("experiments.run.STOPPING_SECONDS", -1.0)
+    monkeypatch.setattr("time.monotonic", itertools.count().__next__)
+    run_tiny(tmp_path, max_seconds=8)
+    assert 0 < read_standing(cell, folders).trained < 1
+    (folders.runs / cell.training / "checkpoint.safetensors").write_bytes(b"cut")
+    assert read_standing(cell, folders).trained == 0
+
+
+def test_a_tree_of_files_becomes_resident(tmp_path: Path) -> None:
+    """ImageNet's way in: decoded by workers, all of it then on the device; and few images of each class for the probes."""
+    for label, shade in (("cat", 60), ("dog", 200)):
+        (tmp_path / label).mkdir()
+        for number in range(3):
+            Image.new("RGB", (64, 64), (shade, number, 0)).save(tmp_path / label / f"{number}.png")
+    files = load_folder(tmp_path, size=32)
+    shelf = Shelf(replace(tiny_experiment(), probe_images=2), None, torch.device("cpu"))
+    resident = shelf.resident(files, workers=0)
+    assert isinstance(files, FolderSet)
+    assert resident.labels.tolist() == [0, 0, 0, 1, 1, 1]
+    assert resident.images[:, :2, 0, 0].tolist() == [[60, 0], [60, 1], [60, 2], [200, 0], [200, 1], [200, 2]]
+    assert shelf.resident(shelf.probe_part(files), workers=0).labels.tolist() == [0, 0, 1, 1]
+    assert shelf.probe_part(sample_data().train).labels.bincount().tolist() == [2] * 10
+
+
+def test_the_shipped_sample_is_a_data_set() -> None:
+    train, test = load_dataset("cifar10_600", None)
+    assert (len(train), len(test)) == (400, 200)
+
+
+# Claims. Children start from a server that has imported torch and computed nothing.
+
+PROCESSES = get_context("forkserver")
+PROCESSES.set_forkserver_preload(["torch._dynamo", "safetensors.torch", "PIL.Image", "hypothesis"])
+
+
+def start(target: Callable[..., object], *arguments: object) -> BaseProcess:
+    process = PROCESSES.Process(target=target, args=arguments, daemon=True)
+    process.start()
+    return process
+
+
+def hold(folder: Path, held: Event, release: Event) -> None:
+    with claimed(folder) as mine:
+        if mine:
+            held.set()
+        release.wait()
+
+
+def test_a_claim_is_exclusive_and_ends_with_the_with(tmp_path: Path) -> None:
+    folder = tmp_path / "cell"
+    assert read_claim(folder) is None
+    with claimed(folder) as first:
+        assert first
+        with claimed(folder) as second:
+            assert not second
+        holder = read_claim(folder)
+        assert holder is not None
+        assert holder["pid"] == os.getpid()
+    assert read_claim(folder) is None
+    with claimed(folder) as again:
+        assert again
+    assert [path.name for path in folder.iterdir()] == [CLAIM]
+
+
+def test_a_claim_ends_with_an_exception(tmp_path: Path) -> None:
+    with pytest.raises(KeyError), claimed(tmp_path):
+        raise KeyError
+    assert read_claim(tmp_path) is None
+
+
+def test_a_killed_runners_claim_is_free_at_once(tmp_path: Path) -> None:
+    held, release = PROCESSES.Event(), PROCESSES.Event()
+    process = start(hold, tmp_path, held, release)
+    assert held.wait(60)
+    with claimed(tmp_path) as mine:
+        assert not mine
+    assert read_claim(tmp_path) is not None
+    process.kill()
+    process.join()
+    with claimed(tmp_path) as mine:
+        assert mine
+
+
+# Sudden death
+
+
+def run_tiny_alone(root: Path, seeds: tuple[int, ...], began: Event | None = None) -> None:
+    torch.set_num_threads(1)
+    if began is not None:
+        began.set()
+    outcome = run_tiny(root, seeds)
+    root.mkdir(exist_ok=True)
+    (root / f"done-{os.getpid()}.json").write_text(json.dumps([cell.name for cell in outcome.done]))
+
+
+def run_and_die(root: Path, seeds: tuple[int, ...], fatal: int) -> None:
+    """The same, but dead at the `fatal`-th moment at which it is about to open, flush or rename a file.
+
+    Death at a flush tears the file: half of what was written is gone, as after a power cut.
+    """
+    moments = itertools.count()
+    flush = os.fsync
+
+    def pass_moment(descriptor: int | None = None) -> None:
+        if next(moments) == fatal:
+            if descriptor is not None and stat.S_ISREG(os.fstat(descriptor).st_mode):
+                os.ftruncate(descriptor, os.fstat(descriptor).st_size // 2)
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    def watch(event: str, arguments: tuple[object, ...]) -> None:
+        if event in ("open", "os.rename", "os.remove") and str(arguments[0]).startswith(str(root)):
+            pass_moment()
+
+    def flush_unless_fatal(descriptor: int) -> None:
+        pass_moment(descriptor)
+        flush(descriptor)
+
+    os.fsync = flush_unless_fatal
+    sys.addaudithook(watch)
+    run_tiny_alone(root, seeds)
+
+
+def survived(process: BaseProcess) -> bool:
+    process.join()
+    assert process.exitcode in (0, -signal.SIGKILL)
+    return process.exitcode == 0
+
+
+@pytest.mark.slow
+def test_death_at_any_write_changes_nothing(tmp_path: Path, undisturbed: Path) -> None:
+    """One folder dies at each moment in turn and is then finished; its results are removed before the next death."""
+    deaths = 0
+    while True:
+        root = tmp_path / f"dies{deaths}"
+        if survived(start(run_and_die, root, (0,), deaths)):
+            break
+        assert survived(start(run_tiny_alone, root, (0,)))
+        assert numbers(root) == numbers(undisturbed), deaths
+        assert not list(root.rglob("*.damaged"))
+        deaths += 1
+    assert deaths >= 1 + 3 * 4, "the claim; then the network, the CSV and the JSON: opened, flushed, renamed, flushed"
+
+
+@pytest.mark.slow
+def test_death_at_twenty_moments_changes_nothing(tmp_path: Path) -> None:
+    seeds = (0, 1, 2)
+    assert survived(start(run_tiny_alone, tmp_path / "whole", seeds))
+    facts = [results.facts["seconds"] for results in find_results(tmp_path / "whole" / "results")]
+    cell_seconds = sum(sum(seconds.values()) for seconds in facts) / len(facts)
+    moments, root = random.Random(0), tmp_path / "dies"
+    for _ in range(20):
+        began = PROCESSES.Event()
+        process = start(run_tiny_alone, root, seeds, began)
+        assert began.wait(60)
+        process.join(moments.uniform(0, 1.2) * cell_seconds)
+        process.kill()
+        process.join()
+    assert survived(start(run_tiny_alone, root, seeds))
+    assert numbers(root) == numbers(tmp_path / "whole")
+    assert len(numbers(root)) == 3
+
+
+@pytest.mark.slow
+def test_two_runners_finish_a_grid_with_each_cell_done_once(tmp_path: Path) -> None:
+    seeds = (0, 1, 2, 3)
+    runners = [start(run_tiny_alone, tmp_path / "two", seeds) for _ in range(2)]
+    assert all(survived(runner) for runner in runners)
+    shares = [json.loads(path.read_text()) for path in (tmp_path / "two").glob("done-*.json")]
+    names = [cell.name for cell in tiny_experiment(seeds).cells()]
+    assert sorted(itertools.chain(*shares)) == sorted(names)
+    assert len(shares) == 2
+    assert survived(start(run_tiny_alone, tmp_path / "one", seeds))
+    assert numbers(tmp_path / "two") == numbers(tmp_path / "one")

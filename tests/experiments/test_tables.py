@@ -1,0 +1,324 @@
+"""Tables from invented results: the numbers in them, what is missing, and the check against files and a document."""
+
+import math
+import shutil
+from pathlib import Path
+from statistics import mean, stdev
+
+import pytest
+
+from experiments.corruptions import LIKE_JITTER
+from experiments.summaries import Spread, improvement, method_title, read_measured, spread, trained
+from experiments.tables import TablesDifferError, main, render_tables, write_tables
+from experiments.tables.markdown import DocumentError, embed, number, p_value, signed, with_deviation
+from tests.experiments.synthetic import read_column, write_all, write_cell
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_all(tmp_path_factory.mktemp("results"))
+
+
+@pytest.fixture(scope="module")
+def tables(results: Path) -> dict[str, str]:
+    return render_tables(results)
+
+
+@pytest.fixture(scope="module")
+def empty_tables(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    return render_tables(tmp_path_factory.mktemp("nothing") / "results")
+
+
+def rows_of(text: str, *starts: str) -> list[dict[str, str]]:
+    """The rows whose first cells are `starts`, as {column: cell}; columns of one name keep the last."""
+    lines = [line.strip("| ").split(" | ") for line in text.splitlines() if line.startswith("|")]
+    return [dict(zip(lines[0], row, strict=True)) for row in lines[2:] if row[: len(starts)] == list(starts)]
+
+
+def column(results: Path, cell: str, method: str, metric: str) -> dict[str, float]:
+    return read_column(results / cell.split("-")[0] / f"{cell}.csv", method, metric)
+
+
+# The numbers
+
+
+def test_clean_scores_are_the_files_mean_and_deviation(results: Path, tables: dict[str, str]) -> None:
+    (row,) = rows_of(tables["in_distribution"], "CIFAR-100", "ResNet18", "LATES, shifted views")
+    cells = [f"in_distribution-cifar100-resnet18-s{seed}" for seed in range(3)]
+    values = [column(results, cell, "lates_shift_1", "nll")["clean"] for cell in cells]
+    assert row["NLL"] == f"{mean(values):.4f} ± {stdev(values):.4f}"
+    assert row["seeds"] == "3"
+    assert row["floor"] == "0.0060 ± 0.0000"
+
+
+def test_one_seed_has_no_deviation(results: Path, tables: dict[str, str]) -> None:
+    (row,) = rows_of(tables["in_distribution"], "CIFAR-10", "VGG19", "temperature")
+    value = column(results, "in_distribution-cifar10-vgg19-s0", "temperature", "ece")["clean"]
+    assert (row["ECE"], row["seeds"]) == (f"{value:.4f}", "1")
+
+
+def test_corrupted_scores_are_means_over_all_corrupted_sets(results: Path, tables: dict[str, str]) -> None:
+    (row,) = rows_of(tables["out_of_distribution"], "CIFAR-100", "WRN-28-10", "LATES")
+    by_set = column(results, "in_distribution-cifar100-wide_resnet_28_10-s0", "lates_none_1", "accuracy")
+    by_set.pop("clean")
+    assert len(by_set) == 95
+    assert row["accuracy"] == f"{mean(by_set.values()):.4f}"
+
+
+def test_corruptions_like_the_jitter_stand_apart_and_each_network_counts_once(
+    results: Path, tables: dict[str, str]
+) -> None:
+    (row,) = rows_of(tables["jitter"], "CIFAR-10", "resemble", "temperature")
+
+    def like(network: str, seed: int) -> float:
+        by_set = column(results, f"in_distribution-cifar10-{network}-s{seed}", "temperature", "nll")
+        return mean(value for name, value in by_set.items() if name.split("-")[0] in LIKE_JITTER)
+
+    several = [mean(like(network, seed) for seed in range(3)) for network in ("vgg16", "resnet18")]
+    single = [like(network, 0) for network in ("vgg19", "wide_resnet_28_10")]
+    assert row["NLL"] == f"{mean([*several, *single]):.4f}"
+
+
+def test_relative_gain_is_in_percent_of_the_rival_and_positive_for_better(
+    results: Path, tables: dict[str, str]
+) -> None:
+    (row,) = rows_of(tables["relative_gain"], "CIFAR-100", "VGG19", "LATES, jittered views")
+    cell = "in_distribution-cifar100-vgg19-s0"
+    for metric, title, sign in (("nll", "NLL", -1), ("accuracy", "accuracy", 1)):
+        ours, theirs = (column(results, cell, m, metric)["clean"] for m in ("lates_jitter_1", "temperature"))
+        assert row[title] == f"{100 * sign * (ours - theirs) / theirs:+.1f}".replace("-", "−")
+
+
+def test_low_data_takes_the_plain_network_for_ninety_percent(results: Path, tables: dict[str, str]) -> None:
+    rows = rows_of(tables["low_data"], "CIFAR-100", "ResNet18", "LATES")
+    assert [(row["train"], row["seeds"]) for row in rows] == [("25 %", "1"), ("50 %", "1"), ("90 %", "3")]
+    quarter = column(results, "low_data-cifar100-resnet18-s0-t0.25", "temperature", "ece")["clean"]
+    assert rows[0]["ECE of temperature"] == f"{quarter:.4f}"
+
+
+def test_holdout_sizes_find_their_cells_although_fractions_are_floats(tables: dict[str, str]) -> None:
+    rows = rows_of(tables["holdout_size"], "CIFAR-100", "ResNet18", "LATES")
+    assert [row["hold-out"] for row in rows] == ["2 %", "4 %", "6 %", "8 %", "10 %"]
+    assert [row["seeds"] for row in rows] == ["1", "1", "1", "1", "3"]
+
+
+def test_budget_shows_what_was_really_spent(tables: dict[str, str]) -> None:
+    rows = rows_of(tables["budget"], "CIFAR-100", "shift")
+    assert [row["parameters added, %"] for row in rows] == ["0.49", "0.98", "1.97", "4.80", "6.80"]
+
+
+def test_the_papers_numbers_stand_beside_ours(results: Path, tables: dict[str, str]) -> None:
+    rows = rows_of(tables["mc_dropout"], "CIFAR-10", "0.2", "+ LATES")
+    assert [row["source"] for row in rows] == ["paper", "ours"]
+    assert (rows[0]["ECE"], rows[0]["accuracy"]) == ("0.0045", "0.953")
+    ours = column(results, "mc_dropout-cifar10-wide_resnet_28_10-s0-d0.2", "mcd_lates", "brier_paper")["clean"]
+    assert rows[1]["Brier (paper's)"] == f"−{abs(ours):.4f}"
+    wilcoxon = rows_of(tables["wilcoxon"], "LATES — temperature", "ImageNet", "accuracy")
+    assert wilcoxon[0]["p, paper"] == "0.18"
+    anova = rows_of(tables["anova"], "LATES — temperature", "CIFAR-10", "accuracy")
+    assert (anova[0]["paper"], anova[0]["p, paper"]) == ("F(1, 16) = 7.72", ".013")
+    assert anova[0]["17 types"].startswith("F(1, 16) = ")
+    assert anova[0]["all 19"].startswith("F(1, 18) = ")
+
+
+def test_wilcoxon_counts_every_set_and_every_network(tables: dict[str, str]) -> None:
+    (row,) = rows_of(tables["wilcoxon"], "LATES, jittered views — temperature", "CIFAR-100", "NLL")
+    assert row["sets better"].endswith(" / 760")
+    assert row["networks better"] == "8 / 8"
+    assert row["p"] == "0.008"
+    assert row["p, Holm"] == "0.078"
+
+
+def test_cost_is_a_share_of_the_network(tables: dict[str, str]) -> None:
+    (row,) = rows_of(tables["cost"], "CIFAR-100", "ResNet18", "LATES")
+    shares = [row[name] for name in ("parameters, %", "FLOPs, %", "training, s", "method, s", "time, %")]
+    assert shares == ["0.98", "0.040", "180", "4.20", "2.33"]
+
+
+def test_depth_lists_every_member_and_their_contributions_sum_to_one(tables: dict[str, str]) -> None:
+    rows = rows_of(tables["depth"], "CIFAR-10", "VGG16")
+    assert len(rows) == 14
+    assert rows[-1]["member"] == "head"
+    assert math.fsum(float(row["LATES"]) for row in rows) == pytest.approx(1, abs=0.01)
+
+
+# What is missing
+
+
+def test_what_was_not_run_is_a_row_that_says_so(tables: dict[str, str]) -> None:
+    for name in ("in_distribution", "out_of_distribution", "relative_gain", "cost", "depth"):
+        (row,) = rows_of(tables[name], "CIFAR-100", "ResNet50")
+        assert "not run" in row.values()
+        assert not any(cell.replace(".", "").isdigit() and cell != "0" for cell in row.values())
+
+
+def test_without_results_no_table_holds_a_measured_number(empty_tables: dict[str, str], tables: dict[str, str]) -> None:
+    assert empty_tables.keys() == tables.keys()
+    invented = [
+        f"{name}: {cell}"
+        for name, text in empty_tables.items()
+        for row in rows_of(text)
+        if name not in ("pitfall", "proposition") and row.get("source") != "paper" and row.get("data set") != "paper"
+        for title, cell in row.items()
+        if any(digit.isdigit() for digit in cell)
+        and title not in ("data set", "network", "dropout", "budget", "paper", "p, paper")
+        and cell != "0"
+    ]
+    assert invented == []
+
+
+def test_a_mean_over_a_part_of_the_sets_is_missing(tmp_path: Path) -> None:
+    write_cell(tmp_path, "in_distribution", "cifar10", "vgg16", 0, sets=["clean", "fog-1", "fog-2"])
+    tables = render_tables(tmp_path)
+    (row,) = rows_of(tables["out_of_distribution"], "CIFAR-10", "VGG16", "temperature")
+    assert (row["seeds"], row["NLL"]) == ("0", "–")
+    assert rows_of(tables["in_distribution"], "CIFAR-10", "VGG16", "temperature")[0]["seeds"] == "1"
+
+
+def test_the_smoke_test_keeps_to_itself_and_to_its_sets(tmp_path: Path) -> None:
+    path = write_cell(
+        tmp_path,
+        "smoke",
+        "cifar10_600",
+        "tiny_vgg",
+        0,
+        train_fraction=0.7,
+        holdout_fraction=0.3,
+        sets=["clean", "fog-1"],
+    )
+    tables = render_tables(tmp_path)
+    (row,) = rows_of(tables["out_of_distribution"], "smoke test", "tiny_vgg", "temperature")
+    assert row["NLL"] == f"{read_column(path, 'temperature', 'nll')['fog-1']:.4f}"
+    assert all("not run" in row.values() for row in rows_of(tables["in_distribution"], "CIFAR-10"))
+
+
+def test_a_damaged_cell_counts_as_missing(tmp_path: Path) -> None:
+    path = write_cell(tmp_path, "in_distribution", "cifar10", "vgg16", 0)
+    path.write_bytes(path.read_bytes()[:1000])
+    with pytest.warns(UserWarning, match="counts as missing"):
+        assert read_measured(tmp_path) == ()
+
+
+def test_recipes_that_share_a_network_count_it_once(tmp_path: Path) -> None:
+    for recipe in ("in_distribution", "low_data"):
+        write_cell(tmp_path, recipe, "cifar10", "vgg16", 0, sets=["clean"])
+    measured = read_measured(tmp_path)
+    assert len(measured) == 2
+    assert len(trained(measured, "cifar10", "vgg16")) == 1
+
+
+# Writing and checking
+
+
+@pytest.fixture(scope="module")
+def few_results(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    results = tmp_path_factory.mktemp("few")
+    write_cell(results, "in_distribution", "cifar10", "vgg16", 0, sets=["clean"])
+    write_cell(results, "mc_dropout", "cifar10", "wide_resnet_28_10", 0, dropout=0.2, sets=["clean"])
+    return results
+
+
+@pytest.fixture
+def written(few_results: Path, tmp_path: Path) -> tuple[Path, Path]:
+    """(folder of tables, document), as `write_tables` leaves them."""
+    out, document = tmp_path / "tables", tmp_path / "RESULTS.md"
+    document.write_text(
+        "# Results\n\n<!-- table: cost -->\nold\n<!-- end -->\n\nText.\n<!-- table: pitfall -->\n<!-- end -->\n"
+    )
+    write_tables(few_results, out, document=document)
+    return out, document
+
+
+def test_tables_are_written_to_files_and_into_the_document(
+    few_results: Path, tables: dict[str, str], written: tuple[Path, Path]
+) -> None:
+    out, document = written
+    found = {path.stem: path.read_text() for path in out.iterdir()}
+    assert found == render_tables(few_results)
+    assert found.keys() == tables.keys()
+    text = document.read_text()
+    assert text.startswith(f"# Results\n\n<!-- table: cost -->\n{found['cost']}<!-- end -->\n\nText.\n")
+    assert "old" not in text
+
+
+def test_check_passes_on_what_was_written_and_writes_nothing(few_results: Path, written: tuple[Path, Path]) -> None:
+    out, document = written
+    before = {path: path.stat().st_mtime_ns for path in (*out.iterdir(), document)}
+    assert main([f"--results={few_results}", f"--out={out}", f"--document={document}", "--check"]) == 0
+    assert before == {path: path.stat().st_mtime_ns for path in (*out.iterdir(), document)}
+
+
+def test_check_fails_if_one_number_differs(
+    few_results: Path, written: tuple[Path, Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    out, document = written
+    file = out / "in_distribution.md"
+    file.write_text(file.read_text().replace("0.0060", "0.0061", 1))
+    document.write_text(document.read_text().replace("0.357", "0.358"))
+    assert main([f"--results={few_results}", f"--out={out}", f"--document={document}", "--check"]) == 1
+    said = capsys.readouterr().out
+    assert "in_distribution.md" in said
+    assert 'RESULTS.md, table "pitfall"' in said
+    assert "0.358" in said
+    assert "cost.md" not in said
+
+
+def test_check_fails_if_the_results_change(few_results: Path, written: tuple[Path, Path], tmp_path: Path) -> None:
+    out, document = written
+    fewer = tmp_path / "fewer"
+    shutil.copytree(few_results / "in_distribution", fewer / "in_distribution")
+    with pytest.raises(TablesDifferError, match=r"mc_dropout\.md"):
+        write_tables(fewer, out, check=True, document=document)
+
+
+def test_check_without_tables_is_no_success(tmp_path: Path) -> None:
+    with pytest.raises(TablesDifferError, match="Nothing to check"):
+        write_tables(tmp_path, tmp_path / "tables", check=True, document=tmp_path / "RESULTS.md")
+
+
+def test_an_unknown_marker_names_the_tables_there_are() -> None:
+    with pytest.raises(DocumentError, match=r'Unknown table "costs".*: cost, pitfall'):
+        embed("<!-- table: costs -->\n<!-- end -->\n", {"cost": "", "pitfall": ""})
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        "<!-- table: cost -->\nno end\n",
+        "<!-- table: cost -->\n<!-- end -->\n<!-- table: cost -->\n<!-- end -->\n",
+        "<!-- table: cost -->\n<!-- table: pitfall -->\n<!-- end -->\n",
+    ],
+)
+def test_markers_that_do_not_pair_are_refused(document: str) -> None:
+    with pytest.raises(DocumentError, match="look at: (cost|pitfall)"):
+        embed(document, {"cost": "", "pitfall": ""})
+
+
+# Words and numbers
+
+
+def test_numbers_as_text() -> None:
+    assert number(-0.62945, 3) == "−0.629"
+    assert number(-0.00001) == "0.0000"
+    assert number(math.nan) == "–"
+    assert signed(1.25) == "+1.2"
+    assert signed(-0.01) == "0.0"
+    assert with_deviation(Spread(0.5, 0.01, 3), 2) == "0.50 ± 0.01"
+    assert [p_value(p) for p in (0.0123, 2e-5, 1e-12, math.nan)] == ["0.012", "2.0e-05", "< 1e-9", "–"]
+
+
+def test_spread_skips_what_is_missing() -> None:
+    assert spread([1.0, math.nan, 3.0]) == Spread(2.0, math.sqrt(2), 2)
+    assert math.isnan(spread([math.nan]).mean)
+
+
+def test_improvement_is_positive_for_better() -> None:
+    assert improvement("accuracy", 0.6, 0.7) == pytest.approx(0.1)
+    assert improvement("ece", 0.6, 0.7) == pytest.approx(-0.1)
+
+
+def test_methods_in_words() -> None:
+    assert method_title("lates_shift_1") == "LATES, shifted views"
+    assert method_title("lates_jitter_0.5") == "LATES, jittered views, 0.5 %"
+    assert method_title("lates_none_all") == "LATES, no budget"
+    assert method_title("something_new") == "something_new"
