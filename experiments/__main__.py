@@ -3,6 +3,7 @@
 Exit codes: 0 done, or stopped in good order when the time was up; 1 failed; 2 wrongly called; 130 stopped by Ctrl-C.
 """
 
+import os
 import sys
 import time
 import warnings
@@ -184,7 +185,7 @@ def refuse(reason: str) -> NoReturn:
 
 @contextmanager
 def told_in_words() -> Iterator[None]:
-    """What the user can mend becomes one message and exit code 1; a fault of ours keeps its traceback."""
+    """What the user can mend becomes one message and exit code 1; LATES_DEBUG=1 shows its traceback instead."""
     from experiments.archives import DataError
     from experiments.claims import ClaimError
 
@@ -196,6 +197,8 @@ def told_in_words() -> Iterator[None]:
         typer.echo("Stopped. The same command goes on from the last checkpoint.", err=True)
         raise typer.Exit(130) from None
     except (DataError, ClaimError, OSError, ValueError) as fault:
+        if os.environ.get("LATES_DEBUG"):
+            raise
         typer.echo(f"Error: {fault}", err=True)
         raise typer.Exit(1) from None
 

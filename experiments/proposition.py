@@ -26,6 +26,8 @@ import lates
 Array = NDArray[np.float64]
 
 SIZES = (30, 100, 300, 1_000, 3_000, 10_000, 30_000, 100_000)
+SAMPLES = 1_000
+EPSILON = 0.01
 NEWTON_STEPS = 30
 
 
@@ -108,9 +110,9 @@ def measure_excess(
     population: Population,
     sizes: Sequence[int] = SIZES,
     *,
-    samples: int = 1000,
+    samples: int = SAMPLES,
     c: float = 1.0,
-    epsilon: float = 0.01,
+    epsilon: float = EPSILON,
     seed: int = 0,
 ) -> tuple[Excess, ...]:
     """Draw hold-outs of each size and see how far β_L stays from the best; `printed_mean_bound` is the paper's."""
@@ -123,7 +125,7 @@ def measure_excess(
         decay = c / n**0.5
         frequencies = random.multinomial(n, population.probabilities, size=samples) / n
         losses = population.loss(minimise(population.margins, frequencies, decay))
-        bound = decay / 2 * norm + 2 * rho**2 / (decay * n)
+        bound = decay * norm + 2 * rho**2 / (decay * n)
         found.append(
             Excess(
                 n=n,

@@ -170,10 +170,10 @@ def networks_of(measured: Iterable[Measured], dataset: str) -> tuple[str, ...]:
     return ("resnet50",) if dataset == "imagenet" else paper.NETWORKS
 
 
-def datasets_of(measured: Iterable[Measured], always: Sequence[str] = ("cifar100", "cifar10")) -> tuple[str, ...]:
-    """Those to show: `always` these, and what else was run."""
-    present = {each.dataset for each in measured}
-    return tuple(name for name in DATASET_TITLES if name in always or name in present)
+def datasets_of(measured: Iterable[Measured]) -> tuple[str, ...]:
+    """Those to show: CIFAR always, what else was run."""
+    present = {"cifar100", "cifar10", *(each.dataset for each in measured)}
+    return tuple(name for name in DATASET_TITLES if name in present)
 
 
 def all_trained(measured: Sequence[Measured], dataset: str) -> tuple[Measured, ...]:

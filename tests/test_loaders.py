@@ -73,6 +73,7 @@ def test_the_user_s_view_is_applied_to_fresh_inputs_and_follows_the_seed(source:
     first = lates.extract(network(), batches, views=dim, passes=2, seed=1)
     assert all(torch.equal(a, b) for (a, _), (b, _) in zip(batches, before, strict=True))
     assert not torch.equal(first.logits[:20], first.logits[20:])
+    draws[source]()
     assert same(first, lates.extract(network(), batches, views=dim, passes=2, seed=1))
 
 

@@ -28,9 +28,17 @@ def test_constant_features_survive_standardisation() -> None:
     assert float(standardised.abs().max()) < 1e-6
 
 
+def test_a_feature_that_varies_by_rounding_alone_counts_as_constant() -> None:
+    model = nn.Sequential(nn.Identity(), nn.Linear(1, 3)).eval()
+    hundred = torch.tensor([100.0])
+    rows = torch.stack([hundred, torch.nextafter(hundred, 2 * hundred)]).repeat(20, 1)
+    features = lates.extract(model, [(rows, torch.zeros(40).long())], blocks=["0"])
+    assert features.deviation["0"].tolist() == [1.0]
+
+
 def test_moments_of_features_far_from_zero_do_not_cancel() -> None:
     model = nn.Sequential(nn.Identity(), nn.Linear(2, 3)).eval()
-    rows = 1e4 + torch.randn(500, 2, generator=torch.Generator().manual_seed(0))
+    rows = 3e5 + torch.randn(500, 2, generator=torch.Generator().manual_seed(0))
     features = lates.extract(model, DataLoader(TensorDataset(rows, torch.zeros(500).long()), 64), blocks=["0"])
     assert torch.allclose(features.deviation["0"], rows.double().std(0, correction=0), rtol=1e-9)
 

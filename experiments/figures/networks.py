@@ -103,8 +103,7 @@ def draw_depth(measured: Sequence[Measured], dataset: str) -> Figure:
         axes.set_ylabel(text)
     for axes in panels[1]:
         axes.set_xlabel("member, in depth order")
-    title = "what each depth knows, what it contributes, and the gain over temperature scaling"
-    headline(figure, f"{DATASET_TITLES[dataset]}: {title}")
+    headline(figure, f"{DATASET_TITLES[dataset]}: what each depth knows and votes")
     legend_below(figure, LATES, "bar")
     return figure
 

@@ -127,6 +127,7 @@ def draw_corruptions(measured: Sequence[Measured]) -> Figure:
         axes.grid(axis="x", color=FAINT)
         axes.set_xlabel("gain, %")
         axes.set_yticks(height, [name.replace("_", " ") if unnamed else "" for name in order])
+        axes.set_ylim(-0.8, height[-1] + 0.8)
         unnamed = False
     headline(figure, "Gain over temperature scaling (blue line), by corruption; the lower seven resemble the jitter")
     legend_below(figure, HEADLINE[1:], "point")

@@ -6,7 +6,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from experiments.figures.style import COLOURS, INK, MUTED, grid_of_panels, headline
-from experiments.proposition import PITFALL_LABELS, ece_pitfall, make_population, measure_excess
+from experiments.proposition import EPSILON, PITFALL_LABELS, ece_pitfall, make_population, measure_excess
 
 FOUND, BOUND = COLOURS["lates_shift_1"], INK
 BESIDE: dict[str, Any] = {"textcoords": "offset points", "fontsize": 8}
@@ -30,7 +30,7 @@ def draw_proposition() -> Figure:
     right.plot(n, [each.probability for each in excesses], color=FOUND, marker="s")
     right.plot(n, [each.beaten_by_temperature for each in excesses], color=COLOURS["temperature"], marker="o")
     right.annotate("bound (1 where it says nothing)", (n[0], 1), (0, 5), color=BOUND, **BESIDE)
-    right.annotate("excess ≥ 0.01", (n[2], excesses[2].probability), (7, 2), color=FOUND, **BESIDE)
+    right.annotate(f"excess ≥ {EPSILON:g}", (n[2], excesses[2].probability), (7, 2), color=FOUND, **BESIDE)
     beaten = (n[2], excesses[2].beaten_by_temperature)
     right.annotate("temperature wins", beaten, (-8, -5), color=COLOURS["temperature"], ha="right", **BESIDE)
     right.set_ylim(-0.03, 1.12)

@@ -9,6 +9,7 @@ from experiments.summaries import (
     DATASET_TITLES,
     METRIC_TITLES,
     NETWORK_TITLES,
+    SMOKE,
     Measured,
     datasets_of,
     mean_over_networks,
@@ -24,6 +25,7 @@ FLOORED = ("ece", "ece_floor", "nll", "brier", "accuracy", "auc")
 IN_DISTRIBUTION = ("network", "temperature", "lates_paper", "lates_none_1", "lates_shift_1", "lates_jitter_1")
 OUT_OF_DISTRIBUTION = ("network", "temperature", "temperature_jittered_holdout", *IN_DISTRIBUTION[2:])
 SEEDS = "Mean ± standard deviation over seeds."
+SMOKE_NOTE = " The smoke test's means are over the few sets that it runs."
 LATES_IS = "LATES is solved exactly, within 1 % of the network's parameters."
 
 
@@ -60,6 +62,7 @@ def in_distribution(measured: Sequence[Measured]) -> Table:
 def out_of_distribution(measured: Sequence[Measured]) -> Table:
     title = f"Mean over {len(NAMES)} corruptions at five severities"
     note = f"{SEEDS} {LATES_IS} The fair rival of jittered views is temperature scaling on a jittered hold-out."
+    note += SMOKE_NOTE if SMOKE in datasets_of(measured) else ""
     return _scores("out_of_distribution", title, measured, OUT_OF_DISTRIBUTION, CORRUPTED, note)
 
 

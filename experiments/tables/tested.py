@@ -18,7 +18,7 @@ from experiments.significance import (
     network_gains,
     signed_rank,
 )
-from experiments.summaries import DATASET_TITLES, METRIC_TITLES, Measured, all_trained, datasets_of, method_title
+from experiments.summaries import DATASET_TITLES, METRIC_TITLES, Measured, all_trained, method_title
 from experiments.tables.markdown import ABSENT, Table, number, p_value, signed
 
 
@@ -40,14 +40,9 @@ COMPARISONS = (
 )
 
 
-def tested_datasets(measured: Sequence[Measured]) -> tuple[str, ...]:
-    return datasets_of(measured, always=paper.DATASETS)
-
-
 def wilcoxon(measured: Sequence[Measured]) -> Table:
     rows: list[tuple[str, ...]] = []
-    datasets = tested_datasets(measured)
-    places = [(dataset, metric) for dataset in datasets for metric in paper.METRICS]
+    places = [(dataset, metric) for dataset in paper.DATASETS for metric in paper.METRICS]
     for comparison in COMPARISONS:
         gains = [
             corrupted_gains(all_trained(measured, dataset), comparison.method, comparison.rival, metric)
@@ -59,7 +54,7 @@ def wilcoxon(measured: Sequence[Measured]) -> Table:
         tests = zip(places, gains, by_pair, by_network, adjusted, strict=True)
         for (dataset, metric), gain, pairs, networks, (p_pairs, p_networks) in tests:
             ours = comparison == COMPARISONS[0]
-            printed = paper.WILCOXON.get(dataset, {}).get(metric, ABSENT) if ours else ABSENT
+            printed = paper.WILCOXON[dataset][metric] if ours else ABSENT
             effect = (number(networks.rank_biserial, 2), number(cohen_dz(network_gains(gain)), 2))
             where = (comparison.title, DATASET_TITLES[dataset], METRIC_TITLES[metric])
             of_pairs = (_share(pairs), number(pairs.rank_biserial, 2), p_value(pairs.p), p_value(p_pairs))
@@ -87,9 +82,9 @@ def _share(test: SignedRank) -> str:
 def anova_table(measured: Sequence[Measured]) -> Table:
     rows: list[tuple[str, ...]] = []
     for comparison in COMPARISONS:
-        for dataset in tested_datasets(measured):
+        for dataset in paper.DATASETS:
             for metric in paper.METRICS:
-                printed = paper.ANOVA.get(dataset, {}).get(metric) if comparison == COMPARISONS[0] else None
+                printed = paper.ANOVA[dataset][metric] if comparison == COMPARISONS[0] else None
                 beside = (f"F(1, 16) = {printed.F}".replace("= <", "<"), printed.p) if printed else (ABSENT, ABSENT)
                 cells = all_trained(measured, dataset)
                 ours = (
@@ -124,7 +119,7 @@ GROUPS = (("all 19", NAMES), ("like the jitter", LIKE_JITTER), ("unlike it", UNL
 def effects(measured: Sequence[Measured]) -> Table:
     rows: list[tuple[str, ...]] = []
     for comparison in COMPARISONS:
-        for dataset in tested_datasets(measured):
+        for dataset in paper.DATASETS:
             cells = all_trained(measured, dataset)
             for metric in paper.METRICS:
                 where = (comparison.title, DATASET_TITLES[dataset], METRIC_TITLES[metric])

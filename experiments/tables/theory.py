@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from experiments.proposition import PITFALL_LABELS, ece_pitfall, make_population, measure_excess
+from experiments.proposition import EPSILON, PITFALL_LABELS, SAMPLES, ece_pitfall, make_population, measure_excess
 from experiments.summaries import METRIC_TITLES, Measured
 from experiments.tables.markdown import Table, number
 
@@ -22,12 +22,12 @@ def proposition(_: Sequence[Measured]) -> Table:
         for excess in measure_excess(population)
     )
     header = (
-        "n", "mean excess", "its bound", "the paper's bound", "P(excess ≥ 0.01)", "its bound", "P(temperature wins)",
+        "n", "mean excess", "its bound", "the paper's bound", f"P(excess ≥ {EPSILON:g})", "its bound", "P(temperature wins)",
     )  # fmt: skip
     temperature = population.best_temperature_loss - float(population.loss(population.best))
     note = (
-        f"Log-loss, three members of norm at most 1, λ = 1/√n, 1,000 hold-outs of each size. Bounds: (λ/2)|β*|² + 2ρ²/(λn), "
-        f"that divided by 0.01 (it says something only below 1), and the paper's with λ|β*|². P(temperature wins): the "
+        f"Log-loss, three members of norm at most 1, λ = 1/√n, {SAMPLES:,} hold-outs of each size. Bounds: (λ/2)|β*|² + 2ρ²/(λn), "
+        f"that divided by {EPSILON:g} (it says something only below 1), and the paper's with λ|β*|². P(temperature wins): the "
         f"best temperature at n = ∞, whose excess is {temperature:.4f}, has a smaller loss than the weights learned."
     )
     return Table("proposition", "Proposition 1 on a known population", header, rows, note)

@@ -290,7 +290,7 @@ def test_an_unknown_marker_names_the_tables_there_are() -> None:
     ],
 )
 def test_markers_that_do_not_pair_are_refused(document: str) -> None:
-    with pytest.raises(DocumentError, match="look at: (cost|pitfall)"):
+    with pytest.raises(DocumentError, match=r"look at: (cost|pitfall)"):
         embed(document, {"cost": "", "pitfall": ""})
 
 

@@ -18,19 +18,19 @@ THREADS = 2
 
 
 def train_network(
-    split: Split, *, epochs: int = EPOCHS, seed: int = 0, progress: Progress | None = None
+    split: Split, *, epochs: int = EPOCHS, seed: int = 0, threads: int = THREADS, progress: Progress | None = None
 ) -> SmallResNet:
     """Train the demonstration's network: SGD with Nesterov momentum, the rate falling to zero along a cosine.
 
-    One seed gives one network, to the last bit on the same processor and version of torch. Elsewhere convolutions may
-    round otherwise, and training magnifies that: the weights differ, the accuracy by no more than another seed's would.
+    One seed and number of threads, which decides in what order sums are taken, give one network, to the last bit on the
+    same processor and version of torch. Elsewhere convolutions may round otherwise, and training magnifies that.
     """
     if epochs < 1:
         raise ValueError(f"epochs came as {epochs}; expected at least 1.")
     if len(split) < BATCH:
         raise ValueError(f"The split has {len(split)} images; expected at least one batch of {BATCH}.")
     steps = len(split) // BATCH
-    with _repeatable(seed):
+    with _repeatable(seed, threads):
         network = SmallResNet().train()
         optimiser = torch.optim.SGD(network.parameters(), RATE, MOMENTUM, weight_decay=DECAY, nesterov=True)
         schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, epochs * steps)
@@ -47,13 +47,13 @@ def train_network(
 
 
 @contextmanager
-def _repeatable(seed: int) -> Iterator[None]:
-    """Seeded, and on a fixed number of threads, since that decides in which order sums are taken; afterwards as before."""
-    threads = torch.get_num_threads()
+def _repeatable(seed: int, threads: int) -> Iterator[None]:
+    """Inside, seeded and on so many threads; afterwards as before."""
+    before = torch.get_num_threads()
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        torch.set_num_threads(THREADS)
+        torch.set_num_threads(threads)
         try:
             yield
         finally:
-            torch.set_num_threads(threads)
+            torch.set_num_threads(before)
