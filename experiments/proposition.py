@@ -125,7 +125,7 @@ def measure_excess(
         decay = c / n**0.5
         frequencies = random.multinomial(n, population.probabilities, size=samples) / n
         losses = population.loss(minimise(population.margins, frequencies, decay))
-        bound = decay * norm + 2 * rho**2 / (decay * n)
+        bound = decay / 2 * norm + 2 * rho**2 / (decay * n)
         found.append(
             Excess(
                 n=n,
