@@ -213,7 +213,7 @@ def mean(values: Sequence[float]) -> float:
 
 def improvement(metric: str, theirs: float, ours: float) -> float:
     """How much better ours is: positive is better, whichever way the metric points."""
-    return theirs - ours if metric in LARGER_IS_BETTER else theirs - ours
+    return ours - theirs if metric in LARGER_IS_BETTER else theirs - ours
 
 
 @dataclass(frozen=True)

@@ -357,3 +357,12 @@ def test_calibrating_the_calibrated_leaves_little_to_do(problem: Problem, calibr
     torch.testing.assert_close(
         logits_of(again, problem.images), logits_of(calibrated, problem.images), atol=1e-3, rtol=1e-3
     )
+
+
+@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
+def test_the_caller_s_gradient_mode_does_not_matter(problem: Problem, calibrated: lates.CalibratedModel, mode) -> None:
+    with mode():
+        inside = lates.calibrate(
+            problem.model, train=problem.train, holdout=problem.holdout, budget=None, views=None, progress=False
+        )
+    assert inside.weights == pytest.approx(calibrated.weights, rel=1e-4, abs=1e-6)

@@ -237,6 +237,25 @@ def test_the_attention_mask_reaches_the_reduction(by_name: bool) -> None:
     assert seen[1] is None
 
 
+def test_no_input_is_mistaken_for_a_mask() -> None:
+    seen: list[Tensor | None] = []
+
+    def look(output: Any, mask: Tensor | None) -> Tensor:
+        seen.append(mask)
+        return output
+
+    class Starred(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = nn.Linear(4, 3)
+
+        def forward(self, *inputs: Tensor) -> Tensor:
+            return self.inner(inputs[0] + inputs[1])
+
+    RecordedNetwork(Starred(), {"inner": look})(X, X)
+    assert seen == [None]
+
+
 @pytest.mark.parametrize("dtype", [torch.bool, torch.float32])
 def test_the_padding_mask_of_pytorch_s_encoder_reaches_the_reduction_reversed(dtype: torch.dtype) -> None:
     seen: list[Tensor | None] = []

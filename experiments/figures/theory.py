@@ -34,6 +34,7 @@ def draw_proposition() -> Figure:
     beaten = (n[2], excesses[2].beaten_by_temperature)
     right.annotate("temperature wins", beaten, (-8, -5), color=COLOURS["temperature"], ha="right", **BESIDE)
     right.set_ylim(-0.03, 1.12)
+    right.set_xlim(left=n[0] / 3)
     right.set_title("Probability")
     for axes in (left, right):
         axes.set_xscale("log")

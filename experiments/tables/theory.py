@@ -26,9 +26,10 @@ def proposition(_: Sequence[Measured]) -> Table:
     )  # fmt: skip
     temperature = population.best_temperature_loss - float(population.loss(population.best))
     note = (
-        f"Log-loss, three members of norm at most 1, λ = 1/√n, {SAMPLES:,} hold-outs of each size. Bounds: (λ/2)|β*|² + 2ρ²/(λn), "
-        f"that divided by {EPSILON:g} (it says something only below 1), and the paper's with λ|β*|². P(temperature wins): the "
-        f"best temperature at n = ∞, whose excess is {temperature:.4f}, has a smaller loss than the weights learned."
+        f"Log-loss, three members of norm at most 1, λ = 1/√n, {SAMPLES:,} hold-outs of each size. Bounds: "
+        f"(λ/2)|β*|² + 2ρ²/(λn), that divided by {EPSILON:g} (it says something only below 1), and the paper's with λ|β*|². "
+        f"P(temperature wins): the best temperature at n = ∞, whose excess is {temperature:.4f}, has a smaller loss than "
+        "the weights learned."
     )
     return Table("proposition", "Proposition 1 on a known population", header, rows, note)
 

@@ -57,7 +57,7 @@ def calibrate(
     check_loss(loss, several=len(draws.models) > 1)
     check_budget(budget)
     _check_loaders(train, holdout, blocks)
-    with shown(progress) as report:
+    with shown(progress) as report, torch.inference_mode(False):  # a caller's inference mode would forbid gradients
         read = partial(
             extract_samples,
             dropout=draws.dropout,

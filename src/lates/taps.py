@@ -77,15 +77,16 @@ class RecordedNetwork(nn.Module):
         self.network = copy_tree(model)
         self.tape = Tape()
         names = list(inspect.signature(self.network.forward).parameters)
-        self.mask_place = names.index(MASK) if MASK in names else len(names)
+        self.mask_place = names.index(MASK) if MASK in names else None
         self.blocks = tuple(choose_blocks(self.network, list(reduces)))
         modules = named_modules(self.network)
         for name in self.blocks:
             modules[name].register_forward_hook(Recorder(name, reduces[name], self.tape), with_kwargs=True)
 
     def forward(self, *inputs: Any, **named_inputs: Any) -> tuple[Tensor, dict[str, list[Tensor]]]:
-        mask = inputs[self.mask_place] if self.mask_place < len(inputs) else named_inputs.get(MASK)
-        self.tape.mask, self.tape.features = mask, {}
+        place = self.mask_place
+        self.tape.mask = named_inputs.get(MASK) if place is None or place >= len(inputs) else inputs[place]
+        self.tape.features = {}
         try:
             logits = read_logits(self.network(*inputs, **named_inputs))
             return logits, self.tape.features
