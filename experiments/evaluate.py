@@ -168,7 +168,7 @@ def prepare_dropout(network: nn.Module, data: CellData, seed: int, clock: Clock)
         described[name] = {
             "weights": model.weights,
             "contributions": model.contributions,
-            "parameters": (model.added_parameters - len(model.member_names)) / parameters,
+            "parameters": model.added_parameters / parameters,
             "flops": count_flops(model, data.test) / (model.samples * flops) - 1,
             "seconds": round(clock.seconds[stage], 4),
         }

@@ -70,7 +70,9 @@ class Clock:
 
 @dataclass(frozen=True, eq=False)
 class Material:
-    """blocks      those that get a probe by default; `last_block` is the last of all blocks, which may not be one
+    """A hold-out and probes for every method of a cell.
+
+    blocks        those that get a probe by default; `last_block`, the last of all, may not be among them
     holdout       features of the hold-out, of all blocks and of `AVERAGE`; `jittered`, the same under jittered views
     probes        views -> block -> the probe trained on those views of the training split, uncut
     paper_holdout, paper_probes    the same in the paper's mode: flat pooling, flips, SGD

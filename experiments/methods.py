@@ -21,8 +21,7 @@ from torch.nn.functional import cross_entropy
 
 import lates
 from experiments.material import AVERAGE, Material
-from lates.budget import fit_budget
-from lates.probes import Probe
+from lates import Probe, fit_budget
 
 HEAD = "head"
 LOGITS = "logits"

@@ -217,7 +217,7 @@ def test_a_long_list_of_blocks_is_shortened_in_errors() -> None:
 @pytest.mark.parametrize(
     ("blocks", "error", "message"),
     [
-        (4, ValueError, r"blocks=4: this model has 3 blocks .*layer1\.0, layer1\.1, layer2\.0"),
+        (4, ValueError, r"blocks=4: the automatic choice has 3 blocks .*layer1\.0, layer1\.1, layer2\.0"),
         (-1, ValueError, "blocks=-1"),
         (True, TypeError, r"blocks=True: expected None \(all\), an int \(the last n\) or a list"),
         ("layer1.0", TypeError, "blocks='layer1.0': expected"),

@@ -243,7 +243,7 @@ def test_progress_is_told_of_every_block(features: Both) -> None:
 
 
 def test_bad_choices_are_refused(features: Both) -> None:
-    with pytest.raises(ValueError, match=r'Unknown loss "hinge"\. Known: nll, brier, soft_ece'):
+    with pytest.raises(ValueError, match=r'Unknown loss "hinge"\. Losses: nll, brier, soft_ece'):
         lates.train_probes(*features, loss="hinge")
     other = features_of(*draw(20, 4, 3), classes=3)
     with pytest.raises(ValueError, match="train has 10 classes and holdout 3"):

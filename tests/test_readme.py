@@ -18,7 +18,7 @@ SETS = {"as they are": "as they are", "with noise": "noise", "less contrast": "c
 
 def test_the_readme_is_short_and_has_code() -> None:
     assert len(TEXT.splitlines()) < 150
-    assert len(BLOCKS) == 3
+    assert len(BLOCKS) == 4
 
 
 def test_the_code_of_the_readme_runs(

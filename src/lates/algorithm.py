@@ -5,17 +5,18 @@ from functools import partial
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from lates.batches import refuse_one_shot, refuse_overlap
 from lates.blocks import HEAD
 from lates.budget import check_budget, fit_budget
 from lates.features import Features, extract_samples
 from lates.model import CalibratedModel
-from lates.probes import Probe, train_probes
+from lates.probes import Probe, member_logits, train_probes
 from lates.progress import Progress, shown
 from lates.sampling import Draws, read_draws
 from lates.settings import DEFAULT, Settings
+from lates.taps import device_of
 from lates.views import Views
 from lates.voters import Voter
 from lates.votes import Votes, check_loss, fit_votes
@@ -46,7 +47,8 @@ def calibrate(
     loss      "nll", "brier" or "soft_ece"
     budget    cap on added parameters, as a share of the network's; None: no cap
     views     on what variants of the inputs the probes train: None, "flip", "shift", "jitter", a function inputs -> inputs,
-              or "auto", for images what the settings say and None otherwise; `passes` times over
+              or "auto", for images what the settings say and None otherwise; `passes` times over (None: as the settings say,
+              and once where there are no views)
     memory    bytes of features kept in memory; beyond that they spill to a temporary file, with the same result
     progress  bars on a terminal or in a notebook; False: silence; or a function (stage, done, total)
 
@@ -54,6 +56,7 @@ def calibrate(
     >>> probabilities = calibrated.predict_proba(images)
     """
     draws = read_draws(model)
+    device = device_of(draws.networks[0]) if device is None else device
     check_loss(loss, several=len(draws.models) > 1)
     check_budget(budget)
     _check_loaders(train, holdout, blocks)
@@ -72,7 +75,6 @@ def calibrate(
             held = read(draws.models, holdout, [], role="holdout")
             probes: list[dict[str, Probe]] = [{} for _ in draws.networks]
         else:
-            passes = settings.passes if passes is None else passes
             trained = read(draws.networks, train, blocks, views=views, passes=passes, budget=budget, role="train")
             held = read(draws.models, holdout, like=draws.repeat(trained), role="holdout")
             pairs = zip(trained, held[:: draws.samples], strict=True)
@@ -80,11 +82,6 @@ def calibrate(
         members = [member_logits(own, rows) for own, rows in zip(draws.repeat(probes), held, strict=True)]
         votes = fit_votes(members, held[0].labels, draws, loss, settings, seed)
     return CalibratedModel(make_voters(draws, held, probes, votes), votes.fit, draws.samples, seed)
-
-
-def member_logits(probes: Mapping[str, Probe], rows: Features) -> dict[str, Tensor]:
-    """The logits [n, classes] of each probe on these rows, and the head's."""
-    return {**{name: probe.logits(rows.blocks[name]) for name, probe in probes.items()}, HEAD: rows.logits}
 
 
 def make_voters(

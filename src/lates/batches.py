@@ -44,12 +44,18 @@ def read_batches(loader: Iterable[Any], device: torch.device, role: str = "loade
 
 
 def call_arguments(inputs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """How a network is called with such inputs: a tuple as `*inputs`, a mapping as `**inputs`, all else as it is."""
+    """How a network is called with such inputs: a tuple as `*inputs`, a mapping as `**inputs`, all else (a tensor, a tuple
+    of texts) as it is."""
     if isinstance(inputs, Mapping):
         return (), dict(inputs)
-    if isinstance(inputs, tuple | list):
+    if isinstance(inputs, tuple | list) and not all(isinstance(item, str) for item in inputs):
         return tuple(inputs), {}
     return (inputs,), {}
+
+
+def first_rows(inputs: Any, rows: int, kept: int) -> Any:
+    """The first `kept` of a batch's `rows` rows."""
+    return _each_tensor(inputs, lambda values: values[:kept] if values.dim() and len(values) == rows else values)
 
 
 def copy_inputs(inputs: Any) -> Any:
@@ -139,9 +145,9 @@ def _read_labels(labels: Any, role: str) -> Tensor:
             "class per row can be calibrated; pass class numbers [n], e.g. labels.argmax(1) of one-hot rows."
         )
     if labels.dim() != 1:
-        hint = ": a label per pixel" if labels.dim() > 2 else ""
+        hint = " Pass labels.squeeze(1)." if labels.dim() == 2 else " A label per pixel or token cannot be calibrated."
         raise ValueError(
-            f"The {role} labels have shape {list(labels.shape)}{hint}; expected [n], one class number per row."
+            f"The {role} labels have shape {list(labels.shape)}; expected [n], one class number per row.{hint}"
         )
     if labels.is_floating_point() or labels.is_complex():
         raise TypeError(f"The {role} labels are {labels.dtype}; expected integer class numbers: pass labels.long().")
@@ -184,7 +190,7 @@ def _rows_of(loader: Any) -> tuple[Any, set[int] | None]:
     base = getattr(loader, "dataset", loader)
     by_batch = getattr(loader, "batch_sampler", None)
     sampler = getattr(loader, "sampler", None) if by_batch is None else getattr(by_batch, "sampler", None)
-    chosen = getattr(sampler, "indices", None)
+    chosen = sampler if isinstance(sampler, list | tuple | range) else getattr(sampler, "indices", None)
     rows = None if chosen is None else [int(i) for i in chosen]
     while isinstance(base, Subset):
         indices = [int(i) for i in base.indices]

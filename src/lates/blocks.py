@@ -11,17 +11,22 @@ is a *composite*.
    (inside `nn.Sequential`), the activation, under the name of the last of them. The last layer is the head, not a block.
    A norm or activation that serves several layers belongs to none.
 
-The output of the last composite is what the head reads, so the head is that block's member: the automatic choice leaves
-this block without a probe. After single layers, rule 2, every block gets one.
+What the last composite puts out the head reads, if no more than a pooler stands between them; so the head is that block's
+member, and the automatic choice leaves it without a probe. After single layers, rule 2, every block gets one.
 """
 
+import operator
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from typing import SupportsIndex
 
 from torch import nn
 
 HEAD = "head"
 """The name of the network's own member, which no block may bear."""
+
+LAYERS_OF_A_HEAD = 2
+"""Layers that may follow the last composite, a pooler and the head, for the head to count as that block's member."""
 
 LISTS = (nn.Sequential, nn.ModuleList)
 EMBEDDINGS = (nn.Embedding, nn.EmbeddingBag)
@@ -57,7 +62,9 @@ def named_modules(model: nn.Module) -> dict[str, nn.Module]:
 
 
 def list_blocks(model: nn.Module) -> list[str]:
-    """The names of a network's blocks, in the order of its modules. The rule stands at the head of this file.
+    """The names of a network's blocks, in the order of its modules. The rule stands at the head of `lates/blocks.py`.
+
+    The automatic choice, `blocks=None`, takes all of them but the last where that is what the head itself reads.
 
     >>> lates.list_blocks(resnet18)
     ['layer1.0', 'layer1.1', 'layer2.0', …, 'layer4.1']
@@ -68,22 +75,36 @@ def list_blocks(model: nn.Module) -> list[str]:
 def automatic_blocks(model: nn.Module) -> list[str]:
     """The blocks that get a probe when the user names none: all whose member is not the head itself.
 
-    Were nothing left, as in a network of one composite, that one gets a probe all the same.
+    Were nothing left, as in a network of one composite, that one gets a probe all the same; and so does the last
+    composite where more than a pooler and the head follow it.
     """
-    return [name for name in _composite_names(model)[:-1] or list_blocks(model) if name != HEAD]
+    composites = _composite_names(model)
+    read_by_head = bool(composites) and _layers_after(model, composites[-1]) <= LAYERS_OF_A_HEAD
+    return [name for name in (composites[:-1] if read_by_head else composites) or list_blocks(model) if name != HEAD]
+
+
+def _layers_after(model: nn.Module, block: str) -> int:
+    """How many layers are registered after a block and outside of it."""
+    names = list(named_modules(model).items())
+    place = [name for name, _ in names].index(block)
+    later = [module for name, module in names[place + 1 :] if not name.startswith(f"{block}.")]
+    return sum(map(_is_layer, later))
 
 
 def choose_blocks(model: nn.Module, blocks: Sequence[str] | int | None) -> list[str]:
     """None: the automatic choice; an int: its last n; a list of names: exactly those, in the network's order."""
     if blocks is None:
         return automatic_blocks(model)
+    if isinstance(blocks, SupportsIndex) and not isinstance(blocks, bool):
+        blocks = operator.index(blocks)
     if isinstance(blocks, bool | str) or not isinstance(blocks, int | Sequence):
         raise TypeError(f"blocks={blocks!r}: expected None (all), an int (the last n) or a list of names.")
     if isinstance(blocks, int):
         known = automatic_blocks(model)
         if not 0 <= blocks <= len(known):
             raise ValueError(
-                f"blocks={blocks}: this model has {len(known)} blocks to choose the last of: {_short(known)}."
+                f"blocks={blocks}: the automatic choice has {len(known)} blocks to take the last of: {_short(known)}. A block "
+                "that the head reads itself is not among them; name it in a list to probe it all the same."
             )
         return known[len(known) - blocks :]
     modules = named_modules(model)

@@ -53,6 +53,11 @@ class Calibrator(ABC):
         return self
 
     def decision_function(self, X: Any) -> Array:
+        """Calibrated logits [n, classes]; for two classes, as scikit-learn has it, how far the second leads [n]."""
+        logits = self.calibrated_logits(X)
+        return logits[:, 1] - logits[:, 0] if self.n_features_in_ == 2 else logits
+
+    def calibrated_logits(self, X: Any) -> Array:
         """Calibrated logits [n, classes], for two classes as well."""
         if not self.__sklearn_is_fitted__():
             raise ValueError(f"This {type(self).__name__} is not fitted yet: call fit(X, y) first.")
@@ -70,12 +75,12 @@ class Calibrator(ABC):
 
     def predict_proba(self, X: Any) -> Array:
         """Calibrated probabilities [n, classes]."""
-        logits = self.decision_function(X)
+        logits = self.calibrated_logits(X)
         return _like(logits, as_tensor(logits, "logits").softmax(dim=1))
 
     def predict(self, X: Any) -> Array:
         """The most probable class of each row [n]."""
-        logits = self.decision_function(X)
+        logits = self.calibrated_logits(X)
         return _like(logits, as_tensor(logits, "logits").argmax(dim=1))
 
     def score(self, X: Any, y: Array) -> float:

@@ -9,10 +9,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from lates.batches import IGNORED, Batch, call_arguments, copy_inputs, read_batches, refuse_one_shot
+from lates.batches import IGNORED, Batch, call_arguments, copy_inputs, first_rows, read_batches, refuse_one_shot
 from lates.blocks import HEAD, choose_blocks, layer_behind, named_modules, unwrap
 from lates.checks import check_labels, check_logits, level_of_the_caller
-from lates.pooling import Pooling, find_tensor, has_class_token, read_pooling
+from lates.pooling import Pooling, find_tensor, has_class_token, read_pooling, tensors_in
 from lates.progress import Progress
 from lates.rows import RowStore, default_memory
 from lates.settings import DEFAULT, Settings
@@ -63,7 +63,7 @@ def extract(
     *,
     like: Features | None = None,
     views: Views = None,
-    passes: int = 1,
+    passes: int | None = 1,
     budget: float | None = None,
     memory: int | None = None,
     seed: int = 0,
@@ -75,10 +75,10 @@ def extract(
     """Read `loader` once per pass and record what each block of `model` puts out, pooled to one row per input.
 
     `like` takes blocks and poolings from earlier features, so that a hold-out matches its training split. With `views`
-    each pass reads freshly drawn views; built-in views are for images, and where "auto" finds none there is one pass, as
-    a second would see the same. `budget` matters to flat pooling only, whose width it gives. Above `memory` bytes
-    (default: a share of what is free) features go to memory-mapped temporary files. The model is left as it was: flags,
-    buffers, gradients, hooks; and so is the random state.
+    each pass reads freshly drawn views; built-in views are for images. `passes=None` means as many as the settings say, and
+    one without views, for a second would see the same; so does "auto" where it finds no images. `budget` matters to flat pooling only, whose width it
+    gives. Above `memory` bytes (default: a share of what is free) features go to memory-mapped temporary files. The model
+    is left as it was: flags, buffers, gradients, hooks; and so is the random state.
     """
     return extract_samples(
         [model], loader, blocks, like=like and [like], views=views, passes=passes, budget=budget, memory=memory, seed=seed,
@@ -94,7 +94,7 @@ def extract_samples(
     like: Sequence[Features] | None = None,
     dropout: bool = False,
     views: Views = None,
-    passes: int = 1,
+    passes: int | None = 1,
     budget: float | None = None,
     memory: int | None = None,
     seed: int = 0,
@@ -113,7 +113,9 @@ def extract_samples(
     with torch.inference_mode(False), random_state_kept(target, seed), ExitStack() as stack:
         stores = [stack.enter_context(RowStore(limit)) for _ in models]
         view = choose_view(views, loader, target, role, settings)
-        passes = 1 if view is None and views == "auto" else passes
+        if view is None and (passes is None or views == "auto"):
+            passes = 1
+        passes = settings.passes if passes is None else passes
         total, done = _length(loader, passes), 0
         for _ in range(passes):
             for batch in read_batches(loader, target, role):
@@ -136,11 +138,11 @@ def _check_arguments(
     loader: Iterable[Any],
     blocks: Sequence[str] | int | None,
     like: Sequence[Features] | None,
-    passes: int,
+    passes: int | None,
     role: str,
 ) -> None:
     refuse_one_shot(loader, role)
-    if passes < 1:
+    if passes is not None and passes < 1:
         raise ValueError(f"passes={passes}: expected at least 1.")
     if like is None:
         for model in models:
@@ -203,6 +205,11 @@ def _survey(
 
     network = _on(device, switch_to_evaluation(RecordedNetwork(model, {name: look(name) for name in names}), dropout))
     logits, _ = _run(network, batch.inputs)
+    if any(_is_ambiguous(seen, batch.rows) for seen in outputs.values()):
+        batch = Batch(first_rows(batch.inputs, batch.rows, batch.rows - 1), batch.labels[:-1])
+        for seen in outputs.values():
+            seen.clear()
+        logits, _ = _run(network, batch.inputs)
     width = None
     if settings.pooling == "flat" and budget is not None and names:
         width = int(budget * _parameters(model) / len(names) / logits.shape[1]) - 1
@@ -224,9 +231,15 @@ def _survey(
             continue
         if isinstance(blocks, Sequence) or not _is_head(output, logits):
             poolings[name] = pooling
-    if faults and not poolings:
-        _warn_no_block(faults[0])
+    if not poolings and not isinstance(blocks, Sequence) and blocks != 0:
+        _warn_no_block(faults[0] if faults else "The network has no layer but its head.")
     return poolings
+
+
+def _is_ambiguous(outputs: Sequence[Any], rows: int) -> bool:
+    """Whether rows could be taken for tokens, or tokens for rows: as many of the one as of the other."""
+    found = [tensor for output in outputs for tensor in tensors_in(output) if not tensor.is_nested]
+    return rows > 1 and any(tensor.dim() == 3 and list(tensor.shape[:2]) == [rows, rows] for tensor in found)
 
 
 def _is_head(output: Any, logits: Tensor) -> bool:
@@ -281,7 +294,10 @@ def _read_rows(network: RecordedNetwork, inputs: Any, batch: Batch, role: str) -
                 f"A {role} batch has {batch.rows} labels, but the network gave {len(values)} rows of {what}."
             )
     kept = batch.labels != IGNORED
-    labels = check_labels(batch.labels[kept], int(kept.sum()), logits.shape[1])
+    try:
+        labels = check_labels(batch.labels[kept], int(kept.sum()), logits.shape[1])
+    except ValueError as fault:
+        raise ValueError(f"In a {role} batch: {fault}") from fault
     rows = {name: values[kept].float() for name, values in features.items()}
     return {**rows, HEAD: logits[kept].float(), LABELS: labels}
 

@@ -34,6 +34,13 @@ class Loss:
         return self.outer(self.statistics(logits, labels), len(labels))
 
 
+def find_loss(name: str) -> Loss:
+    """The loss of that name; an unknown one is refused with those there are."""
+    if name not in LOSSES:
+        raise ValueError(f'Unknown loss "{name}". Losses: {", ".join(LOSSES)}.')
+    return LOSSES[name]
+
+
 def nll(logits: Tensor, labels: Tensor) -> Tensor:
     """Log-loss: the mean over rows of -log p_y, where p = softmax(logits) and y is the row's label."""
     return LOSSES["nll"](logits, labels)

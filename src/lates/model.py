@@ -56,7 +56,7 @@ class CalibratedModel(nn.Module):
 
     @property
     def member_names(self) -> list[str]:
-        """The members that vote, the head last: those that are computed."""
+        """The members that are computed: those that vote, and the head last, whatever its weight."""
         return [prefix + name for prefix, voter in self._named_voters() for name in (*voter.voting, HEAD)]
 
     @property
@@ -91,9 +91,8 @@ class CalibratedModel(nn.Module):
 
     @property
     def added_parameters(self) -> int:
-        """Parameters of all probes and the weights of the members that vote."""
-        probes = sum(p.numel() for _, voter in self._named_voters() for p in voter.probes.parameters())
-        return probes + len(self.member_names)
+        """Parameters of all probes, what `budget` caps; the weights themselves are one number per member."""
+        return sum(p.numel() for _, voter in self._named_voters() for p in voter.probes.parameters())
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write probes, weights and names (never the network) to a safetensors file, whole or not at all."""
@@ -218,7 +217,8 @@ def describe(model: CalibratedModel) -> str:
     draws = model.samples * len(model.voters)
     mean = f", mean of {draws} draws" if draws > 1 else ""
     lines.append(
-        f"{len(model.member_names)} of {len(weights)} members vote; {model.added_parameters:,} parameters added{mean}"
+        f"{sum(weight > 0 for weight in weights.values())} of {len(weights)} members vote; "
+        f"{model.added_parameters:,} parameters added{mean}"
     )
     lines.append(f"log-loss on the hold-out, {fit.rows:,} rows:")
     lines.append(f"network {fit.nll_network:.4f}, temperature {fit.nll_temperature:.4f}, stack {fit.nll:.4f}")

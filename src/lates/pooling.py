@@ -54,6 +54,8 @@ class Pooling:
             return _mean_over_tokens(values, mask)
         if self.method == "flat":
             last = values.movedim(1, -1) if self.channels_axis == 1 else values
+            if self.layout == "tokens" and mask is not None:
+                last = _mean_over_tokens(last, mask)  # flattened, padding would shift every number behind it
             return F.adaptive_avg_pool1d(last.flatten(1)[:, None], self.size[0])[:, 0]
         first = values if self.channels_axis == 1 else values.movedim(-1, 1)
         return _average_cells(first, self.size).flatten(1)
@@ -95,7 +97,7 @@ def has_class_token(model: nn.Module) -> bool:
 
 def find_tensor(output: Any) -> Tensor:
     """The first floating-point tensor of two or more dimensions in a block's output: itself, in a tuple, in a mapping."""
-    for candidate in _tensors(output):
+    for candidate in tensors_in(output):
         if candidate.is_floating_point() and candidate.dim() >= 2:
             return candidate
     raise ValueError(
@@ -103,15 +105,16 @@ def find_tensor(output: Any) -> Tensor:
     )
 
 
-def _tensors(output: Any) -> Iterable[Tensor]:
+def tensors_in(output: Any) -> Iterable[Tensor]:
+    """Every tensor of a block's output, in order: itself, or those in tuples, mappings and objects."""
     if isinstance(output, Tensor):
         yield output
     elif isinstance(output, Mapping):
         for value in output.values():
-            yield from _tensors(value)
+            yield from tensors_in(value)
     elif isinstance(output, tuple | list):
         for value in output:
-            yield from _tensors(value)
+            yield from tensors_in(value)
     elif hasattr(output, "__dict__"):
         for value in vars(output).values():
             if isinstance(value, Tensor):
@@ -127,8 +130,7 @@ def _read_layout(layer: nn.Module, shape: list[int], rows: int) -> tuple[Layout,
     if len(shape) == 3:
         if channels_first and not channels_last:
             return "raster", 0, 1
-        sequence_first = any(getattr(part, "batch_first", True) is False for part in layer.modules())
-        return "tokens", int(sequence_first and shape[1] == rows), -1
+        return "tokens", int(shape[0] != rows and shape[1] == rows), -1
     if channels_first != channels_last:
         return "raster", 0, 1 if channels_first else -1
     looks_last = shape[1] == shape[2] != shape[-1]

@@ -6,27 +6,28 @@ For standardised features x_i = (f_i - centre) / deviation, weights W [classes, 
     dF/dW = mean_i d_i x_iᵀ + decay W,    dF/db = mean_i d_i,    d_i = dloss/dlogits;    log-loss: d_i = p_i - [c = y_i].
 
 Quasi-Newton steps (L-BFGS) start from the curvature c G + decay, with G = mean x xᵀ and c the mean of p (1 - p): three
-times fewer evaluations than without. The decay is not a setting: it falls by tens from strong to none, each solution
+times fewer evaluations than without. The decay is not a setting: it falls by tens from strong to almost none, each solution
 starting the next, until the hold-out loss of the block's own probe rises. Standardisation is folded into the weights at the
 end, so that a deployed probe reads raw features.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
+from lates.blocks import HEAD
 from lates.features import Features
 from lates.lbfgs import minimise
-from lates.losses import LOSSES, Loss
+from lates.losses import Loss, find_loss
 from lates.progress import Progress
 from lates.settings import DEFAULT, Settings
 
 DECAYS = tuple(0.3 * 10.0**-k for k in range(7))
 DECAY_WITHOUT_HOLDOUT = 3e-3
-GRAM_WIDTH = 8192
+GRAM_WIDTH = 4096
 """Wider features go without the curvature of their Gram matrix, whose factorisation would cost more than it saves."""
 CHUNK = 1 << 25
 """Numbers of features read at a time."""
@@ -100,15 +101,18 @@ def train_probes(
     `loss`: "nll" or "brier" ("soft_ece" is for the stack alone; its probes train to the log-loss). With a `holdout` each
     block's weight decay is the one best for it; without, it is fixed.
     """
-    if loss not in LOSSES:
-        raise ValueError(f'Unknown loss "{loss}". Known: {", ".join(LOSSES)}.')
     if holdout is not None and holdout.classes != train.classes:
         raise ValueError(
             f"train has {train.classes} classes and holdout {holdout.classes}: they were extracted from different networks."
         )
-    objective = LOSSES["nll" if loss == "soft_ece" else loss]
+    missing = [] if holdout is None else [name for name in train.blocks if name not in holdout.blocks]
+    if missing:
+        raise ValueError(
+            f"holdout lacks the blocks {', '.join(missing)} of train. Extract it with like=, the training features."
+        )
+    objective = find_loss("nll" if loss == "soft_ece" else loss)
     target = torch.device(device) if device is not None else train.logits.device
-    train_one = _train_by_newton if settings.optimiser == "newton" else _train_by_sgd
+    train_one = _train_by_lbfgs if settings.optimiser == "lbfgs" else _train_by_sgd
     probes: dict[str, TrainedProbe] = {}
     for done, name in enumerate(train.blocks):
         with full_precision(target):
@@ -118,6 +122,11 @@ def train_probes(
         if progress is not None:
             progress("training probes", done + 1, len(train.blocks))
     return probes
+
+
+def member_logits(probes: Mapping[str, Probe], rows: Features) -> dict[str, Tensor]:
+    """The logits [n, classes] of each probe on these rows, and the head's."""
+    return {**{name: probe.logits(rows.blocks[name]) for name, probe in probes.items()}, HEAD: rows.logits}
 
 
 @contextmanager
@@ -174,7 +183,7 @@ Variables = Tensor
 """Weights and biases of one probe in one tensor [classes, width + 1], the bias last."""
 
 
-def _train_by_newton(rows: Rows, held: Rows | None, loss: Loss, seed: int, settings: Settings) -> TrainedProbe:
+def _train_by_lbfgs(rows: Rows, held: Rows | None, loss: Loss, seed: int, settings: Settings) -> TrainedProbe:
     variables = torch.zeros(rows.classes, rows.width + 1, dtype=torch.float32, device=rows.device)
     gram = _gram(rows)
     first_norm = float(_value_and_gradient(rows, loss, variables, 0.0)[1].norm())

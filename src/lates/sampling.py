@@ -12,8 +12,7 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor, nn
 
-from lates.features import random_state_kept
-from lates.taps import RecordedNetwork, device_of, switch_to_evaluation
+from lates.taps import DROPOUTS, RecordedNetwork, device_of, random_state_kept, switch_to_evaluation
 
 T = TypeVar("T")
 
@@ -100,7 +99,14 @@ def drawing_from(generator: torch.Generator, device: torch.device) -> Iterator[N
 def check_samples(model: nn.Module, samples: int) -> None:
     if samples < 1:
         raise ValueError(f"samples={samples}: expected at least one.")
-    if not any(isinstance(part, nn.modules.dropout._DropoutNd) and part.p > 0 for part in model.modules()):
+    if not any(_dropout_rate(part) > 0 for part in model.modules()):
         raise ValueError(
             "This model has no dropout layer (nn.Dropout and its kin) with a rate above 0, so every sample would be the same."
         )
+
+
+def _dropout_rate(module: nn.Module) -> float:
+    """Of a dropout layer, or of one of PyTorch's own layers that drop out by themselves; 0 for all else."""
+    rate = getattr(module, "p", 0.0) if isinstance(module, nn.modules.dropout._DropoutNd) else 0.0
+    own = getattr(module, "dropout", 0.0) if isinstance(module, DROPOUTS) else 0.0
+    return max(rate, own if isinstance(own, float) else 0.0)

@@ -13,21 +13,22 @@ class Settings:
     grid        side of the raster; 1 is a global average.
     tokens      "class": the class token where the network has one, otherwise the mean; "mean": always the mean.
     standardise subtract the training mean of each feature and divide by its deviation (folded into the probe later).
-    optimiser   of the probes. "newton": to `tolerance`, weight decay chosen on the hold-out; "sgd": the paper's 50 epochs.
+    optimiser   of the probes. "lbfgs": to `tolerance`, weight decay chosen on the hold-out; "sgd": the paper's 50 epochs.
     tolerance   the probes stop when the gradient's norm has fallen to this share of its first value.
     allocation  of the budget. "gain": ranks bought block by block where the hold-out gains most per parameter;
                 "equal": the same share for every block.
     solver      of the stack. "exact": its optimum; "sgd": the paper's 50 epochs of projected SGD.
     regularise  c of the stack's penalty (c / sqrt(n)) / 2 · ‖beta‖², Proposition 1.
     views       what `views="auto"` means for images: None, "flip", "shift" or "jitter".
-    passes      on how many freshly drawn views of each image the probes train.
+    passes      on how many freshly drawn views of each image the probes train. The draws are kept: where the paper flips
+                anew in each epoch, its epochs here choose among so many flips of each image.
     """
 
     pooling: Literal["grid", "flat"] = "grid"
     grid: int = 2
     tokens: Literal["class", "mean"] = "class"
     standardise: bool = True
-    optimiser: Literal["newton", "sgd"] = "newton"
+    optimiser: Literal["lbfgs", "sgd"] = "lbfgs"
     tolerance: float = 3e-3
     allocation: Literal["gain", "equal"] = "gain"
     solver: Literal["exact", "sgd"] = "exact"

@@ -34,7 +34,7 @@ from torch import Tensor
 
 from lates.checks import as_tensor, check_labels, check_logits, warn_if_probabilities
 from lates.holdout import Holdout, Members, Reduce, in_this_process
-from lates.losses import LOSSES
+from lates.losses import LOSSES, find_loss
 from lates.newton import Minimum, kkt_residual
 from lates.objective import Objective, local_optimum, log_loss_optimum
 
@@ -238,8 +238,7 @@ def check_members(
 
 
 def _check_choices(loss: str, solver: str, start: Tensor | None, reduce: Reduce | None) -> None:
-    if loss not in LOSSES:
-        raise ValueError(f'Unknown loss "{loss}". Losses: {", ".join(LOSSES)}.')
+    find_loss(loss)
     if solver not in SOLVERS:
         raise ValueError(f'Unknown solver "{solver}". Solvers: {", ".join(SOLVERS)}.')
     if solver == "sgd" and (start is not None or reduce is not None):

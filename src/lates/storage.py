@@ -3,7 +3,7 @@
 import hashlib
 import json
 import os
-import tempfile
+import secrets
 import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -30,15 +30,15 @@ def write_calibration(path: str | os.PathLike[str], tensors: Mapping[str, Tensor
         raise FileNotFoundError(f"Cannot save to {target}: there is no folder {target.parent}.")
     text = json.dumps({"format": FORMAT, **metadata})
     content = serialise({name: value.detach().cpu().contiguous() for name, value in tensors.items()}, {KEY: text})
-    handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
+    temporary = target.with_name(f".{target.name}.{secrets.token_hex(8)}")
     try:
-        with os.fdopen(handle, "wb") as file:
+        with open(temporary, "xb") as file:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
         os.replace(temporary, target)
     except BaseException:
-        Path(temporary).unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
         raise
 
 

@@ -12,7 +12,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
-from types import MethodType
+from types import CellType, FunctionType, MethodType
 from typing import Any
 
 import numpy as np
@@ -26,6 +26,14 @@ MASK = "attention_mask"
 """The network's input that marks its tokens, 1, and its padding, 0."""
 PADDING = "src_key_padding_mask"
 """The same, reversed, as PyTorch's own encoder layers take it: True or -inf marks padding."""
+
+DROPOUTS = (
+    nn.modules.dropout._DropoutNd,
+    nn.MultiheadAttention,
+    nn.TransformerEncoderLayer,
+    nn.TransformerDecoderLayer,
+    nn.RNNBase,
+)
 
 Reduce = Callable[[Any, Tensor | None], Tensor]
 """(what a block put out, the attention mask [n, tokens] or None) -> features [n, width]"""
@@ -135,6 +143,8 @@ def _follow(value: Any, copies: dict[int, Any]) -> Any:
         return MethodType(value.__func__, _follow(value.__self__, copies))
     if isinstance(compiled, MethodType):
         return _follow(compiled, copies)
+    if inspect.isfunction(value) and value.__closure__:
+        return _follow_closure(value, copies)
     if isinstance(value, partial):
         held = {key: _follow(item, copies) for key, item in value.keywords.items()}
         return partial(_follow(value.func, copies), *_follow(value.args, copies), **held)
@@ -153,12 +163,41 @@ def _follow(value: Any, copies: dict[int, Any]) -> Any:
     return value
 
 
+def _follow_closure(function: FunctionType, copies: dict[int, Any]) -> FunctionType:
+    """A function that holds modules of the tree, or their methods, in its closure, with their copies in its place."""
+    held = [_contents(cell) for cell in function.__closure__ or ()]
+    followed = [_follow(value, copies) if isinstance(value, nn.Module | MethodType) else value for value in held]
+    if all(new is old for new, old in zip(followed, held, strict=True)):
+        return function
+    copy = FunctionType(
+        function.__code__,
+        function.__globals__,
+        function.__name__,
+        function.__defaults__,
+        tuple(map(CellType, followed)),
+    )
+    copy.__kwdefaults__ = function.__kwdefaults__
+    copy.__dict__.update(function.__dict__)
+    return copy
+
+
+def _contents(cell: CellType) -> Any:
+    """What a cell of a closure holds; None while it is still empty."""
+    try:
+        return cell.cell_contents
+    except ValueError:
+        return None
+
+
 def switch_to_evaluation(network: RecordedNetwork, dropout: bool) -> RecordedNetwork:
-    """Evaluation mode, with the dropout layers alone switched on if asked."""
+    """Evaluation mode, with what drops out alone switched on if asked.
+
+    PyTorch's own attention, encoder and recurrent layers drop out by a flag of their own, and in evaluation skip it.
+    """
     network.eval()
     for module in network.modules():
-        if dropout and isinstance(module, nn.modules.dropout._DropoutNd):
-            module.train()
+        if isinstance(module, DROPOUTS):
+            module.training = dropout
     return network
 
 

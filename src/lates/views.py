@@ -56,6 +56,7 @@ def choose_view(
     name = settings.views if views == "auto" else views
     if name is None:
         return None
+    needed = MEASURED_IMAGES if name == "jitter" else 1
     images: list[Tensor] = []
     for batch in read_batches(loader, device, role):
         found = find_images(batch.inputs)
@@ -69,7 +70,7 @@ def choose_view(
         if images and found.shape[1:] != images[0].shape[1:]:
             break
         images.append(found)
-        if sum(map(len, images)) >= MEASURED_IMAGES:
+        if sum(map(len, images)) >= needed:
             break
     return make_view(name, measure_channels(torch.cat(images)))
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from lates.losses import LOSSES
+from lates.losses import find_loss
 from lates.mixture import MeanFit, fit_pooled, mean_log_loss, refine_mean
 from lates.sampling import Draws, mean_log_probability
 from lates.settings import Settings
@@ -51,6 +51,10 @@ def fit_votes(
     check_loss(loss, several=len(members) > 1)
     heads = [_head(draw) for draw in members]
     logits = [head.double() for draw in heads for head in draw.values()]
+    if len({head.shape for head in logits}) > 1:
+        raise ValueError(
+            f"The networks have {', '.join(str(head.shape[1]) for head in logits)} classes; they need the same."
+        )
     rows, classes = logits[0].shape
     network = float(functional.cross_entropy(mean_log_probability(logits), labels.to(logits[0].device)))
     if len(members) == 1:
@@ -73,8 +77,7 @@ def fit_votes(
 
 def check_loss(loss: str, several: bool) -> None:
     """Refuse unknown losses, and for the mean of several draws all but the log-loss."""
-    if loss not in LOSSES:
-        raise ValueError(f'Unknown loss "{loss}". Losses: {", ".join(LOSSES)}.')
+    find_loss(loss)
     if several and loss != "nll":
         raise ValueError(f'loss="{loss}" is for single networks; MC dropout and ensembles are fitted to loss="nll".')
 
