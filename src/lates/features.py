@@ -76,9 +76,9 @@ def extract(
 
     `like` takes blocks and poolings from earlier features, so that a hold-out matches its training split. With `views`
     each pass reads freshly drawn views; built-in views are for images. `passes=None` means as many as the settings say, and
-    one without views, for a second would see the same; so does "auto" where it finds no images. `budget` matters to flat pooling only, whose width it
-    gives. Above `memory` bytes (default: a share of what is free) features go to memory-mapped temporary files. The model
-    is left as it was: flags, buffers, gradients, hooks; and so is the random state.
+    one without views, for a second would see the same; so does "auto" where it finds no images. `budget` matters to flat
+    pooling only, whose width it gives. Above `memory` bytes (default: a share of what is free) features go to memory-mapped
+    temporary files. The model is left as it was: flags, buffers, gradients, hooks; and so is the random state.
     """
     return extract_samples(
         [model], loader, blocks, like=like and [like], views=views, passes=passes, budget=budget, memory=memory, seed=seed,
