@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
 import lates
+from lates.blocks import automatic_blocks
 
 
 def rows(n: int, *shape: int, classes: int = 3, seed: int = 0) -> TensorDataset:
@@ -138,8 +139,8 @@ def test_composites_before_a_long_tail_all_get_a_probe() -> None:
             self.first, self.second = block(), block()
             self.tail = nn.Sequential(*(nn.Linear(8, 8) for _ in range(layers)))
 
-    assert lates.blocks.automatic_blocks(Tail(2)) == ["first"]
-    assert lates.blocks.automatic_blocks(Tail(5)) == ["first", "second"]
+    assert automatic_blocks(Tail(2)) == ["first"]
+    assert automatic_blocks(Tail(5)) == ["first", "second"]
 
 
 def test_networks_of_an_ensemble_need_the_same_classes() -> None:
