@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from sklearn.model_selection import cross_val_score
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
@@ -150,11 +151,10 @@ def test_networks_of_an_ensemble_need_the_same_classes() -> None:
 
 
 def test_two_classes_score_by_roc_auc() -> None:
-    selection = pytest.importorskip("sklearn.model_selection")
     generator = np.random.default_rng(0)
     labels = generator.integers(0, 2, 80)
     logits = generator.normal(size=(80, 2)) + 2 * np.eye(2)[labels]
-    assert selection.cross_val_score(lates.TemperatureScaling(), logits, labels, scoring="roc_auc").min() > 0.5
+    assert cross_val_score(lates.TemperatureScaling(), logits, labels, scoring="roc_auc").min() > 0.5
 
 
 def test_features_of_other_blocks_are_refused() -> None:
