@@ -140,6 +140,20 @@ def test_sgd_is_the_paper_s_to_the_letter() -> None:
     torch.testing.assert_close(centred(trained.probe.logits(rows)), centred(layer(rows).detach()), atol=1e-5, rtol=0)
 
 
+def test_by_sgd_a_block_learns_the_same_beside_others_as_alone(features: Both) -> None:
+    train, holdout = features
+    widths = {name: rows.shape[1] for name, rows in train.blocks.items()}
+    assert len(set(widths.values())) > 1, widths
+    together = lates.train_probes(train, holdout, settings=lates.PAPER)
+    assert list(together) == list(widths)
+    for name, trained in together.items():
+        alone = lates.train_probes(replace(train, blocks={name: train.blocks[name]}), holdout, settings=lates.PAPER)[
+            name
+        ]
+        torch.testing.assert_close(trained.probe.down, alone.probe.down, atol=1e-6, rtol=1e-4)
+        assert trained.loss == pytest.approx(alone.loss, abs=1e-5)
+
+
 def test_an_epoch_of_sgd_is_one_view_of_each_image() -> None:
     """Read twice, every row is there twice; the number of steps stays the same, and so, about, does the probe."""
     rows, labels = draw(256, 6, 3)
