@@ -56,6 +56,8 @@ ORDER = [
     "demo.comparison",
     "demo.table",
     "demo",
+    "cli.outcomes",
+    "cli.demo",
     "cli",
 ]
 USERS_OF_THE_WHOLE = ("demo", "cli")

@@ -1,0 +1,43 @@
+"""The command `lates`. What needs torch is imported inside the commands: reading the help must not wait for it.
+
+Exit codes: 0 done, 1 failed, 2 wrongly called, 130 stopped by Ctrl-C. Results go to standard output, all else to
+standard error.
+"""
+
+from typing import Annotated
+
+import typer
+
+from lates import __version__
+from lates.cli.demo import show_demo
+from lates.cli.outcomes import ToldInWords
+
+app = typer.Typer(
+    no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode="markdown"
+)
+
+
+def print_version(asked: bool) -> None:
+    if asked:
+        typer.echo(f"lates {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def main(
+    debug: Annotated[
+        bool, typer.Option("--debug", envvar="LATES_DEBUG", help="Show the traceback of an error.")
+    ] = False,
+    show_version: Annotated[
+        bool, typer.Option("--version", callback=print_version, is_eager=True, help="Show the version and stop.")
+    ] = False,
+) -> None:
+    """Calibrate a PyTorch classifier with all of its layers.
+
+    Start with `lates demo`. On your own model, in Python:
+
+    `lates.calibrate(model, train=train_loader, holdout=holdout_loader)`
+    """
+
+
+app.command("demo", cls=ToldInWords)(show_demo)
