@@ -366,3 +366,10 @@ def test_the_caller_s_gradient_mode_does_not_matter(problem: Problem, calibrated
             problem.model, train=problem.train, holdout=problem.holdout, budget=None, views=None, progress=False
         )
     assert inside.weights == pytest.approx(calibrated.weights, rel=1e-4, abs=1e-6)
+
+
+def test_the_fit_knows_the_temperature_that_it_was_held_against(
+    problem: Problem, calibrated: lates.CalibratedModel
+) -> None:
+    scaled = lates.calibrate(problem.model, holdout=problem.holdout, blocks=[], progress=False)
+    assert calibrated.fit.temperature_weights == pytest.approx([1 / scaled.temperature], rel=1e-6)

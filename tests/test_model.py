@@ -15,7 +15,7 @@ from tests.conftest import Problem, ResidualNetwork
 
 Both = tuple[lates.Features, lates.Features]
 BLOCKS = ["stages.0", "stages.1", "stages.2"]
-NO_FIT = Fit("nll", 1000, 10, 3.0, 2.0, 1.0, certified=True, bounded=False)
+NO_FIT = Fit("nll", 1000, 10, 3.0, 2.0, 1.0, certified=True, bounded=False, temperature_weights=(0.5,))
 
 
 def with_weights(model: nn.Module, features: Both, weights: dict[str, float], rank: int = 0) -> lates.CalibratedModel:

@@ -10,7 +10,7 @@ from safetensors.torch import load_file, save_file
 from torch import nn
 
 import lates
-from lates.storage import KEY, read_calibration
+from lates.storage import FORMAT, KEY, read_calibration
 from tests.conftest import Problem, ResidualNetwork
 
 
@@ -173,15 +173,15 @@ def test_a_path_that_leads_nowhere_is_named(
         calibrated.save(tmp_path / "absent" / "file")
 
 
-@pytest.mark.parametrize("version", [0, 2, "1", None])
+@pytest.mark.parametrize("version", [0, 1, 3, "2", None])
 def test_other_format_versions_are_refused(saved: Path, problem: Problem, version: object) -> None:
     tamper(saved, lambda metadata: metadata.update(format=version))
-    with pytest.raises(ValueError, match=rf"has format {version}; this version of lates reads format 1"):
+    with pytest.raises(ValueError, match=rf"has format {version}; this version of lates reads format {FORMAT}"):
         lates.load(saved, problem.model)
 
 
 @pytest.mark.parametrize(
-    "text", ["", "[1, 2]", "{", '{"format": 1}', "null", '{"format": 1, "samples": 1, "voters": []}']
+    "text", ["", "[1, 2]", "{", '{"format": 2}', "null", '{"format": 2, "samples": 1, "voters": []}']
 )
 def test_damaged_metadata_are_refused(saved: Path, problem: Problem, text: str) -> None:
     save_file(load_file(saved), saved, {KEY: text})
@@ -260,3 +260,10 @@ def test_saving_again_replaces_the_file(saved: Path, problem: Problem, calibrate
     scaled.save(saved)
     assert lates.load(saved, problem.model).weights == scaled.weights
     assert list(saved.parent.iterdir()) == [saved]
+
+
+@pytest.mark.parametrize("weights", [[], [0.5, 0.5], [1], "0.5"])
+def test_the_rival_s_weights_are_checked(saved: Path, problem: Problem, weights: object) -> None:
+    tamper(saved, lambda metadata: metadata["fit"].update(temperature_weights=weights))
+    with pytest.raises(ValueError, match=r"are damaged .*temperature_weights"):
+        lates.load(saved, problem.model)

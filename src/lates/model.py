@@ -158,6 +158,8 @@ def load(path: str | os.PathLike[str], model: nn.Module | Sequence[nn.Module]) -
                 f"{path} calibrates {len(voters)} network(s) with {samples} sample(s) each; this model has "
                 f"{len(draws.networks)} with {draws.samples}. Pass the same mc_dropout(…) or list of models."
             )
+        if len(fit.temperature_weights) != len(voters):
+            raise KeyError("temperature_weights")
         loaded = [
             _load_voter(str(path), network, saved, _under(f"{place}.", tensors), fit.classes, draws.dropout)
             for place, (network, saved) in enumerate(zip(draws.networks, voters, strict=True))

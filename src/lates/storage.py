@@ -18,7 +18,7 @@ from lates.checks import level_of_the_caller
 
 T = TypeVar("T")
 
-FORMAT = 1
+FORMAT = 2
 KEY = "lates"
 """The key of the safetensors metadata under which ours lies, as JSON."""
 
@@ -63,18 +63,19 @@ def read_calibration(path: str | os.PathLike[str]) -> tuple[dict[str, Tensor], d
     if not isinstance(metadata, dict) or metadata.get("format") != FORMAT:
         came = metadata.get("format") if isinstance(metadata, dict) else type(metadata).__name__
         raise ValueError(
-            f"{source} has format {came}; this version of lates reads format {FORMAT}. Update lates or save again."
+            f"{source} has format {came}; this version of lates reads format {FORMAT}. "
+            "Update lates, or calibrate and save again."
         )
     return tensors, metadata
 
 
 def read_record(kind: type[T], fields: Mapping[str, Any]) -> T:
-    """A dataclass from its JSON form, each value checked against the type declared: plain, `Literal` or a tuple of ints."""
+    """A dataclass from its JSON form, each value checked against the type declared: plain, `Literal` or a tuple."""
     values = {name: tuple(value) if isinstance(value, list) else value for name, value in fields.items()}
     for name, hint in get_type_hints(kind).items():
         value, form = values[name], get_origin(hint)
         if form is tuple:
-            fits = type(value) is tuple and all(type(item) is int for item in value)
+            fits = type(value) is tuple and all(type(item) is get_args(hint)[0] for item in value)
         else:
             fits = value in get_args(hint) if form is Literal else type(value) is hint
         if not fits:

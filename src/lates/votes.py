@@ -23,7 +23,10 @@ Weights = tuple[Tensor, ...]
 
 @dataclass(frozen=True)
 class Fit:
-    """What the fit found on the hold-out: its log-loss before, with temperature scaling, and after."""
+    """What the fit found on the hold-out: its log-loss before, with temperature scaling, and after.
+
+    `temperature_weights` is temperature scaling itself, the rival: 1 / temperature, one for each network.
+    """
 
     loss: str
     rows: int
@@ -33,6 +36,7 @@ class Fit:
     nll: float
     certified: bool
     bounded: bool
+    temperature_weights: tuple[float, ...]
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,9 +63,10 @@ def fit_votes(
     network = float(functional.cross_entropy(mean_log_probability(logits), labels.to(logits[0].device)))
     if len(members) == 1:
         regularise = settings.regularise
-        temperature = fit_stack(heads[0], labels, regularise=regularise).nll
+        scaling = fit_stack(heads[0], labels, regularise=regularise)
         stack = fit_stack(members[0], labels, loss=loss, regularise=regularise, solver=settings.solver, seed=seed)
-        fit = Fit(loss, rows, classes, network, temperature, stack.nll, stack.certified, stack.bounded)
+        known = (network, scaling.nll, stack.nll, stack.certified, stack.bounded)
+        fit = Fit(loss, rows, classes, *known, _numbers((scaling.weights,)))
         return Votes((stack.weights,), (stack.deviations,), fit)
     alone = tuple(torch.ones(1, dtype=torch.float64) for _ in draws.networks)
     _, scaled = _fit_mean(heads, labels, draws, settings, alone)
@@ -71,7 +76,8 @@ def fit_votes(
     )
     starts, stacked = _fit_mean(members, labels, draws, settings, without_probes)
     bounded = any(start.bounded for start in starts)
-    fit = Fit(loss, rows, classes, network, scaled.nll, stacked.nll, certified=False, bounded=bounded)
+    known = (network, scaled.nll, stacked.nll, False, bounded)
+    fit = Fit(loss, rows, classes, *known, _numbers(scaled.weights))
     return Votes(stacked.weights, tuple(start.deviations for start in starts), fit)
 
 
@@ -110,3 +116,8 @@ def _head(draw: Members) -> Members:
     """A draw reduced to its head: what temperature scaling sees."""
     name = list(draw)[-1]
     return {name: draw[name]}
+
+
+def _numbers(heads: Weights) -> tuple[float, ...]:
+    """Weights [1] of heads that vote alone, as numbers."""
+    return tuple(float(weight) for weight in heads)
