@@ -24,12 +24,16 @@ KEY = "lates"
 
 
 def write_calibration(path: str | os.PathLike[str], tensors: Mapping[str, Tensor], metadata: Mapping[str, Any]) -> None:
-    """Write to a temporary file beside `path`, flush it to disk, then rename: a crash leaves the old file or the new."""
-    target = Path(path)
-    if not target.parent.is_dir():
-        raise FileNotFoundError(f"Cannot save to {target}: there is no folder {target.parent}.")
+    """One safetensors file: the tensors, and the metadata as JSON beside them."""
     text = json.dumps({"format": FORMAT, **metadata})
     content = serialise({name: value.detach().cpu().contiguous() for name, value in tensors.items()}, {KEY: text})
+    write_whole(path, content)
+
+
+def write_whole(path: str | os.PathLike[str], content: bytes) -> None:
+    """Write to a temporary file beside `path`, flush it to disk, then rename: a crash leaves the old file or the new."""
+    target = Path(path)
+    check_target(target)
     temporary = target.with_name(f".{target.name}.{secrets.token_hex(8)}")
     try:
         with open(temporary, "xb") as file:
@@ -40,6 +44,15 @@ def write_calibration(path: str | os.PathLike[str], tensors: Mapping[str, Tensor
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
+
+
+def check_target(path: str | os.PathLike[str]) -> None:
+    """Refuse, before any work is done, a path at which no file can be written."""
+    target = Path(path)
+    if not target.parent.is_dir():
+        raise FileNotFoundError(f"Cannot save to {target}: there is no folder {target.parent}.")
+    if target.is_dir():
+        raise IsADirectoryError(f"Cannot save to {target}: it is a folder. Name a file in it.")
 
 
 def read_calibration(path: str | os.PathLike[str]) -> tuple[dict[str, Tensor], dict[str, Any]]:

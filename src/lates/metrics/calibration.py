@@ -108,15 +108,20 @@ def classwise_ece(logits: Array, labels: Array, bins: int = BINS, binning: str =
     (1 / classes) sum_c sum_b (n_cb / n) |frequency_cb - probability_cb|, where p_c is binned for all rows and
     frequency_cb is the share of label c in the bin. Classes that no row is labelled with count like any other.
     """
+    return float(class_errors(logits, labels, bins, binning).mean())
+
+
+def class_errors(logits: Array, labels: Array, bins: int = BINS, binning: str = "width") -> Tensor:
+    """The calibration error of each class's probability [classes], of which `classwise_ece` is the mean."""
     logits, labels = checked(logits, labels)
-    error = 0.0
+    errors: list[Tensor] = []
     for columns in probability_columns(logits, labels):
         residuals = columns.probabilities
         index = assign_bins(residuals, bin_edges(residuals, bins, binning))
         residuals[columns.owners, columns.rows] -= 1
         sums = residuals.new_zeros(len(residuals), bins).scatter_add_(1, index, residuals)
-        error += float(sums.abs().sum())
-    return error / logits.numel()
+        errors.append(sums.abs().sum(dim=1))
+    return torch.cat(errors).cpu() / len(labels)
 
 
 def ece_floor(logits: Array, bins: int = BINS, binning: str = "width", draws: int = 100, seed: int = 0) -> float:

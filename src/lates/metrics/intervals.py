@@ -102,7 +102,12 @@ def bootstrap(
     generator = torch.Generator().manual_seed(seed)
     value = difference(torch.arange(n))
     values = [difference(torch.randint(n, (n,), generator=generator)) for _ in range(draws)]
+    return centred_interval(value, torch.tensor(values, dtype=torch.float64), confidence)
+
+
+def centred_interval(value: float, values: Tensor, confidence: float) -> Interval:
+    """The interval that `bootstrap` describes, of a value and what it came to on each draw [draws]."""
     tail = (1 - confidence) / 2
     levels = torch.tensor([tail, 0.5, 1 - tail], dtype=torch.float64)
-    low, median, high = torch.tensor(values, dtype=torch.float64).quantile(levels).tolist()
-    return Interval(value, value - (high - median), value - (low - median), confidence, draws)
+    low, median, high = values.quantile(levels).tolist()
+    return Interval(value, value - (high - median), value - (low - median), confidence, len(values))
