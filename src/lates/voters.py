@@ -1,6 +1,7 @@
 """One network with a vote for each of its members, as it is deployed: recorders and probes where a weight is above 0."""
 
 from collections.abc import Mapping, Sequence
+from functools import reduce
 from typing import Any
 
 import torch
@@ -37,7 +38,8 @@ class Voter(nn.Module):
     """One network with a vote for each of its members: forward gives sum_k weight_k logits_k, [n, classes].
 
     names       of all members considered, the head last; weights and deviations [members] go with them.
-    A member of weight 0 has no probe and no recorder here: it costs nothing.
+    A member of weight 0 has no probe and no recorder here: it costs nothing. Nor is a head of weight 0 in the sum, so that
+    an exported graph ends with the last block that votes.
     """
 
     def __init__(
@@ -66,14 +68,15 @@ class Voter(nn.Module):
         self.register_buffer("weights", weights)
         self.register_buffer("deviations", deviations)
         self._places = tuple(self.names.index(name) for name in self.voting)
+        self._head_votes = bool(weights[-1] > 0) or not self.voting  # of no votes at all, 0 times the head is the sum
         self.train(False)
 
     def forward(self, *inputs: Any, **named_inputs: Any) -> Tensor:
         logits, probed = self._votes(*inputs, **named_inputs)
-        total = self.weights[-1] * logits
-        for place, member in zip(self._places, probed, strict=True):
-            total = total + self.weights[place] * member
-        return total
+        votes = [self.weights[place] * member for place, member in zip(self._places, probed, strict=True)]
+        if self._head_votes:
+            votes.insert(0, self.weights[-1] * logits)
+        return reduce(torch.add, votes).to(logits.dtype)
 
     def members(self, *inputs: Any, **named_inputs: Any) -> Tensor:
         """The logits of the members that vote and the head, [n, classes, members]."""
