@@ -262,12 +262,12 @@ def describe_surroundings(device: torch.device) -> dict[str, Any]:
 
 
 def _commit() -> str:
-    """The commit of this code, marked where files differ from it; "unknown" outside of a repository."""
+    """The commit of this code, marked where files differ from it; of a copy outside of a repository, $LATES_COMMIT."""
     command = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"]
     try:
         return subprocess.run(command, capture_output=True, text=True, check=True, timeout=30).stdout.strip()
     except (OSError, subprocess.SubprocessError):
-        return "unknown"
+        return os.environ.get("LATES_COMMIT", "unknown")
 
 
 def count_flops(network: nn.Module, test: ImageSet) -> int:

@@ -13,9 +13,10 @@ import io
 import math
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -25,6 +26,8 @@ import lates
 from experiments.checkpoints import load_tensors, write_atomically
 from experiments.data import CIFAR, ImageSet, load_cifar, scale, split_indices
 from experiments.networks import NETWORKS, build_network
+from lates.views import jitter, measure_channels
+from lates.views import shift as move
 
 METRICS: dict[str, Callable[[Tensor, Tensor], float]] = {
     "nll": lates.metrics.nll,
@@ -36,36 +39,133 @@ METRICS: dict[str, Callable[[Tensor, Tensor], float]] = {
 BATCH = 1000
 
 View = Callable[[Tensor], Tensor]
+ViewName = Literal["auto", "flip", "shift", "jitter"]
+PASSES: dict[ViewName | None, tuple[int, ...]] = {None: (1,), "shift": (1, 2, 4), "jitter": (1, 2, 4), "flip": (2,)}
+Batches = list[tuple[Tensor, Tensor]]
+
+
+@dataclass(frozen=True)
+class Situation:
+    """What a candidate is fitted on: a trained network, its training split, and half of its hold-out."""
+
+    network: nn.Module
+    train: Batches
+    holdout: Batches
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """images [n, 3, h, w] -> logits, and how many parameters that adds to the network's."""
+
+    predict: Callable[[Tensor], Tensor]
+    parameters: int
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """Arguments of `lates.calibrate`, under a name that says what is varied."""
+    """One way to calibrate, under a name that says what is varied."""
 
     name: str
-    arguments: dict[str, Any] = field(default_factory=dict)
-    settings: lates.Settings = lates.DEFAULT
-    strength: float = 1.0
+    fit: Callable[[Situation], Fitted]
 
 
-def candidates(last_block: str) -> Iterator[Candidate]:
+def candidates() -> Iterator[Candidate]:
     base = lates.DEFAULT
-    yield Candidate("temperature", {"blocks": []})
-    for views, numbers in ((None, (1,)), ("jitter", (2, 4, 8)), ("shift", (2, 4)), ("flip", (2,))):
+    yield Candidate("temperature", partial(calibrate_with, blocks=[]))
+    for views, numbers in PASSES.items():
         for passes in numbers:
-            yield Candidate(f"views {views} x {passes}", {"views": views, "passes": passes})
-    for grid in (1, 3, 4):
-        yield Candidate(f"grid {grid}", settings=replace(base, grid=grid))
+            yield Candidate(f"views {views} x {passes}", partial(calibrate_with, views=views, passes=passes))
     for budget in (0.0025, 0.005, 0.02, 0.05, None):
-        yield Candidate(f"budget {budget}", {"budget": budget})
+        yield Candidate(f"budget {budget}", partial(calibrate_with, budget=budget))
+    for grid in (1, 3, 4):
+        yield Candidate(f"grid {grid}", partial(calibrate_with, settings=replace(base, grid=grid)))
     for strength in (0.25, 0.5, 1.5):
-        yield Candidate(f"jitter strength {strength}", strength=strength)
-    for tolerance in (1e-2, 3e-3, 1e-3):
-        yield Candidate(f"tolerance {tolerance}", {"views": "shift"}, replace(base, tolerance=tolerance))
+        yield Candidate(f"jitter strength {strength}", partial(calibrate_with, strength=strength))
     for regularise in (0.01, 0.1, 1.0):
-        yield Candidate(f"regularise {regularise}", settings=replace(base, regularise=regularise))
-    yield Candidate("allocation equal", settings=replace(base, allocation="equal"))
-    yield Candidate("probe on the last block too", {"blocks": [last_block]})
+        yield Candidate(
+            f"regularise {regularise}", partial(calibrate_with, settings=replace(base, regularise=regularise))
+        )
+    for tolerance in (1e-2, 1e-3):
+        yield Candidate(f"tolerance {tolerance}", partial(calibrate_with, settings=replace(base, tolerance=tolerance)))
+    yield Candidate("allocation equal", partial(calibrate_with, settings=replace(base, allocation="equal")))
+    yield Candidate("probe on the last block too", partial(calibrate_with, last_block=True))
+    yield Candidate("decay fixed", partial(fit_by_stages, decay_by_holdout=False))
+    yield Candidate("low rank trained", partial(fit_by_stages, low_rank_steps=60))
+
+
+def calibrate_with(
+    situation: Situation,
+    *,
+    blocks: list[str] | None = None,
+    last_block: bool = False,
+    views: ViewName | None = "auto",
+    strength: float = 1.0,
+    passes: int | None = None,
+    budget: float | None = 0.01,
+    settings: lates.Settings = lates.DEFAULT,
+) -> Fitted:
+    """`lates.calibrate`; `strength` scales the jitter, `last_block` adds the block that the head reads."""
+    network = situation.network
+    calibrated = lates.calibrate(
+        network,
+        train=situation.train,
+        holdout=situation.holdout,
+        blocks=lates.list_blocks(network) if last_block else blocks,
+        views=views if strength == 1 else _jitter(strength, situation.train),
+        passes=passes,
+        budget=budget,
+        settings=settings,
+        progress=False,
+    )
+    return Fitted(calibrated, calibrated.added_parameters)
+
+
+def fit_by_stages(situation: Situation, *, decay_by_holdout: bool = True, low_rank_steps: int = 0) -> Fitted:
+    """The default, stage by stage: with a fixed weight decay, or with low-rank probes trained further as such."""
+    network = situation.network
+    train = lates.extract(network, situation.train, views="shift", passes=2, role="train")
+    held = lates.extract(network, situation.holdout, like=train, role="holdout")
+    trained = lates.train_probes(train, held if decay_by_holdout else None)
+    probes = lates.fit_budget(trained, held, 0.01)
+    if low_rank_steps:
+        probes = {
+            name: train_low_rank(probe, train, name, trained[name].decay, low_rank_steps)
+            for name, probe in probes.items()
+        }
+    stack = lates.fit_stack(lates.member_logits(probes, held), held.labels)
+    weights = stack.weights.to(held.logits)
+
+    def predict(images: Tensor) -> Tensor:
+        labels = torch.zeros(len(images), dtype=torch.int64, device=images.device)
+        rows = lates.extract(network, [(images, labels)], like=train)
+        members = lates.member_logits(probes, rows)
+        return torch.stack([members[name] for name in stack.names], dim=-1) @ weights
+
+    voting = (probe for name, probe in probes.items() if weights[stack.names.index(name)] > 0)
+    return Fitted(predict, sum(probe.parameters for probe in voting))
+
+
+def train_low_rank(probe: lates.Probe, train: lates.Features, name: str, decay: float, steps: int) -> lates.Probe:
+    """From a probe that was cut to low rank, L-BFGS on its factors: the loss and decay of `lates.train_probes`."""
+    if probe.up is None:
+        return probe
+    centre, deviation = train.centre[name].float(), train.deviation[name].float()
+    features = (train.blocks[name].float() - centre) / deviation
+    down = (probe.down * deviation).contiguous().requires_grad_()
+    up = probe.up.clone(memory_format=torch.contiguous_format).requires_grad_()
+    bias = (probe.bias + probe.up @ (probe.down @ centre)).requires_grad_()
+    optimiser = torch.optim.LBFGS([down, up, bias], max_iter=steps, line_search_fn="strong_wolfe")
+
+    def closure() -> Tensor:
+        optimiser.zero_grad()
+        loss = functional.cross_entropy(features @ down.T @ up.T + bias, train.labels)
+        loss = loss + decay / 2 * (up @ down).square().sum()
+        loss.backward()
+        return loss
+
+    optimiser.step(closure)
+    raw, kept = (down / deviation).detach(), up.detach()
+    return lates.Probe(raw, kept, bias.detach() - kept @ (raw @ centre))
 
 
 def rotate(images: Tensor) -> Tensor:
@@ -112,53 +212,40 @@ def _affine(images: Tensor, cosine: Tensor, sine: Tensor) -> Tensor:
     return functional.grid_sample(images, grid, padding_mode="border", align_corners=False)
 
 
-def judge(network: nn.Module, train: list[Any], halves: list[ImageSet], candidate: Candidate) -> dict[str, float]:
+def judge(network: nn.Module, train: Batches, halves: list[ImageSet], candidate: Candidate) -> dict[str, float]:
     """Metrics on the half that chose nothing, averaged over both ways, plain and as `shifted_…` over the shifts."""
     rows: list[dict[str, float]] = []
     for fit, test in (halves, halves[::-1]):
         started = time.monotonic()
-        calibrated = _calibrate(network, train, fit, candidate)
+        fitted = candidate.fit(Situation(network, train, _batches(fit)))
         seconds = time.monotonic() - started
         images, labels = scale(test.images), test.labels
-        row = _measured(calibrated, images, labels)
-        shifted = [_measured(calibrated, shift(images), labels) for shift in SHIFTS.values()]
+        row = _measured(fitted, images, labels)
+        shifted = [_measured(fitted, shift(images), labels) for shift in SHIFTS.values()]
         row |= {f"shifted_{name}": sum(part[name] for part in shifted) / len(shifted) for name in METRICS}
-        share = calibrated.added_parameters / sum(p.numel() for p in network.parameters())
+        share = fitted.parameters / sum(p.numel() for p in network.parameters())
         rows.append({**row, "parameters": share, "seconds": seconds})
     return {name: sum(row[name] for row in rows) / len(rows) for name in rows[0]}
 
 
-def _calibrate(network: nn.Module, train: list[Any], fit: ImageSet, candidate: Candidate) -> lates.CalibratedModel:
-    arguments = dict(candidate.arguments)
-    if arguments.get("blocks"):
-        arguments["blocks"] = [*lates.list_blocks(network)[:-1], *arguments["blocks"]]
-    if candidate.strength != 1.0:
-        arguments["views"] = _jitter(candidate.strength, train)
-    return lates.calibrate(
-        network, train=train, holdout=_batches(fit), settings=candidate.settings, progress=False, **arguments
-    )
-
-
-def _jitter(strength: float, train: list[Any]) -> View:
+def _jitter(strength: float, train: Batches) -> View:
     """The library's jitter, its change of the image made that much larger or smaller."""
-    from lates.views import jitter, measure_channels, shift
-
     channels = measure_channels(train[0][0])
 
     def view(images: Tensor) -> Tensor:
-        moved = shift(images)
+        moved = move(images)
         return (moved + strength * (jitter(moved, channels) - moved)).clamp(0, 1)
 
     return view
 
 
-def _measured(calibrated: lates.CalibratedModel, images: Tensor, labels: Tensor) -> dict[str, float]:
+def _measured(fitted: Fitted, images: Tensor, labels: Tensor) -> dict[str, float]:
     with torch.inference_mode():
-        logits = torch.cat([calibrated(part) for part in images.split(BATCH)])
+        logits = torch.cat([fitted.predict(part) for part in images.split(BATCH)])
     return {name: metric(logits, labels) for name, metric in METRICS.items()}
 
 
-def _batches(data: ImageSet) -> list[tuple[Tensor, Tensor]]:
+def _batches(data: ImageSet) -> Batches:
     return list(zip(scale(data.images).split(BATCH), data.labels.split(BATCH), strict=True))
 
 
@@ -187,7 +274,7 @@ def main() -> None:
     train = _batches(available.select(split.train))
     halves = [available.select(split.holdout[half::2]) for half in (0, 1)]
     rows: list[dict[str, Any]] = []
-    for candidate in candidates(lates.list_blocks(network)[-1]):
+    for candidate in candidates():
         if arguments.only not in candidate.name or time.monotonic() - started > arguments.max_seconds:
             continue
         rows.append({"candidate": candidate.name, **judge(network, train, halves, candidate)})
