@@ -49,6 +49,7 @@ ORDER = [
     "metrics.overview",
     "metrics",
     "estimators",
+    "export",
     "demo.images",
     "demo.network",
     "demo.shifts",
@@ -57,7 +58,21 @@ ORDER = [
     "demo.table",
     "demo",
     "cli.outcomes",
+    "cli.options",
+    "cli.outputs",
+    "cli.checkpoint",
+    "cli.sources",
+    "cli.cached",
+    "cli.fitted",
+    "cli.contents",
+    "cli.measures",
     "cli.demo",
+    "cli.inspect",
+    "cli.fit",
+    "cli.calibrate",
+    "cli.evaluate",
+    "cli.report",
+    "cli.export",
     "cli",
 ]
 USERS_OF_THE_WHOLE = ("demo", "cli")
@@ -111,7 +126,7 @@ def test_no_public_name_hides_a_file() -> None:
 
 
 def test_importing_the_library_imports_nothing_unasked() -> None:
-    code = "import sys, torch; before = set(sys.modules); import lates; print(*(set(sys.modules) - before))"
+    code = "import sys, torch; before = set(sys.modules); import lates; lates.calibrate; print(*(set(sys.modules) - before))"
     environment = {**os.environ, "PYTHONPATH": str(ROOT.parent)}
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment, check=True)
     loaded = done.stdout.split()

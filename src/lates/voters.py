@@ -1,6 +1,7 @@
 """One network with a vote for each of its members, as it is deployed: recorders and probes where a weight is above 0."""
 
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from functools import reduce
 from typing import Any
 
@@ -27,6 +28,11 @@ class LinearProbe(nn.Module):
         if self.up is None:
             return F.linear(features, self.down, self.bias)
         return F.linear(F.linear(features, self.down), self.up, self.bias)
+
+
+def _without_autocast(device: str) -> AbstractContextManager[object]:
+    """Nothing where there is none, lest an exported graph hold the switch."""
+    return torch.autocast(device, enabled=False) if torch.is_autocast_enabled(device) else nullcontext()
 
 
 def _frozen(values: Tensor) -> nn.Parameter:
@@ -85,7 +91,7 @@ class Voter(nn.Module):
 
     def _votes(self, *inputs: Any, **named_inputs: Any) -> tuple[Tensor, list[Tensor]]:
         logits, features = self.network(*inputs, **named_inputs)
-        with torch.autocast(logits.device.type, enabled=False):
+        with _without_autocast(logits.device.type):
             probed = [probe(features[name][0]) for name, probe in zip(self.voting, self.probes, strict=True)]
         return logits.to(torch.promote_types(logits.dtype, torch.float32)), probed
 

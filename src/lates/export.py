@@ -1,0 +1,293 @@
+"""The calibrated model as one graph, for torch.export and for ONNX: networks, probes and weights together.
+
+An exported graph takes its inputs in the form of the example that it was made with, as a loader gives them: a tensor, a
+tuple, a mapping. Any number of rows may come; so may any number of tokens, where inputs are integers [n, tokens] and the
+network allows it. Members of weight 0 are not in the graph, nor what of the network served them alone.
+
+MC dropout is not exported: it draws anew in every call, so no graph could be checked against it.
+"""
+
+import inspect
+import logging
+import os
+import tempfile
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from lates.batches import LABEL_KEYS, call_arguments, copy_inputs
+from lates.model import CalibratedModel
+from lates.taps import device_of
+from lates.voters import Voter
+
+OPSET = 18
+"""The ONNX operator set written: the one that PyTorch's exporter is written in, and that runtimes since 2023 read."""
+
+LOGITS, PROBABILITIES = "logits", "probabilities"
+"""The outputs of an ONNX file, each [n, classes]."""
+
+TOLERANCE = 1e-5
+"""How far an exported graph's probabilities may lie from PyTorch's: float32 sums taken in another order."""
+
+LARGEST_FILE = 2**31
+"""Bytes that a single ONNX file, a protocol buffer, can hold."""
+
+
+@dataclass(frozen=True)
+class Check:
+    """How an ONNX file compares with the model it was made from.
+
+    rows              compared
+    difference        the largest |p_onnx - p_torch| over rows and classes
+    same_top_class    whether every row's most probable class is the same
+    """
+
+    rows: int
+    difference: float
+    same_top_class: bool
+
+    @property
+    def passed(self) -> bool:
+        return self.same_top_class and self.difference <= TOLERANCE
+
+
+def export_program(calibrated: CalibratedModel, example: Any) -> torch.export.ExportedProgram:
+    """Trace the calibrated model into one graph that returns logits [n, classes]; the number of rows is free.
+
+    example   inputs, without labels, in the form in which a loader gives them; the program takes the same form
+
+    >>> program = lates.export_program(calibrated, images)
+    >>> torch.export.save(program, "resnet18.pt2")
+    >>> program.module()(images).softmax(-1)
+    """
+    return _trace(_Logits(calibrated), _prepared(calibrated, example))
+
+
+def export_onnx(calibrated: CalibratedModel, example: Any, path: str | os.PathLike[str]) -> None:
+    """Write the calibrated model to one ONNX file, whole or not at all.
+
+    It gives `logits` and `probabilities`, [n, classes], of any number of rows, in operator set 18. Its inputs are named as
+    the network names them: the keys of a mapping, or the parameters of `forward`.
+
+    >>> lates.export_onnx(calibrated, images, "resnet18.onnx")
+    >>> lates.check_onnx(calibrated, "resnet18.onnx", images).passed
+    """
+    for package in ("onnx", "onnxscript"):
+        _imported(package)
+    target = Path(path)
+    if not target.parent.is_dir():
+        raise FileNotFoundError(f"Cannot export to {target}: there is no folder {target.parent}.")
+    size = sum(values.nbytes for values in [*calibrated.parameters(), *calibrated.buffers()])
+    if size > LARGEST_FILE:
+        raise ValueError(
+            f"The calibrated model takes {size / 2**30:.1f} GiB; a single ONNX file holds at most 2. Use export_program."
+        )
+    written = _translate(calibrated, _prepared(calibrated, example))
+    with tempfile.TemporaryDirectory(dir=target.parent, prefix=".lates-") as scratch:
+        draft = Path(scratch) / target.name
+        written.save(draft, external_data=False)
+        os.replace(draft, target)
+
+
+def check_onnx(calibrated: CalibratedModel, path: str | os.PathLike[str], inputs: Any) -> Check:
+    """Run an exported file in ONNX Runtime, on the CPU, and compare its probabilities with the calibrated model's.
+
+    inputs   in the form of the example that the file was made with, any number of rows
+    """
+    runtime = _imported("onnxruntime")
+    if not Path(path).is_file():
+        raise FileNotFoundError(f"There is no file {path}. export_onnx(calibrated, example, path) writes one.")
+    session = runtime.InferenceSession(os.fspath(path), providers=["CPUExecutionProvider"])
+    expected = calibrated.predict_proba(_moved(calibrated, inputs)).cpu()
+    given = _by_name(calibrated, _moved(calibrated, inputs))
+    wanted = [entry.name for entry in session.get_inputs()]
+    if not set(wanted) <= set(given):
+        raise ValueError(
+            f"{path} takes the inputs {', '.join(wanted)}; here are {', '.join(given)}. Pass inputs in the form of the "
+            "example that it was exported with."
+        )
+    (found,) = session.run([PROBABILITIES], {name: given[name].cpu().numpy() for name in wanted})
+    probabilities = torch.from_numpy(found)
+    return Check(
+        rows=len(expected),
+        difference=float((probabilities.double() - expected.double()).abs().max()),
+        same_top_class=bool((probabilities.argmax(1) == expected.argmax(1)).all()),
+    )
+
+
+class _Logits(nn.Module):
+    """The calibrated model called with one argument, the inputs as a loader gives them."""
+
+    def __init__(self, calibrated: CalibratedModel) -> None:
+        super().__init__()
+        self.calibrated = calibrated
+
+    def forward(self, inputs: Any) -> Tensor:
+        positional, named = call_arguments(inputs)
+        return self.calibrated(*positional, **named)
+
+
+class _LogitsAndProbabilities(nn.Module):
+    def __init__(self, calibrated: CalibratedModel) -> None:
+        super().__init__()
+        self.calibrated = _Logits(calibrated)
+
+    def forward(self, inputs: Any) -> tuple[Tensor, Tensor]:
+        logits = self.calibrated(inputs)
+        return logits, logits.softmax(-1)
+
+
+def _trace(module: nn.Module, example: Any) -> torch.export.ExportedProgram:
+    rows, tokens = torch.export.Dim.DYNAMIC, torch.export.Dim.AUTO
+    shapes = (_each_input(example, lambda values: _free_axes(values, rows, tokens)),)
+    try:
+        with _plain_attention(), _hushed(FutureWarning), torch.no_grad():
+            program = torch.export.export(module, (example,), dynamic_shapes=shapes)
+    except Exception as fault:
+        raise ValueError(
+            f"torch.export cannot trace this network for any number of rows: {_first_line(fault)} Common causes: a Python "
+            "branch on the values of a tensor, or a number of rows written into a reshape."
+        ) from fault
+    program.graph.eliminate_dead_code(_has_effect)
+    program.graph_module.recompile()
+    return program
+
+
+def _has_effect(node: torch.fx.Node) -> bool:
+    """Whether a node stays though nothing uses it.
+
+    Dropout in evaluation has no effect, nor has a check of dtypes that tracing left behind: by PyTorch's own rule either
+    would keep alive the end of a network whose head has no vote.
+    """
+    if node.op in ("placeholder", "output"):
+        return True
+    schema = getattr(node.target, "_schema", None)
+    name = str(node.target)
+    return (schema is not None and schema.is_mutable) or ("_assert" in name and "metadata" not in name)
+
+
+def _translate(calibrated: CalibratedModel, example: Any) -> torch.onnx.ONNXProgram:
+    program = _trace(_LogitsAndProbabilities(calibrated), example)
+    try:
+        with _hushed(Warning):
+            translated = torch.onnx.export(
+                program,
+                input_names=list(_by_name(calibrated, example)),
+                output_names=(LOGITS, PROBABILITIES),
+                opset_version=OPSET,
+                dynamic_shapes=(_each_input(example, lambda values: _free_axes(values, "batch", "tokens")),),
+                dynamo=True,
+                verbose=False,
+            )
+    except Exception as fault:
+        raise ValueError(
+            f"PyTorch cannot translate this network to ONNX: {_first_line(fault.__cause__ or fault)} It may have a form that "
+            'can be: of transformers\' models, for one, model.set_attn_implementation("eager").'
+        ) from fault
+    assert translated is not None  # as it is only with dynamo=False
+    return translated
+
+
+def _first_line(fault: BaseException) -> str:
+    return next((line.strip() for line in str(fault).splitlines() if line.strip()), type(fault).__name__)
+
+
+def _prepared(calibrated: CalibratedModel, example: Any) -> Any:
+    """Plain containers of tensors, on the model's device, of at least two rows: from one row a graph learns "one row"."""
+    if _first_voter(calibrated).dropout:
+        raise ValueError(
+            "MC dropout cannot be exported: it draws anew in every call. Calibrate and export the plain network, or serve "
+            "the calibrated model with PyTorch."
+        )
+    example = _moved(calibrated, example)
+    tensors = list(_by_name(calibrated, example).values())
+    if not tensors or not tensors[0].dim() or not len(tensors[0]):
+        raise ValueError(
+            "The example holds no rows. Expected inputs as a loader gives them: a tensor, a tuple, a mapping."
+        )
+    if isinstance(example, Mapping) and not set(LABEL_KEYS).isdisjoint(example):
+        raise ValueError(f"The example holds labels: its keys are {', '.join(example)}. Pass the inputs alone.")
+    rows = len(tensors[0])
+    if rows > 1:
+        return example
+
+    def twice(values: Any) -> Any:
+        return (
+            torch.cat([values, values]) if isinstance(values, Tensor) and values.dim() and len(values) == 1 else values
+        )
+
+    return _each_input(example, twice)
+
+
+def _moved(calibrated: CalibratedModel, inputs: Any) -> Any:
+    device = device_of(calibrated)
+    return _each_input(copy_inputs(inputs), lambda values: values.to(device) if isinstance(values, Tensor) else values)
+
+
+def _each_input(inputs: Any, change: Callable[[Any], Any]) -> Any:
+    if isinstance(inputs, Mapping):
+        return {name: change(values) for name, values in inputs.items()}
+    return tuple(map(change, inputs)) if isinstance(inputs, tuple) else change(inputs)
+
+
+def _free_axes(values: Any, rows: Any, tokens: Any) -> dict[int, Any] | None:
+    """Which axes may vary, and under what name; None for what is no tensor."""
+    if not isinstance(values, Tensor):
+        return None
+    holds_tokens = values.dim() == 2 and not values.is_floating_point()
+    return {0: rows, 1: tokens} if holds_tokens else {0: rows}
+
+
+def _first_voter(calibrated: CalibratedModel) -> Voter:
+    return next(voter for voter in calibrated.voters if isinstance(voter, Voter))
+
+
+def _by_name(calibrated: CalibratedModel, inputs: Any) -> dict[str, Tensor]:
+    """The tensors among the inputs, named as the network's `forward` names them, in order."""
+    positional, named = call_arguments(inputs)
+    parameters = inspect.signature(_first_voter(calibrated).network.network.forward).parameters
+    names = [name for name, parameter in parameters.items() if parameter.kind is not inspect.Parameter.VAR_POSITIONAL]
+    names += [f"input_{place}" for place in range(len(names), len(positional))]
+    everything = {**dict(zip(names, positional, strict=False)), **named}
+    return {name: values for name, values in everything.items() if isinstance(values, Tensor)}
+
+
+@contextmanager
+def _plain_attention() -> Iterator[None]:
+    """PyTorch's encoder layers in operations that ONNX knows: in evaluation they would take one fused call of their own."""
+    fast = torch.backends.mha.get_fastpath_enabled()
+    torch.backends.mha.set_fastpath_enabled(False)
+    try:
+        yield
+    finally:
+        torch.backends.mha.set_fastpath_enabled(fast)
+
+
+@contextmanager
+def _hushed(category: type[Warning]) -> Iterator[None]:
+    """PyTorch's exporters warn about themselves: their own deprecations, torchvision's absence, axes that share a name."""
+    log = logging.getLogger("torch.onnx")
+    level = log.level
+    log.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", category)
+            yield
+    finally:
+        log.setLevel(level)
+
+
+def _imported(package: str) -> Any:
+    try:
+        return import_module(package)
+    except ImportError as fault:
+        raise ImportError(
+            f'ONNX needs the package {package}, which does not import ({fault}). Run: pip install "lates[export]"'
+        ) from fault
