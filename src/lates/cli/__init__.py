@@ -9,8 +9,14 @@ from typing import Annotated
 import typer
 
 from lates import __version__
+from lates.cli.calibrate import calibrate_model
 from lates.cli.demo import show_demo
+from lates.cli.evaluate import evaluate_file
+from lates.cli.export import export_calibration
+from lates.cli.fit import fit_cached
+from lates.cli.inspect import inspect_file
 from lates.cli.outcomes import ToldInWords
+from lates.cli.report import report_calibration
 
 app = typer.Typer(
     no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode="markdown"
@@ -34,10 +40,20 @@ def main(
 ) -> None:
     """Calibrate a PyTorch classifier with all of its layers.
 
-    Start with `lates demo`. On your own model, in Python:
+    Start with `lates demo`. On your own model: `lates calibrate`, then `lates evaluate` and `lates report`; to ship it,
+    `lates export`. On logits that you saved, without a model: `lates fit` and `lates evaluate`.
 
-    `lates.calibrate(model, train=train_loader, holdout=holdout_loader)`
+    In Python: `lates.calibrate(model, train=train_loader, holdout=holdout_loader)`
     """
 
 
-app.command("demo", cls=ToldInWords)(show_demo)
+for name, command in {
+    "demo": show_demo,
+    "calibrate": calibrate_model,
+    "evaluate": evaluate_file,
+    "report": report_calibration,
+    "export": export_calibration,
+    "inspect": inspect_file,
+    "fit": fit_cached,
+}.items():
+    app.command(name, cls=ToldInWords)(command)

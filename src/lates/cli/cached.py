@@ -1,0 +1,181 @@
+"""Logits that somebody saved: .npz, .npy, .safetensors or .csv -> members and labels. Nothing is unpickled.
+
+Labels are the array, or column, named "labels" or "label", or a file of their own. All else are logits: one array
+[n, classes], one array [n, classes, members], the head last, or one array [n, classes] for each member. Files do not all
+keep an order, so among several the head is the one named "head" or "logits".
+"""
+
+import csv
+import io
+import zipfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from torch import Tensor
+
+from lates.batches import LABEL_KEYS
+from lates.blocks import HEAD
+from lates.checks import as_tensor, check_labels, check_logits
+from lates.stack import default_names
+
+HEADS = (HEAD, "logits")
+INDEX_COLUMNS = ("", "id", "index")
+FORMS = 'Save logits [n, classes] and labels [n], e.g. np.savez("logits.npz", logits=logits, labels=labels).'
+
+
+@dataclass(frozen=True)
+class Cached:
+    """Members, name -> logits [n, classes], the head last; and labels [n]."""
+
+    members: dict[str, Tensor]
+    labels: Tensor
+
+    @property
+    def head(self) -> Tensor:
+        return self.members[HEAD]
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        rows, classes = self.head.shape
+        return rows, classes
+
+
+def read_cached(path: Path, labels_path: Path | None = None) -> Cached:
+    """The logits of a file, with the labels that lie beside them or in a file of their own; all of it checked."""
+    arrays = read_arrays(path)
+    inside = [arrays.pop(key) for key in LABEL_KEYS if key in arrays]
+    if len(inside) + (labels_path is not None) > 1:
+        raise ValueError(
+            f"There are labels in {path}{f' and in {labels_path}' if labels_path else ' twice'}. Keep one."
+        )
+    if labels_path is not None:
+        inside = [read_labels(labels_path)]
+    if not inside:
+        raise ValueError(
+            f'{path} holds no labels: expected an array or column named "labels". Or pass --labels with a file of them.'
+        )
+    members = named_members(arrays, path)
+    for name, logits in members.items():
+        check_logits(logits, f'{path}: logits of member "{name}"')
+        if logits.shape != members[HEAD].shape:
+            raise ValueError(
+                f'{path}: member "{name}" has shape {list(logits.shape)}, the head {list(members[HEAD].shape)}; expected '
+                "the same rows and classes."
+            )
+    return Cached(members, check_labels(inside[0], *members[HEAD].shape))
+
+
+def named_members(arrays: Mapping[str, Tensor], path: Path) -> dict[str, Tensor]:
+    """Which array is which member; the head comes out last and is called so."""
+    if not arrays:
+        raise ValueError(f"{path} holds no logits. {FORMS}")
+    if len(arrays) == 1:
+        [(name, values)] = arrays.items()
+        if values.ndim == 3 and values.shape[2] > 0:
+            return dict(zip(default_names(values.shape[2]), values.unbind(dim=2), strict=True))
+        if values.ndim != 2:
+            raise ValueError(
+                f'{path}: "{name}" has shape {list(values.shape)}; expected logits [n, classes] or [n, classes, members].'
+            )
+        return {HEAD: values}
+    flat = [f"{name} {list(values.shape)}" for name, values in arrays.items() if values.ndim != 2]
+    if flat:
+        raise ValueError(
+            f"{path} holds {', '.join(flat)} among several arrays; expected labels, and logits [n, classes] of each member."
+        )
+    heads = [name for name in HEADS if name in arrays]
+    if len(heads) != 1:
+        raise ValueError(
+            f'{path} holds {", ".join(arrays)}. Name the network\'s own logits "head", so that it is clear which they are.'
+        )
+    members = {name: values for name, values in arrays.items() if name != heads[0]}
+    return {**members, HEAD: arrays[heads[0]]}
+
+
+def read_labels(path: Path) -> Tensor:
+    """The only array of a file, or the one named "labels"; a single column counts as [n]."""
+    arrays = read_arrays(path)
+    found = [arrays[key] for key in LABEL_KEYS if key in arrays] or list(arrays.values())
+    if len(found) != 1:
+        raise ValueError(f'{path} holds {", ".join(arrays) or "nothing"}; expected one array, or one named "labels".')
+    labels = found[0].squeeze(1) if found[0].ndim == 2 and found[0].shape[1] == 1 else found[0]
+    return _whole_numbers(labels, path) if path.suffix == ".csv" else labels
+
+
+def read_arrays(path: Path) -> dict[str, Tensor]:
+    """All arrays of a file by name."""
+    if not path.is_file():
+        raise FileNotFoundError(f"There is no file {path}.")
+    if path.suffix not in READERS:
+        raise ValueError(f"{path}: cannot read {path.suffix or 'a file without suffix'}. Known: {', '.join(READERS)}.")
+    try:
+        return READERS[path.suffix](path)
+    except (SafetensorError, zipfile.BadZipFile, EOFError, KeyError) as fault:
+        raise ValueError(f"{path} is damaged, or no {path.suffix} file ({fault}).") from fault
+
+
+def _read_npy(path: Path) -> dict[str, Tensor]:
+    return {"logits": _tensor(_load(path), "the array", path)}
+
+
+def _read_npz(path: Path) -> dict[str, Tensor]:
+    with _load(path) as archive:
+        return {name: _tensor(archive[name], name, path) for name in archive.files}
+
+
+def _load(path: Path):
+    try:
+        return np.load(path, allow_pickle=False)
+    except ValueError as fault:
+        raise ValueError(f"{path} holds Python objects, or no arrays at all: refused ({fault}). {FORMS}") from fault
+
+
+def _tensor(values: np.ndarray, name: str, path: Path) -> Tensor:
+    if values.dtype.kind not in "fiub":
+        raise ValueError(f"{path}: {name} is of dtype {values.dtype}; expected numbers.")
+    return as_tensor(np.ascontiguousarray(values, dtype=values.dtype.newbyteorder("=")), name)
+
+
+def _read_csv(path: Path) -> dict[str, Tensor]:
+    """One column per class, in the order of the classes, and one named "label"; without a header, all are classes."""
+    text = path.read_text("utf-8-sig")
+    first = next(csv.reader(io.StringIO(text)), [])
+    header = [] if all(_is_number(cell) for cell in first) else [cell.strip() for cell in first]
+    strange = [name or "a column without name" for name in header if name.lower() in INDEX_COLUMNS]
+    if strange:
+        raise ValueError(f"{path} has {strange[0]}: a row number is no logit. Save without it (pandas: index=False).")
+    try:
+        values = np.loadtxt(io.StringIO(text), delimiter=",", skiprows=bool(header), ndmin=2, dtype=np.float64)
+    except ValueError as fault:
+        raise ValueError(f"{path}: not a table of numbers ({fault}).") from fault
+    labelled = [place for place, name in enumerate(header) if name in LABEL_KEYS]
+    table = as_tensor(values, "the table")
+    found = {header[place]: _whole_numbers(table[:, place], path) for place in labelled}
+    classes = [place for place in range(values.shape[1]) if place not in labelled]
+    return {**found, **({"logits": table[:, classes]} if classes else {})}
+
+
+def _is_number(cell: str) -> bool:
+    try:
+        float(cell)
+    except ValueError:
+        return False
+    return True
+
+
+def _whole_numbers(values: Tensor, path: Path) -> Tensor:
+    """Labels out of a text file, where every number is read as a fraction."""
+    if not values.is_floating_point():
+        return values
+    broken = (values != values.round()).nonzero()
+    if len(broken):
+        row = int(broken[0, 0])
+        raise ValueError(f"{path}: label {float(values.reshape(-1)[row])} in row {row}; expected whole class numbers.")
+    return values.long()
+
+
+READERS = {".npz": _read_npz, ".npy": _read_npy, ".safetensors": load_file, ".csv": _read_csv}

@@ -1,0 +1,160 @@
+"""`lates calibrate`: your network and loaders -> a calibration file."""
+
+import time
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from lates.cli.fit import Loss
+from lates.cli.options import OUTPUT, AsJson, Checkpoints, Data, Device, Force, Model
+from lates.cli.outputs import check_output, print_json, tell_written
+
+HOW = "How to calibrate"
+NONE, ALL = "none", "all"
+UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30}
+
+
+def calibrate_model(
+    *,
+    model: Model,
+    data: Data,
+    checkpoints: Checkpoints = None,
+    device: Device = None,
+    blocks: Annotated[
+        str,
+        typer.Option(
+            metavar="NAMES",
+            rich_help_panel=HOW,
+            help="Which blocks get a probe: all; a number, the last so many; names with commas between them; none, "
+            "which is temperature scaling and needs no `train`. A name that is wrong is answered with the right ones.",
+        ),
+    ] = ALL,
+    loss: Annotated[Loss, typer.Option(rich_help_panel=HOW, help="What probes and weights minimise.")] = Loss.nll,
+    budget: Annotated[
+        str,
+        typer.Option(
+            metavar="SHARE",
+            rich_help_panel=HOW,
+            help="Cap on added parameters, as a share of the network's; none: no cap.",
+        ),
+    ] = "0.01",
+    views: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME",
+            rich_help_panel=HOW,
+            help="On which variants of the inputs the probes train: flip, shift, jitter, none, your own function "
+            "module:name (inputs -> inputs), or auto, which is shift for images.",
+        ),
+    ] = "auto",
+    passes: Annotated[
+        int | None,
+        typer.Option(min=1, rich_help_panel=HOW, help="How many views of each row.", show_default="as views need"),
+    ] = None,
+    paper: Annotated[bool, typer.Option("--paper", rich_help_panel=HOW, help="The paper to the letter.")] = False,
+    memory: Annotated[
+        str | None,
+        typer.Option(
+            metavar="BYTES",
+            rich_help_panel=HOW,
+            help="Features kept in memory, e.g. 500M or 8G; the rest goes to a temporary file.",
+            show_default="part of what is free",
+        ),
+    ] = None,
+    seed: Annotated[int, typer.Option(min=0, rich_help_panel=HOW, help="Of all that is drawn at random.")] = 0,
+    output: Annotated[
+        Path,
+        typer.Option(
+            "--output",
+            "-o",
+            metavar="FILE",
+            rich_help_panel=OUTPUT,
+            help="Where to write probes and weights (never the network), e.g. my.lates.safetensors.",
+            show_default=False,
+        ),
+    ],
+    force: Force = False,
+    as_json: AsJson = False,
+) -> None:
+    """Calibrate your own network; its weights stay as they are.
+
+    Write a file `my_module.py` with two functions:
+
+        def make_model():
+            return MyNetwork()
+
+        def make_loaders():  # DataLoaders of (inputs, labels)
+            return {"train": ..., "holdout": ..., "test": ...}
+
+    and call, in its folder:
+
+        lates calibrate --model my_module:make_model \\
+            --checkpoint weights.pt --data my_module:make_loaders \\
+            -o my.lates.safetensors
+
+    It needs `holdout`, and `train` unless you say `--blocks none`. Then see what it did: `lates evaluate`, `lates report`.
+    """
+    check_output(output, force)
+    share, spill = parse_budget(budget), None if memory is None else parse_bytes(memory)
+    import lates
+    from lates.cli.sources import find_named, make_loaders, make_network
+
+    view: Any = None if views == NONE else find_named(views, "--views") if ":" in views else views
+    loaders = make_loaders(data)
+    network = make_network(model, checkpoints, device)
+    start = time.perf_counter()
+    calibrated = lates.calibrate(
+        network,
+        train=loaders.train,
+        holdout=loaders.needed_holdout,
+        blocks=parse_blocks(blocks),
+        loss=loss.value,
+        budget=share,
+        views=view,
+        passes=passes,
+        memory=spill,
+        seed=seed,
+        settings=lates.PAPER if paper else lates.DEFAULT,
+    )
+    seconds = time.perf_counter() - start
+    calibrated.save(output)
+    tell_written(output)
+    from lates.cli.contents import read_contents
+
+    if as_json:
+        print_json({**read_contents(output), "seconds": seconds})
+    else:
+        typer.echo(str(calibrated))
+        loaded = "".join(f" --checkpoint {path}" for path in checkpoints or ())
+        typer.echo(f"\nNext: lates evaluate {output} --model {model}{loaded} --data {data}", err=True)
+
+
+def parse_blocks(text: str) -> list[str] | int | None:
+    """all: None; none: no block; a number: the last so many; otherwise names."""
+    if text == ALL:
+        return None
+    if text == NONE:
+        return []
+    if text.isdecimal():
+        return int(text)
+    return [name.strip() for name in text.split(",") if name.strip()]
+
+
+def parse_budget(text: str) -> float | None:
+    if text == NONE:
+        return None
+    try:
+        return float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
+    except ValueError:
+        raise typer.BadParameter(
+            f'"{text}": expected a share such as 0.01 or 1%, or none.', param_hint="--budget"
+        ) from None
+
+
+def parse_bytes(text: str) -> int:
+    number = text.upper().removesuffix("B").removesuffix("I").rstrip("KMG")
+    unit = text.upper().removesuffix("B").removesuffix("I")[len(number) :]
+    if not number.isdecimal() or unit not in UNITS:
+        raise typer.BadParameter(f'"{text}": expected a number of bytes, such as 500M or 8G.', param_hint="--memory")
+    return int(number) * UNITS[unit]

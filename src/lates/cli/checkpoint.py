@@ -1,0 +1,94 @@
+"""A network's weights from a file: tensors only. A file that holds other Python objects is refused, never unpickled."""
+
+import pickle
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from torch import Tensor, nn
+
+NESTS = ("state_dict", "model_state_dict", "model")
+"""Under which keys training scripts keep the state_dict among other things."""
+
+PREFIXES = ("module.", "_orig_mod.", "model.")
+"""What DataParallel, torch.compile and Lightning put before each name."""
+
+
+def load_checkpoint(network: nn.Module, path: Path) -> None:
+    """Fill the network with the weights of a file; names and shapes must be the network's."""
+    if not path.is_file():
+        raise FileNotFoundError(f"There is no checkpoint {path}.")
+    expected = network.state_dict()
+    state = without_prefix(find_state(read_tensors(path), path), expected)
+    check_names(state, expected, path)
+    network.load_state_dict(state, strict=False)  # names were checked; tied weights may stand under one of theirs
+
+
+def read_tensors(path: Path) -> Any:
+    try:
+        if path.suffix == ".safetensors":
+            return load_file(path)
+        return torch.load(path, map_location="cpu", weights_only=True)
+    except pickle.UnpicklingError as fault:
+        raise ValueError(
+            f"{path} holds more than weights, and reading that could run code: refused. Save the weights alone, by "
+            "torch.save(model.state_dict(), …) or as .safetensors."
+        ) from fault
+    except (SafetensorError, RuntimeError, EOFError) as fault:
+        reason = str(fault).partition("\n")[0]
+        raise ValueError(f"{path} is damaged, or no checkpoint ({reason}).") from fault
+
+
+def find_state(content: Any, path: Path) -> dict[str, Any]:
+    """The state_dict in what a file held: all of it, or what lies under one of the usual keys."""
+    while isinstance(content, Mapping):
+        nest = next((key for key in NESTS if isinstance(content.get(key), Mapping)), None)
+        if nest is None:
+            break
+        content = content[nest]
+    if isinstance(content, Mapping) and any(isinstance(value, Tensor) for value in content.values()):
+        return {str(name): value for name, value in content.items()}
+    came = f"keys {_some(list(map(str, content)))}" if isinstance(content, Mapping) else f"a {type(content).__name__}"
+    raise ValueError(
+        f"{path} holds {came}; expected a state_dict, name -> tensor, alone or under one of {', '.join(NESTS)}."
+    )
+
+
+def without_prefix(state: dict[str, Any], expected: Mapping[str, Any]) -> dict[str, Any]:
+    """The names as the network has them, where wrappers put a prefix before all of them."""
+    while expected.keys().isdisjoint(state):
+        prefix = next((prefix for prefix in PREFIXES if all(name.startswith(prefix) for name in state)), None)
+        if prefix is None:
+            break
+        state = {name.removeprefix(prefix): value for name, value in state.items()}
+    return state
+
+
+def check_names(state: Mapping[str, Any], expected: Mapping[str, Any], path: Path) -> None:
+    """Missing, unknown or otherwise shaped entries are an error; a weight tied to one that came is not missing."""
+    shapes = {name: list(value.shape) for name, value in expected.items() if isinstance(value, Tensor)}
+    came = {_place(expected[name]) for name in state if name in shapes}
+    faults = {
+        "missing": [name for name in shapes if name not in state and _place(expected[name]) not in came],
+        "unknown": [name for name in state if name not in expected],
+        "other shape": [
+            f"{name} is {list(state[name].shape)}, expected {shape}"
+            for name, shape in shapes.items()
+            if name in state and list(state[name].shape) != shape
+        ],
+    }
+    told = "; ".join(f"{what}: {_some(names)}" for what, names in faults.items() if names)
+    if told:
+        raise ValueError(f"{path} is of another network than --model makes. {told}.")
+
+
+def _place(value: Tensor) -> tuple[int, ...]:
+    """Equal for two names of one tensor; an empty one has no place and is like no other."""
+    return (value.data_ptr(), *value.shape) if value.numel() else (id(value),)
+
+
+def _some(names: Sequence[str]) -> str:
+    return ", ".join(names) if len(names) <= 4 else f"{', '.join(names[:4])} and {len(names) - 4} more"

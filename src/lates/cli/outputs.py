@@ -1,0 +1,35 @@
+"""Where results go: a file that was not there before, or standard output."""
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import typer
+
+
+def check_output(path: Path, force: bool) -> None:
+    """Refuse a place that cannot be written to, or that holds something, before the work and not after it."""
+    from lates.storage import check_target
+
+    check_target(path)
+    if path.exists() and not force:
+        raise FileExistsError(f"{path} exists already. Pass --force to overwrite it, or name another file.")
+
+
+def tell_written(path: Path) -> None:
+    size = path.stat().st_size
+    typer.echo(f"Wrote {path}, {size:,} bytes.", err=True)
+
+
+def print_json(results: Any) -> None:
+    """Numbers without a JSON form (inf, NaN) become null."""
+    typer.echo(json.dumps(_finite(results), indent=2, allow_nan=False))
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _finite(item) for name, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value

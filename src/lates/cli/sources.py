@@ -1,0 +1,151 @@
+"""What the user's own code gives the commands: a network and loaders, by `module:function`."""
+
+import os
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib import import_module
+from operator import attrgetter
+from pathlib import Path
+from typing import Any
+
+import torch
+import typer
+from torch import nn
+
+from lates.batches import refuse_one_shot
+from lates.cli.checkpoint import load_checkpoint
+from lates.sampling import MCDropout, read_draws
+
+Network = nn.Module | Sequence[nn.Module]
+ROLES = ("train", "holdout", "test")
+CONTRACT = (
+    'Expected {"train": loader, "holdout": loader, "test": loader or {name: loader}}, or a tuple in this order; what '
+    "the command does not need may be missing."
+)
+
+
+def find_named(source: str, option: str) -> Any:
+    """What `module:name` names, with the current folder importable; `folder/file.py:name` is understood too."""
+    path, _, name = source.partition(":")
+    if not path or not name:
+        raise typer.BadParameter(f'"{source}": expected module:function, as in my_module:make_it.', param_hint=option)
+    module_name = path.removesuffix(".py").strip("./").replace("/", ".")
+    if os.getcwd() not in sys.path:
+        sys.path.insert(0, os.getcwd())
+    try:
+        module = import_module(module_name)
+    except ModuleNotFoundError as fault:
+        if fault.name and f"{module_name}.".startswith(f"{fault.name}."):
+            raise ValueError(
+                f'{option} {source}: there is no module "{module_name}" in {os.getcwd()} or among the installed packages.'
+            ) from fault
+        raise failed(option, source, fault) from fault
+    except Exception as fault:
+        raise failed(option, source, fault) from fault
+    try:
+        return attrgetter(name)(module)
+    except AttributeError as fault:
+        public = [key for key, value in vars(module).items() if callable(value) and not key.startswith("_")]
+        raise ValueError(
+            f'{option} {source}: module "{module_name}" has no "{name}". It has {", ".join(public) or "no function"}.'
+        ) from fault
+
+
+def call_named(source: str, option: str) -> Any:
+    """What the function `module:name` returns; anything that is no function, such as a network, is taken as it is."""
+    found = find_named(source, option)
+    if not callable(found) or isinstance(found, nn.Module):
+        return found
+    try:
+        return found()
+    except Exception as fault:
+        raise failed(option, source, fault) from fault
+
+
+def failed(option: str, source: str, fault: Exception) -> ValueError:
+    """The user's code raised: say so, for the message alone would look like one of `lates`."""
+    told = f"{type(fault).__name__}: {fault}"
+    return ValueError(f"{option} {source} raised {told}\n`lates --debug …` shows where.")
+
+
+def make_network(source: str, checkpoints: Sequence[Path] | None, device: str | None) -> Network:
+    """The user's network, or networks, with the weights of the checkpoints, on the device."""
+    made = call_named(source, "--model")
+    try:
+        networks = read_draws(made).networks
+    except TypeError as fault:
+        raise ValueError(f"--model {source} gave no network. {fault}") from fault
+    if checkpoints and len(checkpoints) != len(networks):
+        raise ValueError(
+            f"--model {source} gave {len(networks)} network(s); --checkpoint came {len(checkpoints)} time(s). Pass it once "
+            "for each network."
+        )
+    for network, checkpoint in zip(networks, checkpoints or (), strict=False):
+        load_checkpoint(network, checkpoint)
+    if device is not None:
+        for network in [*networks, *([made] if isinstance(made, MCDropout) else [])]:
+            move_to(network, device)
+    return made
+
+
+def move_to(network: nn.Module, device: str) -> None:
+    try:
+        network.to(torch.device(device))
+    except (RuntimeError, AssertionError, ValueError) as fault:
+        reason = str(fault).partition("\n")[0]
+        raise ValueError(f'--device {device}: not usable here ({reason}). "cpu" always is.') from fault
+
+
+@dataclass(frozen=True)
+class Loaders:
+    """The user's loaders by role; `test` by name, first the plain test set, then its shifts."""
+
+    source: str
+    train: Iterable[Any] | None = None
+    holdout: Iterable[Any] | None = None
+    test: Mapping[str, Iterable[Any]] = field(default_factory=dict)
+
+    @property
+    def needed_holdout(self) -> Iterable[Any]:
+        if self.holdout is None:
+            raise self._lacking("holdout")
+        return self.holdout
+
+    @property
+    def needed_test(self) -> Mapping[str, Iterable[Any]]:
+        if not self.test:
+            raise self._lacking("test")
+        return self.test
+
+    @property
+    def first_inputs(self) -> Any:
+        """The inputs of one batch, to show how the network is called."""
+        from lates.batches import read_batches
+
+        for role, loader in {**self.test, "holdout": self.holdout, "train": self.train}.items():
+            if loader is not None:
+                return next(iter(read_batches(loader, torch.device("cpu"), role))).inputs
+        raise self._lacking("test")
+
+    def _lacking(self, role: str) -> ValueError:
+        given = ", ".join(name for name in ROLES if getattr(self, name)) or "nothing"
+        return ValueError(f"--data {self.source} gave {given}; this command needs {role}. {CONTRACT}")
+
+
+def make_loaders(source: str) -> Loaders:
+    """The user's loaders, each checked to be something that can be read more than once."""
+    made = call_named(source, "--data")
+    if isinstance(made, tuple | list) and len(made) in (2, 3):
+        made = dict(zip(ROLES, made, strict=False))
+    if not isinstance(made, Mapping) or not set(made) <= set(ROLES):
+        came = f"keys {', '.join(map(str, made))}" if isinstance(made, Mapping) else f"a {type(made).__name__}"
+        raise ValueError(f"--data {source} gave {came}. {CONTRACT}")
+    test = made.get("test")
+    tests = dict(test) if isinstance(test, Mapping) else {} if test is None else {"test": test}
+    for role, loader in {**made, "test": None, **tests}.items():
+        if loader is not None and not isinstance(loader, Iterable):
+            raise ValueError(f"--data {source} gave a {type(loader).__name__} as {role}. {CONTRACT}")
+        if loader is not None:
+            refuse_one_shot(loader, str(role))
+    return Loaders(source, made.get("train"), made.get("holdout"), {str(name): own for name, own in tests.items()})
