@@ -75,6 +75,8 @@ def candidates() -> Iterator[Candidate]:
     for views, numbers in PASSES.items():
         for passes in numbers:
             yield Candidate(f"views {views} x {passes}", partial(calibrate_with, views=views, passes=passes))
+    yield Candidate("low rank trained", partial(fit_by_stages, low_rank_steps=60))
+    yield Candidate("decay fixed", partial(fit_by_stages, decay_by_holdout=False))
     for budget in (0.0025, 0.005, 0.02, 0.05, None):
         yield Candidate(f"budget {budget}", partial(calibrate_with, budget=budget))
     for grid in (1, 3, 4):
@@ -89,8 +91,6 @@ def candidates() -> Iterator[Candidate]:
         yield Candidate(f"tolerance {tolerance}", partial(calibrate_with, settings=replace(base, tolerance=tolerance)))
     yield Candidate("allocation equal", partial(calibrate_with, settings=replace(base, allocation="equal")))
     yield Candidate("probe on the last block too", partial(calibrate_with, last_block=True))
-    yield Candidate("decay fixed", partial(fit_by_stages, decay_by_holdout=False))
-    yield Candidate("low rank trained", partial(fit_by_stages, low_rank_steps=60))
 
 
 def calibrate_with(
