@@ -10,7 +10,6 @@ MC dropout is not exported: it draws anew in every call, so no graph could be ch
 import inspect
 import logging
 import os
-import tempfile
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -24,6 +23,7 @@ from torch import Tensor, nn
 
 from lates.batches import LABEL_KEYS, call_arguments, copy_inputs
 from lates.model import CalibratedModel
+from lates.storage import check_target, write_whole
 from lates.taps import device_of
 from lates.voters import Voter
 
@@ -63,7 +63,7 @@ def export_program(calibrated: CalibratedModel, example: Any) -> torch.export.Ex
 
     example   inputs, without labels, in the form in which a loader gives them; the program takes the same form
 
-    >>> program = lates.export_program(calibrated, images)
+    >>> program = lates.export.export_program(calibrated, images)
     >>> torch.export.save(program, "resnet18.pt2")
     >>> program.module()(images).softmax(-1)
     """
@@ -76,24 +76,19 @@ def export_onnx(calibrated: CalibratedModel, example: Any, path: str | os.PathLi
     It gives `logits` and `probabilities`, [n, classes], of any number of rows, in operator set 18. Its inputs are named as
     the network names them: the keys of a mapping, or the parameters of `forward`.
 
-    >>> lates.export_onnx(calibrated, images, "resnet18.onnx")
-    >>> lates.check_onnx(calibrated, "resnet18.onnx", images).passed
+    >>> lates.export.export_onnx(calibrated, images, "resnet18.onnx")
+    >>> lates.export.check_onnx(calibrated, "resnet18.onnx", images).passed
     """
+    check_target(path)
     for package in ("onnx", "onnxscript"):
         _imported(package)
-    target = Path(path)
-    if not target.parent.is_dir():
-        raise FileNotFoundError(f"Cannot export to {target}: there is no folder {target.parent}.")
     size = sum(values.nbytes for values in [*calibrated.parameters(), *calibrated.buffers()])
     if size > LARGEST_FILE:
         raise ValueError(
             f"The calibrated model takes {size / 2**30:.1f} GiB; a single ONNX file holds at most 2. Use export_program."
         )
-    written = _translate(calibrated, _prepared(calibrated, example))
-    with tempfile.TemporaryDirectory(dir=target.parent, prefix=".lates-") as scratch:
-        draft = Path(scratch) / target.name
-        written.save(draft, external_data=False)
-        os.replace(draft, target)
+    translated = _translate(calibrated, _prepared(calibrated, example))
+    write_whole(path, translated.model_proto.SerializeToString())
 
 
 def check_onnx(calibrated: CalibratedModel, path: str | os.PathLike[str], inputs: Any) -> Check:
