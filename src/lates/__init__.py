@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from lates.algorithm import calibrate
     from lates import metrics
     from lates.estimators import LogitStack, TemperatureScaling
+    from lates.report import write_report
 
 __version__ = "0.1.0"
 
@@ -42,6 +43,7 @@ __all__ = [
     "metrics",
     "LogitStack",
     "TemperatureScaling",
+    "write_report",
 ]
 
 if not TYPE_CHECKING:
@@ -57,6 +59,7 @@ if not TYPE_CHECKING:
         "algorithm",
         "metrics",
         "estimators",
+        "report",
     ]
 
     def __getattr__(name: str) -> object:

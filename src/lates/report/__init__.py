@@ -1,0 +1,72 @@
+"""The report: what a calibration did, as one HTML page that opens from disk.
+
+predictions ─► resampling ─► numbers ─► words ─► picture, frame, charts ─► sections ─► page
+"""
+
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from lates.model import CalibratedModel
+from lates.progress import Progress, shown
+from lates.report.numbers import find
+from lates.report.predictions import read_predictions, read_sets
+from lates.storage import check_target, write_whole
+
+__all__ = ["write_report"]
+
+NEEDED = "altair", "vl_convert"
+
+
+def write_report(
+    calibrated: CalibratedModel,
+    test: Iterable[Any] | Mapping[str, Iterable[Any]],
+    path: str | os.PathLike[str],
+    *,
+    title: str | None = None,
+    class_names: Sequence[str] | None = None,
+    seed: int = 0,
+    progress: bool | Progress = True,
+) -> None:
+    """Write one self-contained HTML page that shows what the calibration did on inputs that it never saw.
+
+    test         loader of (inputs, labels); or name -> loader, the plain test set first, shifted ones after it
+    path         of the page, written whole or not at all
+    class_names  one for each class; their numbers otherwise
+    seed         of the bootstrap and of MC dropout's samples
+    progress     bars on a terminal or in a notebook; False: silence; or a function (stage, done, total)
+
+    Beside each other stand the network as it was, temperature scaling and the calibrated model. Needs the extra `report`.
+
+    >>> lates.write_report(calibrated, test_loader, "report.html")
+    >>> lates.write_report(calibrated, {"clean": test_loader, "fog": fog_loader}, "report.html", class_names=names)
+    """
+    if not isinstance(calibrated, CalibratedModel):
+        raise TypeError(
+            f"calibrated came as {type(calibrated).__name__}; expected what lates.calibrate or lates.load gave."
+        )
+    check_target(path)
+    sets = read_sets(test)
+    if class_names is not None and len(class_names) != calibrated.fit.classes:
+        raise ValueError(
+            f"{len(class_names)} class names came for {calibrated.fit.classes} classes; expected one for each."
+        )
+    try:
+        from lates.report.charts import draw_all
+        from lates.report.page import page_of
+    except ModuleNotFoundError as fault:
+        if fault.name not in NEEDED:
+            raise
+        raise ModuleNotFoundError(
+            f'The report is drawn with {fault.name}, which is not installed: pip install "lates[report]".',
+            name=fault.name,
+        ) from fault
+    with shown(progress) as report:
+        predictions = {
+            name: read_predictions(calibrated, loader, name, seed=seed, progress=report)
+            for name, loader in sets.items()
+        }
+    findings = find(calibrated, predictions, class_names, seed)
+    heading = title or findings.subject.network
+    write_whole(Path(path), page_of(findings, draw_all(findings), heading).encode("utf-8"))

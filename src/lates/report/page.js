@@ -1,0 +1,37 @@
+"use strict";
+(async () => {
+  const root = document.documentElement;
+  const { config, charts } = JSON.parse(document.getElementById("charts").textContent);
+  const boxes = [...document.querySelectorAll("input[data-switch]")];
+  const chosen = () => boxes.filter((box) => box.checked).map((box) => box.dataset.switch);
+
+  const views = await Promise.all(
+    Object.entries(charts).map(async ([place, spec]) => {
+      const options = { config, renderer: "svg", actions: false };
+      const { view } = await vegaEmbed(document.getElementById(place), spec, options);
+      return { view, switchable: (spec.params ?? []).some((param) => param.name === "shown") };
+    }),
+  );
+
+  const show = async () => {
+    const shown = chosen();
+    boxes.forEach((box) => { box.disabled = box.checked && shown.length === 1; }); // one method always stays
+    document.querySelectorAll("[data-method]").forEach((part) => { part.hidden = !shown.includes(part.dataset.method); });
+    const switchable = views.filter((one) => one.switchable);
+    await Promise.all(switchable.map(({ view }) => view.signal("shown", shown).runAsync()));
+    window.dispatchEvent(new Event("resize")); // panels that came back have a width again
+    root.dataset.shown = shown.join(" ");
+  };
+  boxes.forEach((box) => box.addEventListener("change", show));
+
+  const dark = window.matchMedia("(prefers-color-scheme: dark)");
+  const button = document.getElementById("theme");
+  const isDark = () => (root.dataset.theme ? root.dataset.theme === "dark" : dark.matches);
+  const name = () => { button.textContent = isDark() ? "Light" : "Dark"; };
+  button.addEventListener("click", () => { root.dataset.theme = isDark() ? "light" : "dark"; name(); });
+  dark.addEventListener("change", name);
+  name();
+
+  await show(); // a browser may bring back earlier choices on reload
+  root.dataset.drawn = String(views.length);
+})();

@@ -1,0 +1,85 @@
+"""One HTML file with everything in it: text, tables, charts, the code that draws them. It asks the network for nothing, and its
+content security policy forbids it to; only the two scripts whose digests it names may run."""
+
+import base64
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from html import escape
+from importlib.resources import files
+
+import vl_convert
+from altair import SCHEMA_VERSION
+
+from lates.report.frame import CONFIG, Spec
+from lates.report.numbers import Findings
+from lates.report.sections import sections_of
+from lates.report.words import LABELS, lead
+
+
+def page_of(findings: Findings, specs: Mapping[str, Spec], title: str) -> str:
+    """The page: a head that forbids all traffic, the sections, the charts' data, the scripts."""
+    library, script = chart_library(), _own("page.js")
+    policy = (
+        f"default-src 'none'; script-src '{_digest(library)}' '{_digest(script)}' 'unsafe-eval'; "
+        "style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'"
+    )
+    return f"""<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta http-equiv="Content-Security-Policy" content="{policy}">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta name="color-scheme" content="light dark">
+<title>{escape(title)}</title>
+<style>{_own("page.css")}</style>
+</head>
+<body>
+<header>
+<p class="kicker">Calibration report</p>
+<h1>{escape(title)}</h1>
+<p class="lead">{escape(lead(findings))}</p>
+<noscript><p>Scripts are off, so the charts are not drawn; the tables hold the numbers.</p></noscript>
+</header>
+{_switches(findings.methods)}
+<main>
+{"".join(sections_of(findings))}
+</main>
+<script type="application/json" id="charts">{embedded({"config": CONFIG, "charts": dict(specs)})}</script>
+<script>{library}</script>
+<script>{script}</script>
+</body>
+</html>
+"""
+
+
+def embedded(content: object) -> str:
+    """JSON that cannot end the script element that holds it."""
+    text = json.dumps(content, allow_nan=False, separators=(",", ":"), ensure_ascii=False)
+    return text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e")
+
+
+def chart_library() -> str:
+    """Vega, Vega-Lite and Vega-Embed in one script, as Altair's versions of them need it."""
+    major, minor, *_ = SCHEMA_VERSION.lstrip("v").split(".")
+    return vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;", vl_version=f"{major}.{minor}")
+
+
+def _switches(methods: Sequence[str]) -> str:
+    boxes = "".join(
+        f'<label><input type="checkbox" checked autocomplete="off" data-switch="{method}">'
+        f'<span class="swatch {method}" aria-hidden="true"></span>{LABELS[method]}</label>'
+        for method in methods
+    )
+    return (
+        f'<nav id="switches" aria-label="Methods shown"><div><fieldset><legend>Methods shown</legend>{boxes}</fieldset>'
+        '<button id="theme" type="button" title="Switch between light and dark">Dark</button></div></nav>'
+    )
+
+
+def _own(name: str) -> str:
+    return files("lates.report").joinpath(name).read_text("utf-8")
+
+
+def _digest(script: str) -> str:
+    return f"sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}"
