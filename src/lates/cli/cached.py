@@ -118,20 +118,13 @@ def read_arrays(path: Path) -> dict[str, Tensor]:
         raise ValueError(f"{path} is damaged, or no {path.suffix} file ({fault}).") from fault
 
 
-def _read_npy(path: Path) -> dict[str, Tensor]:
-    return {"logits": _tensor(_load(path), "the array", path)}
-
-
-def _read_npz(path: Path) -> dict[str, Tensor]:
-    with _load(path) as archive:
-        return {name: _tensor(archive[name], name, path) for name in archive.files}
-
-
-def _load(path: Path):
+def _read_numpy(path: Path) -> dict[str, Tensor]:
     try:
-        return np.load(path, allow_pickle=False)
+        loaded = np.load(path, allow_pickle=False)
+        arrays = {"logits": loaded} if isinstance(loaded, np.ndarray) else dict(loaded.items())
     except ValueError as fault:
         raise ValueError(f"{path} holds Python objects, or no arrays at all: refused ({fault}). {FORMS}") from fault
+    return {name: _tensor(values, name, path) for name, values in arrays.items()}
 
 
 def _tensor(values: np.ndarray, name: str, path: Path) -> Tensor:
@@ -142,14 +135,18 @@ def _tensor(values: np.ndarray, name: str, path: Path) -> Tensor:
 
 def _read_csv(path: Path) -> dict[str, Tensor]:
     """One column per class, in the order of the classes, and one named "label"; without a header, all are classes."""
-    text = path.read_text("utf-8-sig")
-    first = next(csv.reader(io.StringIO(text)), [])
+    text = path.read_text("utf-8-sig").strip()
+    if not text:
+        raise ValueError(f"{path} is empty. {FORMS}")
+    first = next(csv.reader(io.StringIO(text)))
     header = [] if all(_is_number(cell) for cell in first) else [cell.strip() for cell in first]
+    if header and "\n" not in text:
+        raise ValueError(f"{path} is empty below its header. {FORMS}")
     strange = [name or "a column without name" for name in header if name.lower() in INDEX_COLUMNS]
     if strange:
         raise ValueError(f"{path} has {strange[0]}: a row number is no logit. Save without it (pandas: index=False).")
     try:
-        values = np.loadtxt(io.StringIO(text), delimiter=",", skiprows=bool(header), ndmin=2, dtype=np.float64)
+        values = np.loadtxt(io.StringIO(text), delimiter=",", skiprows=int(bool(header)), ndmin=2, dtype=np.float64)
     except ValueError as fault:
         raise ValueError(f"{path}: not a table of numbers ({fault}).") from fault
     labelled = [place for place, name in enumerate(header) if name in LABEL_KEYS]
@@ -178,4 +175,4 @@ def _whole_numbers(values: Tensor, path: Path) -> Tensor:
     return values.long()
 
 
-READERS = {".npz": _read_npz, ".npy": _read_npy, ".safetensors": load_file, ".csv": _read_csv}
+READERS = {".npz": _read_numpy, ".npy": _read_numpy, ".safetensors": load_file, ".csv": _read_csv}

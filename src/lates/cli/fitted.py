@@ -79,12 +79,15 @@ class Fitted:
         if cached.shape[1] != self.classes:
             raise ValueError(f"The weights are for {self.classes} classes; the logits have {cached.shape[1]}.")
         members = tuple(cached.members[name].double() for name in self.names)
-        return combine(members, torch.tensor(self.weights))
+        return combine(members, self._weights)
 
     def save(self, path: Path) -> None:
         """Whole or not at all; the weights also as a tensor, for readers that know only safetensors."""
-        weights = torch.tensor(self.weights, dtype=torch.float64)
-        write_calibration(path, {"weights": weights}, {KEY: asdict(self)})
+        write_calibration(path, {"weights": self._weights}, {KEY: asdict(self)})
+
+    @property
+    def _weights(self) -> Tensor:
+        return torch.tensor(self.weights, dtype=torch.float64)
 
 
 def is_fitted(metadata: dict[str, Any]) -> bool:

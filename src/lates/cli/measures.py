@@ -10,6 +10,7 @@ from lates.report.predictions import LATES, Predictions
 from lates.report.resampling import LARGER_IS_BETTER, Intervals, draws_for, resample
 
 COLUMNS = {"accuracy": "accuracy", "ece": "ECE", "nll": "NLL", "brier": "Brier"}
+ROUNDING = 1e-6  # of float32 logits: two methods that are one and the same may differ by so much
 NAME, WIDE, NARROW = 13, 12, 6
 MARKS = {"better": ("*", "green"), "worse": ("!", "red"), "equal": (" ", "")}
 TITLES = {LATES: "LATES"}
@@ -48,7 +49,7 @@ class MeasuredSet:
         if method != self.main or self.rival is None:
             return "equal"
         difference = self.differences[self.rival][metric]
-        if not difference.excludes_zero:
+        if not difference.excludes_zero or abs(difference.value) < ROUNDING:
             return "equal"
         return "better" if (difference.value > 0) == (metric in LARGER_IS_BETTER) else "worse"
 

@@ -13,9 +13,9 @@ import torch
 import typer
 from torch import nn
 
-from lates.batches import refuse_one_shot
+from lates.batches import read_batches, refuse_one_shot
 from lates.cli.checkpoint import load_checkpoint
-from lates.sampling import MCDropout, read_draws
+from lates.sampling import read_draws
 
 Network = nn.Module | Sequence[nn.Module]
 ROLES = ("train", "holdout", "test")
@@ -84,7 +84,7 @@ def make_network(source: str, checkpoints: Sequence[Path] | None, device: str | 
     for network, checkpoint in zip(networks, checkpoints or (), strict=False):
         load_checkpoint(network, checkpoint)
     if device is not None:
-        for network in [*networks, *([made] if isinstance(made, MCDropout) else [])]:
+        for network in networks:
             move_to(network, device)
     return made
 
@@ -121,8 +121,6 @@ class Loaders:
     @property
     def first_inputs(self) -> Any:
         """The inputs of one batch, to show how the network is called."""
-        from lates.batches import read_batches
-
         for role, loader in {**self.test, "holdout": self.holdout, "train": self.train}.items():
             if loader is not None:
                 return next(iter(read_batches(loader, torch.device("cpu"), role))).inputs

@@ -1,0 +1,300 @@
+"""Cached logits: read from every kind of file, fitted and evaluated without a network."""
+
+import io
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from safetensors.torch import save_file
+from typer.testing import CliRunner, Result
+
+import lates
+from lates.cli import app
+from lates.cli.cached import read_cached
+from tests.problems import sharpened, two_signals
+
+runner = CliRunner(env={"COLUMNS": "80", "LATES_DEBUG": "", "TERM": "dumb"})
+
+ROWS, CLASSES = 400, 3
+
+
+def run(*arguments: object) -> Result:
+    return runner.invoke(app, [str(argument) for argument in arguments])
+
+
+def draw(seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    logits, labels = sharpened(2.0, ROWS, CLASSES, seed)
+    return logits.numpy(), labels.numpy()
+
+
+def write_csv(path: Path, logits: np.ndarray, labels: np.ndarray | None) -> None:
+    columns = {f"class {place}": logits[:, place] for place in range(logits.shape[1])}
+    named = columns if labels is None else {"label": labels, **columns}
+    table = np.stack(list(named.values()), axis=1)
+    np.savetxt(path, table, delimiter=",", header=",".join(named), comments="", fmt="%.17g")
+
+
+def write_both(path: Path, logits: np.ndarray, labels: np.ndarray) -> None:
+    if path.suffix == ".npz":
+        np.savez(path, logits=logits, labels=labels)
+    elif path.suffix == ".safetensors":
+        save_file({"logits": torch.from_numpy(logits), "labels": torch.from_numpy(labels)}, path)
+    else:
+        write_csv(path, logits, labels)
+
+
+@pytest.mark.parametrize("suffix", [".npz", ".safetensors", ".csv"])
+def test_logits_and_labels_of_one_file(tmp_path: Path, suffix: str) -> None:
+    logits, labels = draw()
+    path = tmp_path / f"cached{suffix}"
+    write_both(path, logits, labels)
+    cached = read_cached(path)
+    assert list(cached.members) == ["head"]
+    assert np.array_equal(cached.head.numpy(), logits)
+    assert np.array_equal(cached.labels.numpy(), labels)
+
+
+@pytest.mark.parametrize("suffix", [".npy", ".npz", ".safetensors", ".csv"])
+def test_labels_of_a_file_of_their_own(tmp_path: Path, suffix: str) -> None:
+    logits, labels = draw()
+    np.save(tmp_path / "logits.npy", logits)
+    path = tmp_path / f"labels{suffix}"
+    if suffix == ".npy":
+        np.save(path, labels.astype(np.uint8))
+    elif suffix == ".npz":
+        np.savez(path, labels=labels.astype(">i4"))
+    elif suffix == ".safetensors":
+        save_file({"y": torch.from_numpy(labels)}, path)
+    else:
+        np.savetxt(path, labels, fmt="%d")
+    cached = read_cached(tmp_path / "logits.npy", path)
+    assert np.array_equal(cached.head.numpy(), logits)
+    assert np.array_equal(cached.labels.numpy(), labels)
+
+
+def test_a_table_without_header_is_all_logits(tmp_path: Path) -> None:
+    logits, labels = draw()
+    np.savetxt(tmp_path / "logits.csv", logits, delimiter=",", fmt="%.17g")
+    np.savetxt(tmp_path / "labels.csv", labels, header="label", comments="", fmt="%d")
+    cached = read_cached(tmp_path / "logits.csv", tmp_path / "labels.csv")
+    assert np.array_equal(cached.head.numpy(), logits)
+    assert np.array_equal(cached.labels.numpy(), labels)
+
+
+@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    rows=st.integers(1, 6),
+    classes=st.integers(1, 5),
+    seed=st.integers(0, 2**31),
+    dtype=st.sampled_from(["<f2", "<f4", "<f8", ">f4", ">f8"]),
+    suffix=st.sampled_from([".npz", ".safetensors", ".csv"]),
+)
+def test_what_was_written_is_read(tmp_path: Path, rows: int, classes: int, seed: int, dtype: str, suffix: str) -> None:
+    random = np.random.default_rng(seed)
+    logits = random.normal(scale=30, size=(rows, classes)).astype(dtype)
+    labels = random.integers(0, classes, rows)
+    path = tmp_path / f"cached{suffix}"
+    write_both(path, logits if suffix != ".safetensors" else logits.astype(logits.dtype.newbyteorder("=")), labels)
+    cached = read_cached(path)
+    assert np.array_equal(cached.head.double().numpy(), logits.astype(np.float64))
+    assert np.array_equal(cached.labels.numpy(), labels)
+
+
+@pytest.mark.parametrize("form", ["stacked", "named", "named logits"])
+def test_members_keep_their_names_and_the_head_is_last(tmp_path: Path, form: str) -> None:
+    members, labels, _ = two_signals(ROWS, CLASSES, silent=1)
+    first, second, head = (member.numpy() for member in members)
+    if form == "stacked":
+        np.savez(tmp_path / "m.npz", members=np.stack([first, second, head], axis=2), labels=labels)
+    else:
+        last = "head" if form == "named" else "logits"
+        (tmp_path / "m.npz").write_bytes(save_npz(**{last: head, "a": first, "b": second, "labels": labels.numpy()}))
+    cached = read_cached(tmp_path / "m.npz")
+    assert list(cached.members) == (["0", "1", "head"] if form == "stacked" else ["a", "b", "head"])
+    assert np.array_equal(cached.head.numpy(), head)
+
+
+def save_npz(**arrays: Any) -> bytes:
+    file = io.BytesIO()
+    np.savez(file, **arrays)
+    return file.getvalue()
+
+
+LOGITS, LABELS = draw()
+BAD: dict[str, tuple[str, Callable[[], bytes], str]] = {
+    "no labels": (
+        ".npz",
+        lambda: save_npz(logits=LOGITS),
+        'holds no labels: expected an array or column named "labels"',
+    ),
+    "labels twice": (".npz", lambda: save_npz(logits=LOGITS, label=LABELS, labels=LABELS), "There are labels in"),
+    "labels alone": (".npz", lambda: save_npz(labels=LABELS), "holds no logits. Save logits"),
+    "no head": (".npz", lambda: save_npz(a=LOGITS, b=LOGITS, labels=LABELS), 'Name the network\'s own logits "head"'),
+    "an extra array": (
+        ".npz",
+        lambda: save_npz(head=LOGITS, ids=LABELS, labels=LABELS),
+        "holds ids [400] among several",
+    ),
+    "one dimension": (".npz", lambda: save_npz(logits=LOGITS[:, 0], labels=LABELS), "expected logits [n, classes] or"),
+    "other rows": (".npz", lambda: save_npz(head=LOGITS, a=LOGITS[1:], labels=LABELS), 'member "a" has shape [399, 3]'),
+    "few labels": (
+        ".npz",
+        lambda: save_npz(logits=LOGITS, labels=LABELS[1:]),
+        "expected [400], one label for each row",
+    ),
+    "a class too many": (".npz", lambda: save_npz(logits=LOGITS, labels=LABELS + 1), "expected 0 to 2"),
+    "NaN": (".npz", lambda: save_npz(logits=LOGITS * np.nan, labels=LABELS), "hold NaN in row 0"),
+    "words": (".npz", lambda: save_npz(logits=LOGITS.astype(str), labels=LABELS), "expected numbers"),
+    "objects": (".npz", lambda: save_npz(logits=LOGITS.astype(object), labels=LABELS), "holds Python objects"),
+    "no archive": (".npz", lambda: b"nothing", "holds Python objects, or no arrays at all"),
+    "broken archive": (".npz", lambda: save_npz(logits=LOGITS, labels=LABELS)[:900], "is damaged"),
+    "broken tensors": (".safetensors", lambda: b"nothing", "is damaged, or no .safetensors file"),
+    "an empty table": (".csv", lambda: b"\n", "is empty."),
+    "only a header": (".csv", lambda: b"label,a,b\n", "is empty below its header"),
+    "an index": (".csv", lambda: b",label,a,b\n0,1,0.5,0.2\n", "has a column without name: a row number is no logit"),
+    "an id": (".csv", lambda: b"id,label,a,b\n7,1,0.5,0.2\n", "has id: a row number is no logit"),
+    "words in a table": (".csv", lambda: b"label,a,b\n1,0.5,high\n", "not a table of numbers"),
+    "a ragged table": (".csv", lambda: b"label,a,b\n1,0.5,0.2\n0,0.1\n", "not a table of numbers"),
+    "a half label": (".csv", lambda: b"label,a,b\n0.5,0.5,0.2\n", "label 0.5 in row 0; expected whole class numbers"),
+    "an unknown kind": (".pkl", lambda: b"", "cannot read .pkl. Known: .npz, .npy, .safetensors, .csv."),
+}
+
+
+@pytest.mark.parametrize("fault", BAD)
+def test_what_cannot_be_read_is_told_in_words(tmp_path: Path, fault: str) -> None:
+    suffix, content, message = BAD[fault]
+    path = tmp_path / f"cached{suffix}"
+    path.write_bytes(content())
+    result = run("fit", path)
+    assert result.exit_code == 1
+    assert result.stdout == ""
+    assert message in result.stderr
+    assert str(path) in result.stderr or "labels" in result.stderr
+    assert "--debug" not in result.stderr
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    assert f"There is no file {tmp_path / 'none.npz'}." in run("evaluate", tmp_path / "none.npz").stderr
+
+
+def test_fit_finds_the_library_s_temperature_and_keeps_it(tmp_path: Path) -> None:
+    logits, labels = draw()
+    write_both(tmp_path / "holdout.npz", logits, labels)
+    result = run("fit", tmp_path / "holdout.npz", "-o", tmp_path / "fitted.safetensors", "--json")
+    assert result.exit_code == 0, result.output
+    found, expected = json.loads(result.stdout), lates.TemperatureScaling().fit(logits, labels)
+    assert found["temperature"] == pytest.approx(expected.temperature_, rel=1e-12)
+    assert found["fit"]["certified"]
+    assert found["fit"]["nll_before"] == pytest.approx(lates.metrics.nll(logits, labels))
+    assert found["fit"]["nll"] == pytest.approx(lates.metrics.nll(expected.calibrated_logits(logits), labels))
+    inspected = json.loads(run("inspect", tmp_path / "fitted.safetensors", "--json").stdout)
+    assert {name: inspected[name] for name in ("members", "temperature", "fit")} == {
+        name: found[name] for name in ("members", "temperature", "fit")
+    }
+
+
+@pytest.mark.parametrize(
+    ("arguments", "options"),
+    [
+        ([], {}),
+        (["--loss", "brier"], {"loss": "brier"}),
+        (["--regularise", "0.5"], {"regularise": 0.5}),
+    ],
+)
+def test_fit_finds_the_library_s_stack(tmp_path: Path, arguments: list[str], options: dict[str, Any]) -> None:
+    members, labels, _ = two_signals(ROWS, CLASSES, silent=1)
+    named: dict[str, Any] = {"a": members[0].numpy(), "b": members[1].numpy(), "head": members[2].numpy()}
+    np.savez(tmp_path / "m.npz", **named, labels=labels.numpy())
+    found = json.loads(run("fit", tmp_path / "m.npz", "--json", *arguments).stdout)
+    expected = lates.LogitStack(**options).fit(named, labels.numpy())
+    weights = {member["name"]: member["weight"] for member in found["members"]}
+    assert weights == pytest.approx(dict(zip(named, expected.weights_.tolist(), strict=True)))
+    assert found["temperature"] is None
+    alone = json.loads(run("fit", tmp_path / "m.npz", "--json", "--method", "temperature").stdout)
+    assert [member["name"] for member in alone["members"]] == ["head"]
+
+
+def test_fit_says_what_it_reached_in_80_columns(tmp_path: Path) -> None:
+    write_both(tmp_path / "holdout.npz", *draw())
+    result = run("fit", tmp_path / "holdout.npz")
+    lines = result.stdout.splitlines()
+    assert max(map(len, lines)) <= 80
+    assert "Fitted to nll on 400 rows of 3 classes: the optimum, certified." in lines
+    assert lines[3].startswith("Temperature ")
+    assert lines[-1].endswith("after. Judge on other rows.")
+
+
+def test_a_stack_of_the_head_alone_is_refused(tmp_path: Path) -> None:
+    write_both(tmp_path / "holdout.npz", *draw())
+    result = run("fit", tmp_path / "holdout.npz", "--method", "stack")
+    assert result.exit_code == 1
+    assert "holds the head alone; a stack needs further members" in result.stderr
+
+
+def test_fit_does_not_overwrite_unless_asked(tmp_path: Path) -> None:
+    write_both(tmp_path / "holdout.npz", *draw())
+    output = tmp_path / "fitted.safetensors"
+    output.write_text("precious")
+    assert run("fit", tmp_path / "holdout.npz", "-o", output).exit_code == 1
+    assert output.read_text() == "precious"
+    assert run("fit", tmp_path / "holdout.npz", "-o", output, "--force").exit_code == 0
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["fitted.safetensors", "holdout.npz"]
+
+
+def test_evaluate_measures_cached_logits_before_and_after(tmp_path: Path) -> None:
+    write_both(tmp_path / "holdout.npz", *draw(seed=0))
+    logits, labels = draw(seed=1)
+    write_both(tmp_path / "test.csv", logits, labels)
+    run("fit", tmp_path / "holdout.npz", "-o", tmp_path / "fitted.safetensors")
+    result = run("evaluate", tmp_path / "test.csv", "--fitted", tmp_path / "fitted.safetensors", "--json")
+    assert result.exit_code == 0, result.output
+    [one] = json.loads(result.stdout)["sets"]
+    after = lates.TemperatureScaling().fit(*draw(seed=0)).calibrated_logits(logits)
+    for method, own in (("logits", logits), ("temperature", after)):
+        for metric in ("accuracy", "nll", "brier", "ece"):
+            expected = lates.metrics.bootstrap(getattr(lates.metrics, metric), own, labels)
+            found = one["measured"][method][metric]
+            for part in ("value", "low", "high"):
+                assert found[part] == pytest.approx(getattr(expected, part), abs=1e-9)
+    assert one["differences"]["logits"]["nll"]["high"] < 0
+    table = run("evaluate", tmp_path / "test.csv", "--fitted", tmp_path / "fitted.safetensors").stdout
+    assert "* temperature better, ! worse than logits by more than chance (paired)." in table
+    assert max(map(len, table.splitlines())) <= 80
+
+
+def test_members_without_weights_are_measured_but_not_compared(tmp_path: Path) -> None:
+    members, labels, _ = two_signals(ROWS, CLASSES, silent=0)
+    np.savez(tmp_path / "m.npz", a=members[0].numpy(), head=members[1].numpy(), labels=labels.numpy())
+    [one] = json.loads(run("evaluate", tmp_path / "m.npz", "--json").stdout)["sets"]
+    assert list(one["measured"]) == ["a", "head"]
+    assert one["differences"] == {}
+    assert "by more than chance" not in run("evaluate", tmp_path / "m.npz").stdout
+
+
+def test_weights_for_other_logits_are_refused(tmp_path: Path) -> None:
+    members, labels, _ = two_signals(ROWS, CLASSES, silent=0)
+    np.savez(tmp_path / "m.npz", a=members[0].numpy(), head=members[1].numpy(), labels=labels.numpy())
+    run("fit", tmp_path / "m.npz", "-o", tmp_path / "stack.safetensors")
+    write_both(tmp_path / "test.npz", *draw())
+    fewer = run("evaluate", tmp_path / "test.npz", "--fitted", tmp_path / "stack.safetensors")
+    assert "The weights are for the members a, head; the logits have head." in fewer.stderr
+    write_both(tmp_path / "narrow.npz", LOGITS[:, :2], LABELS.clip(max=1))
+    run("fit", tmp_path / "test.npz", "-o", tmp_path / "temperature.safetensors")
+    other = run("evaluate", tmp_path / "narrow.npz", "--fitted", tmp_path / "temperature.safetensors")
+    assert "The weights are for 3 classes; the logits have 2." in other.stderr
+    not_logits = run("evaluate", tmp_path / "stack.safetensors")
+    assert "if `lates fit` wrote it, pass cached logits first and this file as --fitted" in not_logits.stderr
+    assert {fewer.exit_code, other.exit_code, not_logits.exit_code} == {1}
+
+
+def test_numbers_without_a_json_form_are_null(tmp_path: Path) -> None:
+    np.savez(tmp_path / "wrong.npz", logits=np.array([[1.0, 0.0], [0.0, 1.0]] * 20), labels=np.array([1, 0] * 20))
+    found = json.loads(run("fit", tmp_path / "wrong.npz", "--json").stdout)
+    assert found["temperature"] is None
+    assert found["members"][0]["weight"] == 0

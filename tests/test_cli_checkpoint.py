@@ -1,0 +1,139 @@
+"""`--checkpoint`: every usual form is read, every mismatch named, and nothing is unpickled but tensors."""
+
+import pickle
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import save_file, save_model
+from torch import Tensor, nn
+
+from lates.cli.checkpoint import load_checkpoint
+
+
+def make_network(seed: int = 0, width: int = 5) -> nn.Sequential:
+    with torch.random.fork_rng([]):
+        torch.manual_seed(seed)
+        return nn.Sequential(nn.Linear(3, width), nn.BatchNorm1d(width), nn.Linear(width, 2))
+
+
+def prefixed(prefix: str) -> Callable[[dict[str, Tensor]], dict[str, Tensor]]:
+    return lambda state: {prefix + name: value for name, value in state.items()}
+
+
+FORMS: dict[str, Callable[[dict[str, Tensor]], Any]] = {
+    "plain": dict,
+    "beside other things": lambda state: {"epoch": 3, "optimizer": {"lr": 0.1}, "state_dict": state},
+    "under model": lambda state: {"model": state, "args": {"arch": "small"}},
+    "under model_state_dict": lambda state: {"model_state_dict": state},
+    "twice nested": lambda state: {"model": {"state_dict": state}},
+    "of DataParallel": prefixed("module."),
+    "of a compiled module": prefixed("_orig_mod."),
+    "of Lightning": lambda state: {"state_dict": prefixed("model.")(state)},
+    "of both": prefixed("module._orig_mod."),
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_every_usual_form_fills_the_network(tmp_path: Path, form: str) -> None:
+    source, target = make_network(seed=1), make_network(seed=2)
+    torch.save(FORMS[form](source.state_dict()), tmp_path / "weights.pt")
+    load_checkpoint(target, tmp_path / "weights.pt")
+    for name, value in source.state_dict().items():
+        assert torch.equal(target.state_dict()[name], value)
+
+
+def test_safetensors_are_read(tmp_path: Path) -> None:
+    source, target = make_network(seed=1), make_network(seed=2)
+    save_file(source.state_dict(), tmp_path / "weights.safetensors")
+    load_checkpoint(target, tmp_path / "weights.safetensors")
+    torch.testing.assert_close(target.state_dict(), source.state_dict(), rtol=0, atol=0)
+
+
+def test_a_tied_weight_may_stand_under_one_of_its_names(tmp_path: Path) -> None:
+    def tied(seed: int) -> nn.Module:
+        network = make_network(seed, width=3)
+        network[2] = nn.Linear(3, 3)
+        network[2].weight = network[0].weight
+        return network
+
+    source, target = tied(1), tied(2)
+    save_model(source, str(tmp_path / "weights.safetensors"))
+    load_checkpoint(target, tmp_path / "weights.safetensors")
+    torch.testing.assert_close(target.state_dict(), source.state_dict())
+
+
+def test_a_prefix_that_is_the_network_s_own_stays(tmp_path: Path) -> None:
+    source, target = (nn.ModuleDict({"model": make_network(seed)}) for seed in (1, 2))
+    torch.save(source.state_dict(), tmp_path / "weights.pt")
+    load_checkpoint(target, tmp_path / "weights.pt")
+    torch.testing.assert_close(target.state_dict(), source.state_dict())
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda state: state.pop("0.bias"), "missing: 0.bias."),
+        (lambda state: state.update({"9.bias": torch.zeros(2)}), "unknown: 9.bias."),
+        (lambda state: state.update({"2.bias": torch.zeros(7)}), "other shape: 2.bias is [7], expected [2]."),
+        (
+            lambda state: [state.pop(name) for name in list(state) if not name.startswith("2.bias")],
+            "missing: 0.weight, 0.bias, 1.weight, 1.bias and 4 more.",
+        ),
+    ],
+)
+def test_mismatches_are_named_and_change_nothing(
+    tmp_path: Path, change: Callable[[dict[str, Tensor]], object], message: str
+) -> None:
+    state, target = dict(make_network(seed=1).state_dict()), make_network(seed=2)
+    change(state)
+    torch.save(state, tmp_path / "weights.pt")
+    with pytest.raises(ValueError, match="is of another network than --model makes") as caught:
+        load_checkpoint(target, tmp_path / "weights.pt")
+    assert str(caught.value).endswith(message)
+    torch.testing.assert_close(target.state_dict(), make_network(seed=2).state_dict())
+
+
+class Trap:
+    """Unpickled, it would write a file."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Path.write_text, (self.path, "sprung")
+
+
+@pytest.mark.parametrize("save", ["torch", "pickle"])
+def test_code_in_a_checkpoint_does_not_run(tmp_path: Path, save: str) -> None:
+    sprung, path = tmp_path / "sprung", tmp_path / "weights.pt"
+    content = {"state_dict": make_network().state_dict(), "trap": Trap(sprung)}
+    torch.save(content, path) if save == "torch" else path.write_bytes(pickle.dumps(content, protocol=2))
+    with pytest.raises(ValueError, match=r"holds more than weights.*refused"):
+        load_checkpoint(make_network(), path)
+    assert not sprung.exists()
+
+
+@pytest.mark.parametrize("name", ["weights.pt", "weights.safetensors"])
+@pytest.mark.parametrize("content", [b"", b"PK\x03\x04 and then nothing", b"\x80\x02}"])
+def test_damaged_files_are_refused_in_words(tmp_path: Path, name: str, content: bytes) -> None:
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(ValueError, match=f"{name} (is damaged, or no checkpoint|holds more than weights)"):
+        load_checkpoint(make_network(), tmp_path / name)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"), [({"epoch": 3}, "holds keys epoch"), ([1, 2], "holds a list"), ({}, "holds keys ;")]
+)
+def test_a_file_without_a_state_dict_is_refused(tmp_path: Path, content: Any, message: str) -> None:
+    torch.save(content, tmp_path / "weights.pt")
+    with pytest.raises(ValueError, match="expected a state_dict, name -> tensor") as caught:
+        load_checkpoint(make_network(), tmp_path / "weights.pt")
+    assert message in str(caught.value)
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match="There is no checkpoint"):
+        load_checkpoint(make_network(), tmp_path / "none.pt")
