@@ -213,9 +213,23 @@ def test_what_cannot_be_traced_is_said_and_no_file_is_touched(tmp_path: Path) ->
     assert path.read_text() == "what was there before"
 
 
-def test_wrong_paths_and_inputs_are_said(
-    file: Path, all_vote: lates.CalibratedModel, problem: Problem, tmp_path: Path
-) -> None:
+class Bessel(FixedRows):
+    """Of any number of rows, but with a function that ONNX does not know."""
+
+    def forward(self, rows: Tensor) -> Tensor:
+        return self.head(torch.special.bessel_j0(self.body(rows)))
+
+
+def test_what_onnx_does_not_know_is_said(tmp_path: Path) -> None:
+    rows, labels = torch.randn(5, 4, generator=torch.Generator().manual_seed(0)), torch.tensor([0, 1, 2, 0, 1])
+    calibrated = lates.calibrate(Bessel().eval(), holdout=[(rows, labels)], blocks=[], progress=False)
+    assert_same(export_program(calibrated, rows), calibrated, rows[:3])
+    with pytest.raises(ValueError, match=r"PyTorch cannot translate this network to ONNX: .*bessel_j0"):
+        export_onnx(calibrated, rows, tmp_path / "network.onnx")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_wrong_paths_are_said(file: Path, all_vote: lates.CalibratedModel, problem: Problem, tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match="there is no folder"):
         export_onnx(all_vote, problem.images[:2], tmp_path / "none" / "network.onnx")
     with pytest.raises(FileNotFoundError, match=r"There is no file .*none.onnx. export_onnx"):
