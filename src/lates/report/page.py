@@ -5,6 +5,7 @@ import base64
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
+from functools import cache
 from html import escape
 from importlib.resources import files
 
@@ -59,6 +60,7 @@ def embedded(content: object) -> str:
     return text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e")
 
 
+@cache
 def chart_library() -> str:
     """Vega, Vega-Lite and Vega-Embed in one script, as Altair's versions of them need it."""
     major, minor, *_ = SCHEMA_VERSION.lstrip("v").split(".")

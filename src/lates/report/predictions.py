@@ -63,6 +63,8 @@ def read_predictions(
             kept = batch.labels != IGNORED
             if len(draws[0]) != batch.rows:
                 raise ValueError(f"A {name} batch has {batch.rows} labels, but the network gave {len(draws[0])} rows.")
+            if not kept.any():
+                continue
             draws = [draw[kept].double() for draw in draws]
             own = check_labels(batch.labels[kept], int(kept.sum()), calibrated.fit.classes)
             by_network = [draws[i : i + calibrated.samples] for i in range(0, len(draws), calibrated.samples)]
@@ -76,11 +78,10 @@ def read_predictions(
             labels.append(own.cpu())
             if progress is not None:
                 progress(f"reading {name}", done, total)
-    joined = torch.cat(labels)
-    if not len(joined):
+    if not labels:
         raise ValueError(f"No row is left in {name}: every label is {IGNORED}, which marks rows to ignore.")
     return Predictions(
-        joined, {m: torch.cat(v) for m, v in logits.items()}, {m: torch.cat(v) for m, v in right.items()}
+        torch.cat(labels), {m: torch.cat(v) for m, v in logits.items()}, {m: torch.cat(v) for m, v in right.items()}
     )
 
 
