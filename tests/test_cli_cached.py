@@ -290,7 +290,10 @@ def test_weights_for_other_logits_are_refused(tmp_path: Path) -> None:
     assert "The weights are for 3 classes; the logits have 2." in other.stderr
     not_logits = run("evaluate", tmp_path / "stack.safetensors")
     assert "if `lates fit` wrote it, pass cached logits first and this file as --fitted" in not_logits.stderr
-    assert {fewer.exit_code, other.exit_code, not_logits.exit_code} == {1}
+    sources = ["--model", "any:model", "--data", "any:data"]
+    no_network = run("evaluate", tmp_path / "stack.safetensors", *sources)
+    assert "holds weights for cached logits, by `lates fit`; expected what `lates calibrate` wrote" in no_network.stderr
+    assert {fewer.exit_code, other.exit_code, not_logits.exit_code, no_network.exit_code} == {1}
 
 
 def test_numbers_without_a_json_form_are_null(tmp_path: Path) -> None:

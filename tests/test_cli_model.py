@@ -185,11 +185,23 @@ def test_inspect_reads_no_pickle(folder: Folder) -> None:
 
 def test_report_writes_a_page_and_prints_its_link(folder: Folder) -> None:
     calibrate(folder)
-    result = run("report", CALIBRATION, *sources(folder), "-o", "page.html", "--title", "Their <own> network")
+    Path("names.txt").write_text("cat\nlynx\nocelot\nserval\n", "utf-8")
+    result = run(
+        "report",
+        CALIBRATION,
+        *sources(folder),
+        "-o",
+        "page.html",
+        "--title",
+        "Their <own> network",
+        "--class-names",
+        "names.txt",
+    )
     assert result.exit_code == 0, result.output
     page = Path("page.html")
     assert result.stdout == f"{page.resolve().as_uri()}\n"
     text = page.read_text("utf-8")
+    assert "ocelot" in text
     assert "Their &lt;own&gt; network" in text
     assert "Their <own> network" not in text
     assert "noisy" in text
@@ -264,6 +276,12 @@ def test_what_the_user_s_code_gives_is_checked(folder: Folder, model: str, data:
     )
     assert "Traceback" not in result.stderr
     assert list(Path().iterdir()) == []
+
+
+def test_what_the_user_s_code_prints_does_not_mix_with_results(folder: Folder) -> None:
+    result = run("calibrate", *sources(folder, model="make_talker"), "-o", CALIBRATION, "--blocks", "none", "--json")
+    assert json.loads(result.stdout)["file"] == CALIBRATION
+    assert result.stderr.startswith("loading …\n")
 
 
 def test_a_file_s_path_names_its_module_too(folder: Folder) -> None:

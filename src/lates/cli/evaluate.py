@@ -85,22 +85,20 @@ def evaluate_file(
     if as_json:
         print_json({"file": str(file), "sets": [asdict(one) for one in sets]})
         return
-    console = Console()
-    console.print(measures_lines(sets), no_wrap=True)
-    console.print(f"\n{explanation(sets)}", highlight=False, markup=False)
+    Console().print(measures_lines(sets), soft_wrap=True)
+    typer.echo(f"\n{explanation(sets)}")
 
 
 def predict_tests(
     file: Path, model: str, checkpoints: list[Path] | None, data: str, device: str | None, seed: int
 ) -> dict[str, "Predictions"]:
     """What network, temperature and LATES say of each test set."""
-    import lates
-    from lates.cli.sources import make_loaders, make_network
+    from lates.cli.sources import load_calibrated, make_loaders
     from lates.progress import shown
     from lates.report.predictions import read_predictions
 
+    calibrated = load_calibrated(file, model, checkpoints, device)
     loaders = make_loaders(data).needed_test
-    calibrated = lates.load(file, make_network(model, checkpoints, device))
     with shown(True) as progress:
         return {
             name: read_predictions(calibrated, loader, name, seed=seed, progress=progress)

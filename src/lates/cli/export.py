@@ -55,13 +55,12 @@ def export_calibration(
     check_output(output, force)
     import torch
 
-    import lates
-    from lates.cli.sources import make_loaders, make_network
+    from lates.cli.sources import load_calibrated, make_loaders
     from lates.export import check_onnx, export_onnx, export_program
     from lates.storage import write_whole
 
+    calibrated = load_calibrated(file, model, checkpoints, device)
     inputs = make_loaders(data).first_inputs
-    calibrated = lates.load(file, make_network(model, checkpoints, device))
     if output.suffix == PROGRAM:
         program = io.BytesIO()
         torch.export.save(export_program(calibrated, inputs), program)

@@ -21,6 +21,15 @@ def report_calibration(
     title: Annotated[
         str | None, typer.Option(rich_help_panel=OUTPUT, help="The page's heading.", show_default=False)
     ] = None,
+    class_names: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            rich_help_panel=OUTPUT,
+            help="A text file with the name of each class, one on a line.",
+            show_default=False,
+        ),
+    ] = None,
     seed: Seed = 0,
     force: Force = False,
     as_json: AsJson = False,
@@ -34,12 +43,13 @@ def report_calibration(
             --model my_module:make_model --data my_module:make_loaders
     """
     check_output(output, force)
-    import lates
-    from lates.cli.sources import make_loaders, make_network
+    from lates.cli.sources import load_calibrated, make_loaders
+    from lates.report import write_report
 
+    names = None if class_names is None else class_names.read_text("utf-8").splitlines()
+    calibrated = load_calibrated(file, model, checkpoints, device)
     tests = make_loaders(data).needed_test
-    calibrated = lates.load(file, make_network(model, checkpoints, device))
-    lates.write_report(calibrated, tests, output, title=title, seed=seed)
+    write_report(calibrated, tests, output, title=title, class_names=names, seed=seed)
     tell_written(output)
     link = output.resolve().as_uri()
     if as_json:

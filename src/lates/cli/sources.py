@@ -3,6 +3,7 @@
 import os
 import sys
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import redirect_stdout
 from dataclasses import dataclass, field
 from importlib import import_module
 from operator import attrgetter
@@ -15,7 +16,10 @@ from torch import nn
 
 from lates.batches import read_batches, refuse_one_shot
 from lates.cli.checkpoint import load_checkpoint
+from lates.cli.fitted import is_fitted
+from lates.model import CalibratedModel, load
 from lates.sampling import read_draws
+from lates.storage import read_calibration
 
 Network = nn.Module | Sequence[nn.Module]
 ROLES = ("train", "holdout", "test")
@@ -34,7 +38,8 @@ def find_named(source: str, option: str) -> Any:
     if os.getcwd() not in sys.path:
         sys.path.insert(0, os.getcwd())
     try:
-        module = import_module(module_name)
+        with redirect_stdout(sys.stderr):  # standard output is for results; user's code may print
+            module = import_module(module_name)
     except ModuleNotFoundError as fault:
         if fault.name and f"{module_name}.".startswith(f"{fault.name}."):
             raise ValueError(
@@ -58,7 +63,8 @@ def call_named(source: str, option: str) -> Any:
     if not callable(found) or isinstance(found, nn.Module):
         return found
     try:
-        return found()
+        with redirect_stdout(sys.stderr):
+            return found()
     except Exception as fault:
         raise failed(option, source, fault) from fault
 
@@ -87,6 +93,16 @@ def make_network(source: str, checkpoints: Sequence[Path] | None, device: str | 
         for network in networks:
             move_to(network, device)
     return made
+
+
+def load_calibrated(file: Path, model: str, checkpoints: Sequence[Path] | None, device: str | None) -> CalibratedModel:
+    """The calibration of a file on the user's network; a wrong file is told before the network is made."""
+    _, metadata = read_calibration(file)
+    if is_fitted(metadata):
+        raise ValueError(
+            f"{file} holds weights for cached logits, by `lates fit`; expected what `lates calibrate` wrote."
+        )
+    return load(file, make_network(model, checkpoints, device))
 
 
 def move_to(network: nn.Module, device: str) -> None:
@@ -127,7 +143,8 @@ class Loaders:
         raise self._lacking("test")
 
     def _lacking(self, role: str) -> ValueError:
-        given = ", ".join(name for name in ROLES if getattr(self, name)) or "nothing"
+        roles = {"train": self.train, "holdout": self.holdout, "test": self.test or None}
+        given = ", ".join(name for name, loader in roles.items() if loader is not None) or "nothing"
         return ValueError(f"--data {self.source} gave {given}; this command needs {role}. {CONTRACT}")
 
 
