@@ -264,7 +264,7 @@ def test_evaluate_measures_cached_logits_before_and_after(tmp_path: Path) -> Non
                 assert found[part] == pytest.approx(getattr(expected, part), abs=1e-9)
     assert one["differences"]["logits"]["nll"]["high"] < 0
     table = run("evaluate", tmp_path / "test.csv", "--fitted", tmp_path / "fitted.safetensors").stdout
-    assert "* temperature better, ! worse than logits by more than chance (paired)." in table
+    assert "* temperature better, ! worse than logits by more than chance (paired); of" in table
     assert max(map(len, table.splitlines())) <= 80
 
 

@@ -133,10 +133,13 @@ def test_evaluate_prints_a_table_of_80_columns(folder: Folder) -> None:
     result = run("evaluate", CALIBRATION, *sources(folder))
     lines = result.stdout.splitlines()
     assert max(map(len, lines)) <= 80
-    assert [line for line in lines if not line.startswith(" ") and len(line) < 10] == ["", "plain", "", "noisy", ""]
+    assert [line for line in lines if line.endswith(" classes")] == [
+        "plain, 500 rows, 4 classes",
+        "noisy, 400 rows, 4 classes",
+    ]
     for method in ("network", "temperature", "LATES"):
         assert sum(line.startswith(f"  {method} ") for line in lines) == 2
-    assert "* LATES better, ! worse than temperature by more than chance (paired)." in lines
+    assert "* LATES better, ! worse than temperature by more than chance (paired); of" in lines
 
 
 def test_other_weights_than_at_calibration_are_warned_of(folder: Folder) -> None:

@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from rich.text import Text
 
 from lates import metrics
+from lates.demo.table import MARKS
 from lates.report.predictions import LATES, Predictions
 from lates.report.resampling import LARGER_IS_BETTER, Intervals, draws_for, resample
 
 COLUMNS = {"accuracy": "accuracy", "ece": "ECE", "nll": "NLL", "brier": "Brier"}
 ROUNDING = 1e-6  # of float32 logits: two methods that are one and the same may differ by so much
 NAME, WIDE, NARROW = 13, 12, 6
-MARKS = {"better": ("*", "green"), "worse": ("!", "red"), "equal": (" ", "")}
 TITLES = {LATES: "LATES"}
 
 
@@ -74,9 +74,9 @@ def measure(name: str, predictions: Predictions, seed: int, *, compared: bool = 
 
 def measures_lines(sets: Sequence[MeasuredSet]) -> Text:
     """Two lines for each method, its metrics and below them their intervals; 80 columns wide."""
-    lines = [Text(_line("", {**COLUMNS, "floor": "floor", "auc": "AUC"}), style="bold")]
+    lines = [Text(_line({**COLUMNS, "floor": "floor", "auc": "AUC"}), style="bold")]
     for one in sets:
-        lines.append(Text(f"\n{one.name}", style="bold"))
+        lines.append(Text(f"\n{one.name}, {one.rows:,} rows, {one.classes:,} classes", style="bold"))
         for method in one.measured:
             lines += [_values(one, method), _intervals(one.measured[method])]
     return Text("\n").join(lines)
@@ -84,16 +84,18 @@ def measures_lines(sets: Sequence[MeasuredSet]) -> Text:
 
 def explanation(sets: Sequence[MeasuredSet]) -> str:
     """How to read the table, in lines of at most 80 columns."""
-    first = sets[0]
-    rows = f"{first.rows:,}" if len({one.rows for one in sets}) == 1 else "/".join(f"{one.rows:,}" for one in sets)
     lines = [
-        f"{rows} rows of {first.classes:,} classes. Below each number its 95 % interval, from",
-        f"{first.draws:,} bootstrap draws of the rows. Floor: the ECE that perfect calibration",
-        "would measure on so many. Smaller is better, except for accuracy and AUC.",
+        "Smaller is better, except for accuracy and AUC. Below each number its 95 %",
+        "interval, by a bootstrap over the rows. Floor: the ECE that perfect calibration",
+        "would measure on so many rows.",
     ]
+    first = sets[0]
     if first.rival is not None:
         main, rival = (TITLES.get(method, method) for method in (first.main, first.rival))
-        lines.append(f"* {main} better, ! worse than {rival} by more than chance (paired).")
+        lines += [
+            f"* {main} better, ! worse than {rival} by more than chance (paired); of",
+            f"{len(sets) * len(COLUMNS)} comparisons chance alone would mark about {len(sets) * len(COLUMNS) / 20:.1g}.",
+        ]
     return "\n".join(lines)
 
 
@@ -110,12 +112,12 @@ def _values(one: MeasuredSet, method: str) -> Text:
 
 def _intervals(measured: Intervals) -> Text:
     cells = {metric: f"{short(measured[metric].low)}–{short(measured[metric].high)}" for metric in COLUMNS}
-    return Text(_line("", cells), style="dim")
+    return Text(_line(cells), style="dim")
 
 
-def _line(name: str, cells: Mapping[str, str]) -> str:
+def _line(cells: Mapping[str, str]) -> str:
     """A line with the cells of `COLUMNS`, "floor" and "auc", each in its place."""
-    line = f"  {name:<{NAME}}"
+    line = " " * (NAME + 2)
     for metric in COLUMNS:
         line += f"{cells[metric]:>{WIDE}} "
         if metric == "ece":
