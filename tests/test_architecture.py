@@ -71,6 +71,7 @@ ORDER = [
     "demo.training",
     "demo.comparison",
     "demo.table",
+    "demo.page",
     "demo",
     "cli.outcomes",
     "cli.options",

@@ -22,7 +22,7 @@ runner = CliRunner(env={"COLUMNS": "80", "LATES_DEBUG": "", "TERM": "dumb"})
 def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Result]:
     """The cache folder after a brief training by the command line, and what it printed."""
     folder = tmp_path_factory.mktemp("cache")
-    arguments = ["demo", "--train", "--epochs", "1", "--seed", "5", "--quick"]
+    arguments = ["demo", "--train", "--epochs", "1", "--seed", "5", "--quick", "--report", str(folder / "page.html")]
     return folder / "lates", runner.invoke(app, arguments, env={"XDG_CACHE_HOME": str(folder)})
 
 
@@ -59,16 +59,26 @@ def test_training_writes_to_the_cache_folder_and_says_so(trained: tuple[Path, Re
 
 def test_demo_prints_its_table_in_80_columns(trained: tuple[Path, Result]) -> None:
     _, result = trained
-    lines = result.stdout.splitlines()
+    *lines, _ = result.stdout.splitlines()
     assert max(len(line) for line in lines) <= 80
     for method in ("network as is", "temperature scaling", "LATES ", "LATES, jittered views"):
         assert sum(line.startswith(f"  {method}") for line in lines) == 4
 
 
+def test_demo_ends_with_a_link_to_the_page_that_it_wrote(trained: tuple[Path, Result]) -> None:
+    folder, result = trained
+    page = folder.parent / "page.html"
+    assert result.stdout.splitlines()[-1] == page.as_uri()
+    html = page.read_text("utf-8")
+    assert "LATES, jittered views" in html
+    assert "Ankle boot" in html
+    assert "Under shift" in html
+
+
 def test_json_holds_the_numbers_of_the_table_for_the_same_weights(trained: tuple[Path, Result]) -> None:
     folder, table = trained
     weights = str(folder / "demo-network-5.safetensors")
-    result = runner.invoke(app, ["demo", "--quick", "--seed", "5", "--json", "--weights", weights])
+    result = runner.invoke(app, ["demo", "--quick", "--seed", "5", "--json", "--no-report", "--weights", weights])
     assert result.exit_code == 0, result.output
     numbers = json.loads(result.stdout)
     assert numbers["images"] == {"train": 1000, "holdout": 333, "test": 666}

@@ -28,20 +28,37 @@ def show_demo(
     quick: Annotated[
         bool, typer.Option("--quick", help="A sixth of the images: a look in ten seconds, its numbers rough.")
     ] = False,
+    report: Annotated[
+        Path, typer.Option(dir_okay=False, metavar="FILE", help="The page to write: the same with pictures.")
+    ] = Path("lates-demo-report.html"),
+    no_report: Annotated[bool, typer.Option("--no-report", help="Write no page.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print numbers for machines instead of the table.")] = False,
 ) -> None:
     """See it work: a network, three ways to calibrate it, four sets of test images, in half a minute.
 
     A small residual network, trained on Fashion-MNIST, is too sure of itself. Temperature scaling, LATES and LATES with
     views calibrate it on held-out images; a table compares them on test images, as they are and under noise, lower
-    contrast and blur, and says which differences exceed chance. All it needs is in the package.
+    contrast and blur, and says which differences exceed chance. A page shows the same with pictures. All it needs is in
+    the package.
     """
     if epochs is not None and not train:
         raise typer.BadParameter("only has a meaning together with --train.", param_hint="--epochs")
-    from lates.demo import compare, load_network, load_splits, same_weights, save_network, show, train_network
+    from lates.demo import (
+        calibrate_all,
+        compare,
+        load_network,
+        load_splits,
+        same_weights,
+        save_network,
+        show,
+        train_network,
+    )
     from lates.demo.training import EPOCHS
     from lates.progress import shown
+    from lates.storage import check_target
 
+    if not no_report:
+        check_target(report)
     splits = load_splits().shrink(6 if quick else 1)
     with shown(True) as progress:
         if train:
@@ -51,11 +68,22 @@ def show_demo(
             save_network(network, weights)
             shipped = "the same as" if same_weights(network, load_network()) else "another than"
             typer.echo(f"Wrote {weights}: {shipped} the shipped network.", err=True)
-        comparison = compare(load_network(weights), splits, seed=seed, progress=progress)
+        network = load_network(weights)
+        made = calibrate_all(network, splits, seed=seed, progress=progress)
+        comparison = compare(network, splits, made, seed=seed, progress=progress)
     if as_json:
         typer.echo(json.dumps(asdict(comparison), indent=2, allow_nan=False))
     else:
         show(comparison, Console())
+    if not no_report:
+        from lates.demo import write_page
+
+        try:
+            write_page(made, splits, report, seed=seed, progress=True)
+        except ModuleNotFoundError as fault:
+            typer.echo(f"\nNo page was written. {fault}", err=True)
+        else:
+            typer.echo(f"\nThe same with pictures:\n{report.resolve().as_uri()}", err=as_json)
 
 
 def cache_folder() -> Path:

@@ -54,6 +54,14 @@ class Calibration:
     prediction_time: float
 
 
+@dataclass(frozen=True, eq=False)
+class Calibrations:
+    """The calibrated models by method, and the seconds that each took."""
+
+    models: dict[str, CalibratedModel]
+    seconds: dict[str, float]
+
+
 @dataclass(frozen=True)
 class Comparison:
     """All that the demonstration shows: `measured[test set][method]`, `calibrations[method]`."""
@@ -77,16 +85,23 @@ class Comparison:
 
 
 def compare(
-    network: nn.Module, splits: Splits, *, seed: int = 0, draws: int = DRAWS, progress: Progress | None = None
+    network: nn.Module,
+    splits: Splits,
+    made: Calibrations | None = None,
+    *,
+    seed: int = 0,
+    draws: int = DRAWS,
+    progress: Progress | None = None,
 ) -> Comparison:
     """Calibrate on train and hold-out, then measure every method on the test images and their shifted copies.
 
+    made    calibrations of this network, where `calibrate_all` has made them already
     seed    of the views, the noise and the bootstrap
     draws   of the paired bootstrap behind each difference
     """
     report = progress or (lambda stage, done, total: None)
-    calibrated, seconds = calibrate_all(network, splits, seed, report)
-    models: dict[str, nn.Module] = {NETWORK: network, **calibrated}
+    made = made or calibrate_all(network, splits, seed=seed, progress=report)
+    models: dict[str, nn.Module] = {NETWORK: network, **made.models}
     test_sets = shift_split(splits.test, seed)
     logits, ratios = predict_all(models, test_sets, report)
     measured: dict[str, dict[str, Measured]] = {}
@@ -101,16 +116,19 @@ def compare(
         seed=seed,
         measured=measured,
         calibrations={
-            name: Calibration(model.contributions, model.added_parameters / parameters, seconds[name], ratios[name])
-            for name, model in calibrated.items()
+            name: Calibration(
+                model.contributions, model.added_parameters / parameters, made.seconds[name], ratios[name]
+            )
+            for name, model in made.models.items()
         },
     )
 
 
 def calibrate_all(
-    network: nn.Module, splits: Splits, seed: int, report: Progress
-) -> tuple[dict[str, CalibratedModel], dict[str, float]]:
-    """The three calibrations, and the seconds each took."""
+    network: nn.Module, splits: Splits, *, seed: int = 0, progress: Progress | None = None
+) -> Calibrations:
+    """Temperature scaling, LATES, and LATES with views."""
+    report = progress or (lambda stage, done, total: None)
     train, holdout = splits.train.batches, splits.holdout.batches
     ways = {
         TEMPERATURE: lambda: calibrate(network, holdout=holdout, blocks=[], seed=seed, progress=False),
@@ -125,7 +143,7 @@ def calibrate_all(
         calibrated[name] = way()
         seconds[name] = time.perf_counter() - start
     report("calibrating", len(ways), len(ways))
-    return calibrated, seconds
+    return Calibrations(calibrated, seconds)
 
 
 def predict_all(
