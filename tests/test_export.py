@@ -4,6 +4,7 @@ import io
 import sys
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -211,6 +212,32 @@ def test_what_cannot_be_traced_is_said_and_no_file_is_touched(tmp_path: Path) ->
         export_onnx(calibrated, rows, path)
     assert [entry.name for entry in tmp_path.iterdir()] == ["network.onnx"]
     assert path.read_text() == "what was there before"
+
+
+class Scaled(nn.Module):
+    """Takes what it likes: rows, a scale that is no row, a switch."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body, self.head = nn.Linear(4, 4), nn.Linear(4, 3)
+
+    def forward(self, *inputs: Any) -> Tensor:
+        rows, scale, centred = inputs
+        return self.head(self.body(rows - rows.mean(1, keepdim=True) if centred else rows) * scale)
+
+
+@pytest.mark.parametrize("scale", [torch.tensor(2.0), torch.tensor([0.5, 1.0, 1.5, 2.0])], ids=["number", "vector"])
+def test_inputs_that_are_no_rows_stay_as_they_are(scale: Tensor, tmp_path: Path) -> None:
+    rows = torch.randn(9, 4, generator=torch.Generator().manual_seed(0))
+    holdout = [(rows, scale, True, torch.arange(9) % 3)]
+    calibrated = lates.calibrate(Scaled().eval(), holdout=holdout, blocks=[], progress=False)
+    program = export_program(calibrated, (rows[:1], scale, True)).module()
+    with torch.no_grad():
+        torch.testing.assert_close(program((rows, scale, True)), calibrated(rows, scale, True))
+    export_onnx(calibrated, (rows[:3], scale, True), tmp_path / "scaled.onnx")
+    assert check_onnx(calibrated, tmp_path / "scaled.onnx", (rows, scale, True)).passed
+    session = onnxruntime.InferenceSession(str(tmp_path / "scaled.onnx"))
+    assert [entry.name for entry in session.get_inputs()] == ["input_0", "input_1"]
 
 
 class Bessel(FixedRows):

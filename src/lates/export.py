@@ -36,6 +36,8 @@ LOGITS, PROBABILITIES = "logits", "probabilities"
 TOLERANCE = 1e-5
 """How far an exported graph's probabilities may lie from PyTorch's: float32 sums taken in another order."""
 
+POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+
 LARGEST_FILE = 2**31
 """Bytes that a single ONNX file, a protocol buffer, can hold."""
 
@@ -140,8 +142,7 @@ class _LogitsAndProbabilities(nn.Module):
 
 
 def _trace(module: nn.Module, example: Any) -> torch.export.ExportedProgram:
-    rows, tokens = torch.export.Dim.DYNAMIC, torch.export.Dim.AUTO
-    shapes = (_each_input(example, lambda values: _free_axes(values, rows, tokens)),)
+    shapes = (_free_axes(example, torch.export.Dim.DYNAMIC, torch.export.Dim.AUTO),)
     try:
         with _plain_attention(), _hushed(FutureWarning), torch.no_grad():
             program = torch.export.export(module, (example,), dynamic_shapes=shapes)
@@ -177,7 +178,7 @@ def _translate(calibrated: CalibratedModel, example: Any) -> torch.onnx.ONNXProg
                 input_names=list(_by_name(calibrated, example)),
                 output_names=(LOGITS, PROBABILITIES),
                 opset_version=OPSET,
-                dynamic_shapes=(_each_input(example, lambda values: _free_axes(values, "batch", "tokens")),),
+                dynamic_shapes=(_free_axes(example, "batch", "tokens"),),
                 dynamo=True,
                 verbose=False,
             )
@@ -202,23 +203,19 @@ def _prepared(calibrated: CalibratedModel, example: Any) -> Any:
             "the calibrated model with PyTorch."
         )
     example = _moved(calibrated, example)
-    tensors = list(_by_name(calibrated, example).values())
-    if not tensors or not tensors[0].dim() or not len(tensors[0]):
+    rows = _rows(example)
+    if rows == 0:
         raise ValueError(
             "The example holds no rows. Expected inputs as a loader gives them: a tensor, a tuple, a mapping."
         )
     if isinstance(example, Mapping) and not set(LABEL_KEYS).isdisjoint(example):
         raise ValueError(f"The example holds labels: its keys are {', '.join(example)}. Pass the inputs alone.")
-    rows = len(tensors[0])
-    if rows > 1:
-        return example
 
     def twice(values: Any) -> Any:
-        return (
-            torch.cat([values, values]) if isinstance(values, Tensor) and values.dim() and len(values) == 1 else values
-        )
+        alone = isinstance(values, Tensor) and values.dim() > 0 and len(values) == 1
+        return torch.cat([values, values]) if alone else values
 
-    return _each_input(example, twice)
+    return _each_input(example, twice) if rows == 1 else example
 
 
 def _moved(calibrated: CalibratedModel, inputs: Any) -> Any:
@@ -232,12 +229,24 @@ def _each_input(inputs: Any, change: Callable[[Any], Any]) -> Any:
     return tuple(map(change, inputs)) if isinstance(inputs, tuple) else change(inputs)
 
 
-def _free_axes(values: Any, rows: Any, tokens: Any) -> dict[int, Any] | None:
-    """Which axes may vary, and under what name; None for what is no tensor."""
-    if not isinstance(values, Tensor):
-        return None
-    holds_tokens = values.dim() == 2 and not values.is_floating_point()
-    return {0: rows, 1: tokens} if holds_tokens else {0: rows}
+def _free_axes(example: Any, batch: Any, tokens: Any) -> Any:
+    """For each input which axes may vary, and as what: None where none may."""
+    rows = _rows(example)
+
+    def free(values: Any) -> dict[int, Any] | None:
+        if not isinstance(values, Tensor) or values.dim() == 0 or len(values) != rows:
+            return None
+        holds_tokens = values.dim() == 2 and not values.is_floating_point()
+        return {0: batch, 1: tokens} if holds_tokens else {0: batch}
+
+    return _each_input(example, free)
+
+
+def _rows(example: Any) -> int:
+    """The length of the first tensor that has one; 0 where there is none."""
+    positional, named = call_arguments(example)
+    sized = [v for v in (*positional, *named.values()) if isinstance(v, Tensor) and v.dim() > 0]
+    return len(sized[0]) if sized else 0
 
 
 def _first_voter(calibrated: CalibratedModel) -> Voter:
@@ -248,7 +257,7 @@ def _by_name(calibrated: CalibratedModel, inputs: Any) -> dict[str, Tensor]:
     """The tensors among the inputs, named as the network's `forward` names them, in order."""
     positional, named = call_arguments(inputs)
     parameters = inspect.signature(_first_voter(calibrated).network.network.forward).parameters
-    names = [name for name, parameter in parameters.items() if parameter.kind is not inspect.Parameter.VAR_POSITIONAL]
+    names = [name for name, parameter in parameters.items() if parameter.kind in POSITIONAL]
     names += [f"input_{place}" for place in range(len(names), len(positional))]
     everything = {**dict(zip(names, positional, strict=False)), **named}
     return {name: values for name, values in everything.items() if isinstance(values, Tensor)}

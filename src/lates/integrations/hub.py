@@ -1,7 +1,7 @@
 """A calibration as a folder in the layout of the Hugging Face hub: config.json, the calibration, a model card.
 
-The network itself is not in it: keep the folder beside the network's, or in a repository of its own. Nothing here reads or
-writes the network (of computers). A folder goes to the hub and comes from it by that library's own means:
+The network itself is not in it: keep the folder inside the network's, or in a repository of its own. Nothing here goes
+online: a folder travels to the hub and back by the hub's own library.
 
 >>> hub.save_pretrained(calibrated, "resnet18-lates", measured={"network": before, "calibrated": after})
 >>> huggingface_hub.upload_folder(repo_id="me/resnet18-lates", folder_path="resnet18-lates")
