@@ -213,7 +213,8 @@ def test_members_carry_the_model_s_contributions_and_none_that_it_did_not_keep(
 def test_the_picture_spends_its_height_on_votes_and_joins_ribbons_without_gap(findings: Findings) -> None:
     picture = picture_rows(findings.members)
     ends = [row for row in picture.ribbons if row["x"] == pytest.approx(0.9)]
-    assert sum(row["y2"] - row["y"] for row in ends) == pytest.approx(VOTES)
+    for row, member in zip(ends, [one for one in findings.members if one.contribution], strict=True):
+        assert row["y2"] - row["y"] == pytest.approx(VOTES * member.contribution)
     assert [row["y"] for row in ends[1:]] == pytest.approx([row["y2"] for row in ends[:-1]])
     assert all(0 <= row["y"] <= row["y2"] <= picture.height + 1e-9 for row in [*picture.ribbons, *picture.boxes])
 
@@ -310,7 +311,7 @@ def test_temperature_scaling_alone_is_shown_beside_the_network_only(
     lates.write_report(scaled, test_sets, tmp_path / "scaled.html", progress=False)
     html = (tmp_path / "scaled.html").read_text("utf-8")
     assert [a["data-switch"] for _, a in Page(html).elements if "data-switch" in a] == [NETWORK, TEMPERATURE]
-    assert "The head votes alone" in html
+    assert "this is temperature scaling" in html
 
 
 def test_what_comes_from_outside_cannot_become_markup(

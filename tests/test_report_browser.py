@@ -116,7 +116,7 @@ def test_what_came_from_outside_stayed_text(desktop: Opened) -> None:
     told = ""
     for mark in desktop.page.locator("#classes svg .mark-symbol path").all():
         mark.hover(force=True)
-        told += desktop.page.locator("#vg-tooltip-element").inner_text()
+        told += desktop.page.locator("#tip").inner_text()
     assert "onerror" in told
     assert desktop.page.title() == f"A title {HOSTILE}"
     assert desktop.page.locator("img").count() == 0
@@ -158,11 +158,30 @@ def test_the_keyboard_alone_reaches_and_works_every_switch(desktop: Opened) -> N
 
 def test_hovering_shows_numbers(desktop: Opened) -> None:
     desktop.page.locator("#metric-nll svg .mark-symbol path").last.hover()
-    tooltip = desktop.page.locator("#vg-tooltip-element")
+    tooltip = desktop.page.locator("#tip")
     tooltip.wait_for(state="visible")
     text = tooltip.inner_text()
     assert "LATES" in text
     assert "95 % from" in text
+
+
+def test_hovering_anywhere_over_the_curves_shows_all_of_them(desktop: Opened) -> None:
+    chart = desktop.page.locator("#coverage svg")
+    chart.hover(position={"x": 500, "y": 40})
+    chart.hover(position={"x": 520, "y": 60})
+    tooltip = desktop.page.locator("#tip")
+    tooltip.wait_for(state="visible")
+    assert tooltip.locator("dt").all_inner_texts() == ["answered", "Network", "Temperature scaling", "LATES"]
+
+
+def test_on_a_phone_the_numbers_stay_on_the_screen(browser: Browser, report: Path) -> None:
+    opened = open_report(browser, report, viewport={"width": 390, "height": 844})
+    for mark in opened.page.locator("#classes svg .mark-symbol path").all()[:8]:
+        mark.hover(force=True)
+        box = opened.page.locator("#tip").bounding_box()
+        assert box is not None
+        assert 0 <= box["x"] <= box["x"] + box["width"] <= 390
+    opened.page.context.close()
 
 
 def colour_of(page: Page, selector: str) -> str:

@@ -31,7 +31,7 @@ def draw_all(findings: Findings) -> dict[str, Spec]:
     specs = {f"metric-{metric}": metric_chart(findings, metric) for metric in ("accuracy", "nll", "ece", "brier")}
     for network in range(findings.subject.networks):
         own = [member for member in findings.members if member.network == network]
-        specs[f"votes-{network}"] = picture_chart(own, words.votes(findings))
+        specs[f"votes-{network}"] = picture_chart(own, findings.subject.networks, words.votes(findings))
         specs[f"depth-{network}"] = depth_chart(own, findings)
     for method in findings.methods:
         specs[f"reliability-{method}"] = reliability_chart(findings, method)
@@ -55,9 +55,9 @@ def metric_chart(findings: Findings, metric: str) -> Spec:
     return finished([whiskers, dots], words.metric_alt(findings.test, metric), height, findings.methods)
 
 
-def picture_chart(members: list[Member], alt_text: str) -> Spec:
+def picture_chart(members: list[Member], networks: int, alt_text: str) -> Spec:
     """The network from top to bottom; from each voting block a ribbon, as thick as its contribution, into the prediction."""
-    picture = picture_rows(members)
+    picture = picture_rows(members, networks)
     x = alt.X("x:Q").scale(domain=[0, 1], nice=False).axis(None)
     y = alt.Y("y:Q").scale(domain=[0, picture.height], reverse=True, nice=False).axis(None)
     kind = alt.Color("kind:N", legend=None).scale(
@@ -205,11 +205,14 @@ def histogram_chart(findings: Findings, method: str) -> Spec:
         alt.Tooltip("wrong:Q", title="of them wrong", format=","),
     ]
     x = unit_axis("from:Q", "confidence")
+    highest = max(one.count for one in findings.bins[method])
     bars = chart_of(rows).mark_rect(stroke="var(--paper)", strokeWidth=1)
     bars = bars.encode(
         x=x,
         x2="to:Q",
-        y=alt.Y("foot:Q", title="inputs").axis(tickCount=3, format="~s", minExtent=38, maxExtent=38),
+        y=alt.Y("foot:Q", title="inputs")
+        .scale(domain=[0, 1.05 * highest], nice=False)
+        .axis(tickCount=3, format="~s", minExtent=38, maxExtent=38),
         y2="top:Q",
         color=alt.Color("answers:N", legend=None).scale(
             domain=["right", "wrong"], range=[f"var(--{method})", "var(--wrong)"]
@@ -229,9 +232,7 @@ def coverage_chart(findings: Findings) -> Spec:
     x = alt.X("coverage:Q", title="share of inputs answered, the surest first")
     x = x.scale(domain=[0, 1]).axis(format=".0%", tickCount=5)
     y = alt.Y("risk:Q", title="wrong").axis(format="~%", tickCount=5)
-    near = alt.selection_point(
-        name="near", nearest=True, on="pointerover", fields=["coverage"], empty=False, clear="pointerout"
-    )
+    near = alt.selection_point(name="near", nearest=True, on="pointerover", fields=["coverage"], empty=False)
     lines = shown(chart_of(rows)).mark_line(strokeWidth=2.5).encode(x=x, y=y, color=colour(findings.methods))
     dots = (
         shown(chart_of(rows))

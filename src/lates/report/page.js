@@ -5,9 +5,21 @@
   const boxes = [...document.querySelectorAll("input[data-switch]")];
   const chosen = () => boxes.filter((box) => box.checked).map((box) => box.dataset.switch);
 
+  const tip = document.getElementById("tip");
+  const cell = (kind, text) => Object.assign(document.createElement(kind), { textContent: text });
+  const tell = (_, event, item, numbers) => {
+    tip.hidden = numbers === null || typeof numbers !== "object";
+    if (tip.hidden) return;
+    tip.replaceChildren(...Object.entries(numbers).flatMap(([name, text]) => [cell("dt", name), cell("dd", text)]));
+    const { clientX: x, clientY: y } = event.changedTouches?.[0] ?? event;
+    const { offsetWidth: width, offsetHeight: height } = tip;
+    tip.style.left = `${Math.max(8, Math.min(x + 14, root.clientWidth - width - 8))}px`;
+    tip.style.top = `${y + 18 + height < root.clientHeight ? y + 18 : Math.max(8, y - height - 14)}px`;
+  };
+
   const views = await Promise.all(
     Object.entries(charts).map(async ([place, spec]) => {
-      const options = { config, renderer: "svg", actions: false };
+      const options = { config, renderer: "svg", actions: false, tooltip: tell };
       const { view } = await vegaEmbed(document.getElementById(place), spec, options);
       return { view, switchable: (spec.params ?? []).some((param) => param.name === "shown") };
     }),

@@ -46,6 +46,7 @@ def page_of(findings: Findings, specs: Mapping[str, Spec], title: str) -> str:
 <main>
 {"".join(sections_of(findings))}
 </main>
+<dl id="tip" role="tooltip" hidden></dl>
 <script type="application/json" id="charts">{embedded({"config": CONFIG, "charts": dict(specs)})}</script>
 <script>{library}</script>
 <script>{script}</script>

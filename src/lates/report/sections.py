@@ -97,8 +97,9 @@ def _facts(subject: Subject) -> str:
         "Temperature scaling divides by": temperatures,
         "Hold-out log-loss, network": number(subject.nll_network),
         "… with temperature scaling": number(subject.nll_temperature),
-        "… calibrated": number(subject.nll),
     }
+    if subject.members > subject.networks:
+        facts["… with all members"] = number(subject.nll)
     items = "".join(f"<div><dt>{escape(name)}</dt><dd>{escape(value)}</dd></div>" for name, value in facts.items())
     return f'<dl class="facts">{items}</dl>'
 
@@ -128,7 +129,7 @@ def _comparison(findings: Findings) -> str:
     head = [("Metric", ""), *((LABELS[method], method) for method in methods)]
     head += [(f"{LABELS[main]} minus {LABELS[method].lower()}", method) for method in methods[:-1]]
     caption = (
-        f"{test.rows:,} test inputs; 95 % intervals from {test.draws:,} bootstrap draws; differences paired, those of "
+        f"{test.rows:,} test inputs; 95\u00a0% intervals from {test.draws:,} bootstrap draws; differences paired, those of "
         "shares in percentage points"
     )
     return (
@@ -182,7 +183,7 @@ def _reliability(findings: Findings) -> str:
             cells += [f"{one.count:,}", *means]
         rows.append(cells)
     note = (
-        "Dots grow with the number of inputs in the bin, which stands at the foot; thin lines are 95 % intervals of the "
+        "Dots grow with the number of inputs in the bin, which stands at the foot; thin lines are 95\u00a0% intervals of the "
         "accuracy, thick pale ones the gap to the diagonal. Below them, how many inputs get which confidence: wrong answers "
         "sit in purple on top of the right ones."
     )
@@ -243,7 +244,7 @@ def _shifts(findings: Findings) -> str:
     return (
         _paragraph(words.shifts(findings))
         + f'<div class="grid three">{figures}</div>'
-        + _details("Numbers of every test set", _table(head, rows, "Every test set, with 95 % intervals"))
+        + _details("Numbers of every test set", _table(head, rows, "Every test set, with 95\u00a0% intervals"))
     )
 
 
@@ -259,8 +260,8 @@ def _reading(findings: Findings) -> str:
         f"{LABELS[NETWORK]}: the network as it was. {LABELS[TEMPERATURE]}: its logits divided by one number. LATES: the "
         "weighted sum of its logits and those of linear probes on its earlier blocks. Weights were fitted on held-out inputs; "
         "nothing on this page was fitted on the test inputs.",
-        "A difference is called better or worse where its 95 % interval excludes zero. Of twenty comparisons without any true "
-        "difference, about one would still be called so. Intervals say how the numbers vary with the inputs; another training "
-        "of the same network would vary them further.",
+        "A difference is called better or worse where its 95\u00a0% interval excludes zero. Of twenty comparisons without any "
+        "true difference, about one would still be called so. Intervals say how the numbers vary with the inputs; another "
+        "training of the same network would vary them further.",
     ]
     return "".join(_paragraph(text, "note") for text in paragraphs)

@@ -76,7 +76,7 @@ def lead(findings: Findings) -> str:
     test, main = findings.test, findings.main
     accuracy, ece = test.measured[main]["accuracy"], test.measured[main]["ece"]
     return (
-        f"On {test.rows:,} test inputs {INSIDE[main]} is right in {number(accuracy.value, 'accuracy')} (95 % interval "
+        f"On {test.rows:,} test inputs {INSIDE[main]} is right in {number(accuracy.value, 'accuracy')} (95\u00a0% interval "
         f"{between(accuracy, 'accuracy')}), {INSIDE[NETWORK]} in "
         f"{number(test.measured[NETWORK]['accuracy'].value, 'accuracy')}. {log_loss_sentence(findings)} Its stated "
         f"confidence is off by {points(ece.value)} on average; a perfectly calibrated model would measure about "
@@ -110,8 +110,8 @@ def comparison(findings: Findings) -> str:
             parts.append(f"{outcome} in {listed(names)}")
     found = " and ".join(parts) if parts else "not clearly different in any metric"
     return (
-        f"Against {INSIDE[rival]}, {INSIDE[findings.main]} is {found}, judged by the 95 % interval of the paired difference "
-        f"({findings.test.draws:,} bootstrap draws of these inputs)."
+        f"Against {INSIDE[rival]}, {INSIDE[findings.main]} is {found}, judged by the 95\u00a0% interval of the paired "
+        f"difference ({findings.test.draws:,} bootstrap draws of these inputs)."
     )
 
 
@@ -126,20 +126,24 @@ def metric_alt(test: SetNumbers, metric: str) -> str:
         f"{LABELS[method]} {number(own[metric].value, metric)} ({between(own[metric], metric)})"
         for method, own in test.measured.items()
     ]
-    return f"{METRIC_TITLES[metric]} with 95 % intervals: {'; '.join(values)}."
+    return f"{METRIC_TITLES[metric]} with 95\u00a0% intervals: {'; '.join(values)}."
 
 
 def votes(findings: Findings) -> str:
     subject, members = findings.subject, findings.members
     probes = sum(member.contribution for member in members if not member.is_head)
+    if subject.members == subject.networks:
+        return "Only the head was given a weight: this is temperature scaling."
     if not any(member.contribution for member in members):
         return "No member votes: all weights are 0, and every class is equally likely."
     if not probes:
         return "The head votes alone: no probe improved the hold-out's loss."
+    heads = sum(member.contribution for member in members if member.is_head)
+    head = f"has {share(heads)} of the weight" if heads else "has no vote"
     strongest = max((member for member in members if not member.is_head), key=lambda member: member.contribution)
     return (
-        f"{subject.voting} of {subject.members} members vote. The head has {share(1 - probes)} of the weight, the probes on "
-        f"earlier blocks {share(probes)}; the strongest of them, {full_name(strongest, findings)}, has "
+        f"{subject.voting} of {subject.members} members vote. The head {head}; the probes on earlier blocks have "
+        f"{share(probes)}; the strongest of them, {full_name(strongest, findings)}, has "
         f"{share(strongest.contribution)}."
     )
 
@@ -172,9 +176,9 @@ def reliability(findings: Findings, method: str) -> str:
     gap = sum(one.count * one.confidence - one.right for one in bins if one.count) / findings.test.rows
     direction = "too sure" if gap > 0 else "not sure enough"
     return (
-        f"{LABELS[method]}: calibration error {number(test['ece'].value, 'ece')} (95 % interval {between(test['ece'], 'ece')}; "
-        f"{number(findings.test.ece_floor[method], 'ece')} expected by chance alone); on the whole {direction} by "
-        f"{points(gap)}."
+        f"{LABELS[method]}: calibration error {number(test['ece'].value, 'ece')} (95\u00a0% interval "
+        f"{between(test['ece'], 'ece')}; {number(findings.test.ece_floor[method], 'ece')} expected by chance "
+        f"alone); on the whole {direction} by {points(gap)}."
     )
 
 
