@@ -55,6 +55,7 @@ ORDER = [
     "report.words",
     "report.picture",
     "report.frame",
+    "report.layers",
     "report.charts",
     "report.sections",
     "report.page",

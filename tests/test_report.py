@@ -341,6 +341,23 @@ def test_embedded_json_reads_back_and_never_ends_its_script(text: str) -> None:
     assert "<" not in written
 
 
+def test_names_that_occur_twice_are_told_apart(
+    calibrated: lates.CalibratedModel, predictions: dict[str, Predictions]
+) -> None:
+    names = ["crane", "crane", *(str(c) for c in range(8))]
+    found = find(calibrated, predictions, names, seed=0)
+    assert {one.name for one in found.classes} == {"crane (0)", "crane (1)", *names[2:]}
+
+
+@pytest.mark.parametrize("rows", [1, 3])
+def test_a_handful_of_rows_is_enough(
+    calibrated: lates.CalibratedModel, problem: Problem, tmp_path: Path, rows: int
+) -> None:
+    batch = (problem.images[:rows], problem.labels[:rows])
+    lates.write_report(calibrated, {"one": [batch], "two": [batch]}, tmp_path / "few.html", progress=False)
+    assert f"On {rows} test input" in (tmp_path / "few.html").read_text("utf-8")
+
+
 def test_what_is_not_finite_is_said_and_draws_nothing(findings: Findings) -> None:
     broken = metrics.Interval(math.inf, math.nan, math.nan, 0.95, 100)
     test = replace(findings.test, measured={m: {**own, "nll": broken} for m, own in findings.test.measured.items()})

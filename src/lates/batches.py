@@ -1,6 +1,6 @@
 """What a loader yields and a network returns: inputs, labels, logits. Checked once, here."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
 from dataclasses import dataclass
 from typing import Any
 
@@ -41,6 +41,14 @@ def read_batches(loader: Iterable[Any], device: torch.device, role: str = "loade
             f"The {role} loader yielded no batch. Expected (inputs, labels) batches; is its dataset empty, or can it be read "
             "only once?"
         )
+
+
+def count_batches(loader: Iterable[Any]) -> int | None:
+    """How many batches a loader has; a loader of an `IterableDataset` has `__len__` and yet may not know."""
+    try:
+        return len(loader) if isinstance(loader, Sized) else None
+    except TypeError:
+        return None
 
 
 def call_arguments(inputs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:

@@ -1,7 +1,7 @@
 """One reading of a loader -> what the probes and the stack learn from: features per block, logits, labels."""
 
 import warnings
-from collections.abc import Iterable, Mapping, Sequence, Sized
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
@@ -9,7 +9,16 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from lates.batches import IGNORED, Batch, call_arguments, copy_inputs, first_rows, read_batches, refuse_one_shot
+from lates.batches import (
+    IGNORED,
+    Batch,
+    call_arguments,
+    copy_inputs,
+    count_batches,
+    first_rows,
+    read_batches,
+    refuse_one_shot,
+)
 from lates.blocks import HEAD, choose_blocks, layer_behind, named_modules, unwrap
 from lates.checks import check_labels, check_logits, level_of_the_caller
 from lates.pooling import Pooling, find_tensor, has_class_token, read_pooling, tensors_in
@@ -116,7 +125,7 @@ def extract_samples(
         if view is None and (passes is None or views == "auto"):
             passes = 1
         passes = settings.passes if passes is None else passes
-        total, done = _length(loader, passes), 0
+        length, done = count_batches(loader), 0
         for _ in range(passes):
             for batch in read_batches(loader, target, role):
                 if not poolings:
@@ -128,7 +137,7 @@ def extract_samples(
                     store.append(_read_rows(network, inputs, batch, role))
                 done += 1
                 if progress is not None:
-                    progress(f"reading {role}", done, total)
+                    progress(f"reading {role}", done, length and length * passes)
         parameters = [_parameters(model) for model in models]
         return [_finish(*parts, passes) for parts in zip(stores, poolings, parameters, strict=True)]
 
@@ -149,14 +158,6 @@ def _check_arguments(
             choose_blocks(model, blocks)
     elif blocks is not None:
         raise ValueError("Both blocks= and like= were given; like= brings the blocks of earlier features. Pass one.")
-
-
-def _length(loader: Iterable[Any], passes: int) -> int | None:
-    """How many batches all passes will read; a loader of an `IterableDataset` has `__len__` and yet may not know."""
-    try:
-        return len(loader) * passes if isinstance(loader, Sized) else None
-    except TypeError:
-        return None
 
 
 def _finish(store: RowStore, poolings: dict[str, Pooling], parameters: int, passes: int) -> Features:

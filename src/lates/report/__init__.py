@@ -1,6 +1,6 @@
 """The report: what a calibration did, as one HTML page that opens from disk.
 
-predictions ─► resampling ─► numbers ─► words ─► picture, frame, charts ─► sections ─► page
+predictions ─► resampling ─► numbers ─► words ─► picture, frame ─► layers, charts ─► sections ─► page
 """
 
 import os

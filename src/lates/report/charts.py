@@ -18,12 +18,12 @@ from lates.report.frame import (
     shown,
     unit_axis,
 )
-from lates.report.numbers import Findings, Member
-from lates.report.picture import picture_rows
-from lates.report.predictions import LATES, NETWORK
+from lates.report.layers import depth_chart, picture_chart
+from lates.report.numbers import Findings
 from lates.report.words import LABELS
 
 WORST_CLASSES = 20
+FEW_SETS = 8  # so many fit into a third of the page
 
 
 def draw_all(findings: Findings) -> dict[str, Spec]:
@@ -53,87 +53,6 @@ def metric_chart(findings: Findings, metric: str) -> Spec:
     dots = base.mark_point(filled=True, size=90, opacity=1).encode(x=x, shape=shape(findings.methods))
     height = 26 * len(findings.methods)
     return finished([whiskers, dots], words.metric_alt(findings.test, metric), height, findings.methods)
-
-
-def picture_chart(members: list[Member], networks: int, alt_text: str) -> Spec:
-    """The network from top to bottom; from each voting block a ribbon, as thick as its contribution, into the prediction."""
-    picture = picture_rows(members, networks)
-    x = alt.X("x:Q").scale(domain=[0, 1], nice=False).axis(None)
-    y = alt.Y("y:Q").scale(domain=[0, picture.height], reverse=True, nice=False).axis(None)
-    kind = alt.Color("kind:N", legend=None).scale(
-        domain=["head", "probe", "silent", "input"],
-        range=["var(--network)", "var(--lates)", "var(--panel)", "var(--panel)"],
-    )
-    tooltip = [
-        alt.Tooltip("name:N", title="member"),
-        alt.Tooltip("weight:Q", format=".4f"),
-        alt.Tooltip("contribution:Q", format=".1%"),
-    ]
-    chain = chart_of(picture.chain).mark_rule(strokeWidth=2, color="var(--grid)").encode(x=x, y=y, y2="y2:Q")
-    ribbons = (
-        chart_of(picture.ribbons)
-        .mark_area(opacity=0.45, interpolate="linear")
-        .encode(x=x, y=y, y2="y2:Q", color=kind, detail="name:N", tooltip=tooltip)
-    )
-    boxes = (
-        chart_of(picture.boxes)
-        .mark_rect(cornerRadius=4, stroke="var(--edge)", strokeWidth=1)
-        .encode(x=x, x2="x2:Q", y=y, y2="y2:Q", color=kind, tooltip=tooltip)
-    )
-    text = chart_of(picture.labels).encode(x=x, y=y, text="text:N", tooltip=alt.Tooltip("name:N", title="member"))
-    layers = [chain, ribbons, boxes]
-    for role, ink in (("on", "var(--paper)"), ("off", "var(--soft)")):
-        layers.append(
-            text.transform_filter(f"datum.role === '{role}'").mark_text(
-                limit=NAME_LIMIT, color=ink, fontSize=11, baseline="middle"
-            )
-        )
-    layers.append(text.transform_filter("datum.role === 'share'").mark_text(align="left", dx=6, fontWeight="bold"))
-    layers.append(text.transform_filter("datum.role === 'end'").mark_text(align="center", angle=90, fontWeight="bold"))
-    return finished(layers, alt_text, round(picture.height))
-
-
-def depth_chart(members: list[Member], findings: Findings) -> Spec:
-    """The accuracy of every member that is kept, in the order of depth, beside that of the whole."""
-    measured = findings.test.measured
-    rows = [
-        {
-            "name": member.name,
-            "method": NETWORK if member.is_head else LATES,
-            "value": member.accuracy.value,
-            "low": member.accuracy.low,
-            "high": member.accuracy.high,
-        }
-        for member in members
-        if member.accuracy is not None
-    ]
-    whole = {"name": f"all: {LABELS[findings.main]}", "value": measured[findings.main]["accuracy"].value}
-    order = [row["name"] for row in rows]
-    tooltip = [
-        alt.Tooltip("name:N", title="member"),
-        alt.Tooltip("value:Q", title="accuracy", format=".1%"),
-        alt.Tooltip("low:Q", title="95 % from", format=".1%"),
-        alt.Tooltip("high:Q", title="to", format=".1%"),
-    ]
-    base = chart_of(rows).encode(
-        y=alt.Y("name:N", title=None, sort=order).axis(labelLimit=NAME_LIMIT, labelColor="var(--ink)"),
-        color=colour((NETWORK, LATES)),
-        tooltip=tooltip,
-    )
-    x = alt.X("value:Q", title="accuracy on the test set").scale(zero=False, padding=12).axis(format=".0%", tickCount=5)
-    whiskers = base.mark_rule(strokeWidth=2).encode(x=alt.X("low:Q"), x2="high:Q")
-    dots = base.mark_point(filled=True, size=80, opacity=1).encode(x=x)
-    reference = (
-        chart_of([whole])
-        .mark_rule(strokeDash=[4, 3], color="var(--ink)")
-        .encode(x="value:Q", tooltip=[alt.Tooltip("name:N"), alt.Tooltip("value:Q", title="accuracy", format=".1%")])
-    )
-    label = (
-        chart_of([whole])
-        .mark_text(align="right", dx=-4, dy=-6, baseline="bottom", color="var(--ink)")
-        .encode(x="value:Q", y=alt.value(0), text="name:N")
-    )
-    return finished([reference, whiskers, dots, label], words.depth(findings), max(60, 24 * len(rows)))
 
 
 def reliability_chart(findings: Findings, method: str) -> Spec:
@@ -302,7 +221,9 @@ def shift_chart(findings: Findings, metric: str) -> Spec:
         {**interval_row(one, method, metric), "set": one.name} for one in findings.sets for method in findings.methods
     ]
     x = alt.X("set:N", title=None, sort=[one.name for one in findings.sets])
-    x = x.axis(labelAngle=-35, labelLimit=110, labelColor="var(--ink)").scale(type="point", padding=0.3)
+    angle = -35 if len(findings.sets) <= FEW_SETS else -90
+    x = x.axis(labelAngle=angle, labelLimit=110, labelColor="var(--ink)", labelOverlap="greedy")
+    x = x.scale(type="point", padding=0.3)
     y = alt.Y("value:Q", title=None).scale(zero=metric == "ece").axis(format=axis_format(metric), tickCount=5)
     offset = alt.XOffset("method:N", sort=list(findings.methods)).scale(domain=list(findings.methods), range=[-5, 5])
     base = shown(chart_of(rows)).encode(x=x, xOffset=offset, color=colour(findings.methods))

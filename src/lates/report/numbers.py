@@ -1,7 +1,8 @@
 """All that the report shows, as numbers: nothing here draws, and what draws computes nothing."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -224,12 +225,19 @@ def members_of(calibrated: CalibratedModel, accuracies: Mapping[str, Interval]) 
     return tuple(members)
 
 
+def unique_names(names: Iterable[object]) -> list[str]:
+    """As text; of names that occur twice, as ImageNet's cranes do, each gets its class's number."""
+    texts = [str(name) for name in names]
+    counts = Counter(texts)
+    return [text if counts[text] == 1 else f"{text} ({number})" for number, text in enumerate(texts)]
+
+
 def classes_of(
     predictions: Predictions, rows: Mapping[str, Rows], errors: Mapping[str, Tensor], names: Sequence[str] | None
 ) -> tuple[ClassNumbers, ...]:
     """Every class, that with the largest error of the main method first."""
     classes = predictions.classes
-    names = [str(name) for name in names] if names is not None else [str(number) for number in range(classes)]
+    names = unique_names(names if names is not None else range(classes))
     counts = torch.bincount(predictions.labels, minlength=classes).tolist()
     answered: dict[str, list[int]] = {}
     confidence: dict[str, list[float]] = {}

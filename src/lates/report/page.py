@@ -75,8 +75,8 @@ def _switches(methods: Sequence[str]) -> str:
         for method in methods
     )
     return (
-        f'<nav id="switches" aria-label="Methods shown"><div><fieldset><legend>Methods shown</legend>{boxes}</fieldset>'
-        '<button id="theme" type="button" title="Switch between light and dark">Dark</button></div></nav>'
+        f'<div id="switches"><div><fieldset><legend>Methods shown</legend>{boxes}</fieldset>'
+        '<button id="theme" type="button" title="Switch between light and dark">Dark</button></div></div>'
     )
 
 

@@ -27,6 +27,7 @@ class Picture:
     chain: list[Row]
     ribbons: list[Row]
     boxes: list[Row]
+    ends: list[Row]
     labels: list[Row]
 
 
@@ -41,7 +42,8 @@ def picture_rows(members: Sequence[Member], networks: int = 1) -> Picture:
     height = SILENT + GAP + sum(heights) + GAP * (len(heights) - 1)
     middle = (LEFT + RIGHT) / 2
     chain: list[Row] = [{"x": middle, "y": 0.0, "y2": height}]
-    boxes: list[Row] = [_box("input", "input", 0.0, SILENT, LEFT, RIGHT)]
+    boxes: list[Row] = []
+    ends = [_box("input", "input", 0.0, SILENT, LEFT, RIGHT)]
     labels: list[Row] = [_label("input", "off", "input", middle, SILENT / 2)]
     ribbons: list[Row] = []
     end = max(sum(widths), BOX)
@@ -63,9 +65,9 @@ def picture_rows(members: Sequence[Member], networks: int = 1) -> Picture:
                 ribbons.append({"name": member.name, "kind": kind, **row, **numbers})
             landing += width
         top += own + GAP
-    boxes.append(_box("prediction", "input", first, first + end, TARGET, END))
+    ends.append(_box("prediction", "input", first, first + end, TARGET, END))
     labels.append(_label("prediction", "end", "prediction", (TARGET + END) / 2, first + end / 2))
-    return Picture(height, chain, ribbons, boxes, labels)
+    return Picture(height, chain, ribbons, boxes, ends, labels)
 
 
 def _box(name: str, kind: str, top: float, bottom: float, left: float, right: float) -> Row:

@@ -4,7 +4,7 @@ The three methods come from the same forward pass: the head's logits z are the n
 is its rival, and sum_k weight_k logits_k is LATES. With several draws each is the log of the mean probability.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Sized
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from lates.batches import IGNORED, read_batches
+from lates.batches import IGNORED, count_batches, read_batches
 from lates.checks import check_labels, check_logits
 from lates.model import CalibratedModel
 from lates.progress import Progress
@@ -55,7 +55,7 @@ def read_predictions(
     labels: list[Tensor] = []
     logits: dict[str, list[Tensor]] = {method: [] for method in methods}
     right: dict[str, list[Tensor]] = {member: [] for names in members for member in names}
-    total = _length(loader)
+    total = count_batches(loader)
     with _drawing_anew(calibrated, seed):
         for done, batch in enumerate(read_batches(loader, device_of(calibrated), name), start=1):
             draws = calibrated.members(batch.inputs)
@@ -65,17 +65,17 @@ def read_predictions(
                 raise ValueError(f"A {name} batch has {batch.rows} labels, but the network gave {len(draws[0])} rows.")
             if not kept.any():
                 continue
-            draws = [draw[kept].double() for draw in draws]
-            own = check_labels(batch.labels[kept], int(kept.sum()), calibrated.fit.classes)
+            draws = [draw[kept].cpu().double() for draw in draws]  # not every device knows float64
+            own = check_labels(batch.labels[kept].cpu(), int(kept.sum()), calibrated.fit.classes)
             by_network = [draws[i : i + calibrated.samples] for i in range(0, len(draws), calibrated.samples)]
             for method, values in _combine(calibrated, by_network, members).items():
                 if method in logits:
-                    logits[method].append(check_logits(values, f"the {name} logits").float().cpu())
+                    logits[method].append(check_logits(values, f"the {name} logits").float())
             for names, of_network in zip(members, by_network, strict=True):
                 for place, member in enumerate(names):
                     top = _mean([draw[..., place] for draw in of_network]).argmax(1)
-                    right[member].append((top == own).cpu())
-            labels.append(own.cpu())
+                    right[member].append(top == own)
+            labels.append(own)
             if progress is not None:
                 progress(f"reading {name}", done, total)
     if not labels:
@@ -92,7 +92,7 @@ def _combine(
     weights = calibrated.weights
     network, scaled, stacked = [], [], []
     for draws, names, rival in zip(by_network, members, calibrated.fit.temperature_weights, strict=True):
-        votes = torch.tensor([weights[name] for name in names], dtype=torch.float64, device=draws[0].device)
+        votes = torch.tensor([weights[name] for name in names], dtype=torch.float64)
         network += [draw[..., -1] for draw in draws]
         scaled += [draw[..., -1] * rival for draw in draws]
         stacked += [draw @ votes for draw in draws]
@@ -126,13 +126,6 @@ def _drawing_anew(calibrated: CalibratedModel, seed: int) -> Iterator[None]:
 def _single(value: float) -> float:
     """Rounded to float32, in which a model keeps its weights."""
     return float(torch.tensor(value, dtype=torch.float32))
-
-
-def _length(loader: Iterable[Any]) -> int | None:
-    try:
-        return len(loader) if isinstance(loader, Sized) else None
-    except TypeError:
-        return None
 
 
 def read_sets(test: Iterable[Any] | Mapping[str, Iterable[Any]]) -> dict[str, Iterable[Any]]:

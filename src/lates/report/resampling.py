@@ -19,6 +19,9 @@ from lates.metrics.intervals import Interval, centred_interval
 from lates.metrics.rows import Rows, describe_rows
 from lates.report.predictions import Predictions
 
+MEANS = ("accuracy", "nll", "brier")
+METRICS = (*MEANS, "ece", "aurc")
+LARGER_IS_BETTER = ("accuracy", "auc")
 CONFIDENCE = 0.95
 MOST_DRAWS, FEWEST_DRAWS = 1000, 200
 WORK = 10**7  # counts drawn in all: a thousand draws of 10,000 rows
@@ -58,17 +61,13 @@ def resample(predictions: Predictions, seed: int) -> tuple[dict[str, Intervals],
     return measured, differences, members
 
 
-METRICS = ("accuracy", "nll", "brier", "ece", "aurc")
-LARGER_IS_BETTER = ("accuracy", "auc")
-
-
 def _measure(counts: Tensor, rows: Mapping[str, Rows], right: Tensor) -> dict[tuple[str, str], Tensor]:
     """(method, metric) -> its value on each draw, for counts [draws, n]; ("members", place) -> a member's accuracy."""
     n = counts.shape[1]
     found: dict[tuple[str, str], Tensor] = {}
     for method, own in rows.items():
         means = counts @ torch.stack([own.correct, own.nll, own.brier], dim=1) / n
-        found |= {(method, metric): means[:, i] for i, metric in enumerate(METRICS[:3])}
+        found |= {(method, metric): means[:, i] for i, metric in enumerate(MEANS)}
         inside = torch.nn.functional.one_hot(assign_bins(own.confidence, _edges(own)), BINS).double()
         found[method, "ece"] = (counts @ (inside * (own.correct - own.confidence)[:, None])).abs().sum(1) / n
         found[method, "aurc"] = _aurc(counts, own)

@@ -9,7 +9,7 @@ from html import escape
 
 import lates.report.words as words
 from lates.metrics.intervals import Interval
-from lates.report.charts import WORST_CLASSES
+from lates.report.charts import FEW_SETS, WORST_CLASSES
 from lates.report.numbers import Findings, Subject
 from lates.report.predictions import NETWORK, TEMPERATURE
 from lates.report.words import LABELS, METRIC_TITLES, between, number, percent, signed, signed_range, verdict
@@ -243,7 +243,7 @@ def _shifts(findings: Findings) -> str:
     ]
     return (
         _paragraph(words.shifts(findings))
-        + f'<div class="grid three">{figures}</div>'
+        + f'<div class="grid {"three" if len(findings.sets) <= FEW_SETS else ""}">{figures}</div>'
         + _details("Numbers of every test set", _table(head, rows, "Every test set, with 95\u00a0% intervals"))
     )
 

@@ -76,7 +76,7 @@ def lead(findings: Findings) -> str:
     test, main = findings.test, findings.main
     accuracy, ece = test.measured[main]["accuracy"], test.measured[main]["ece"]
     return (
-        f"On {test.rows:,} test inputs {INSIDE[main]} is right in {number(accuracy.value, 'accuracy')} (95\u00a0% interval "
+        f"On {test.rows:,} test {'input' if test.rows == 1 else 'inputs'} {INSIDE[main]} is right in {number(accuracy.value, 'accuracy')} (95\u00a0% interval "
         f"{between(accuracy, 'accuracy')}), {INSIDE[NETWORK]} in "
         f"{number(test.measured[NETWORK]['accuracy'].value, 'accuracy')}. {log_loss_sentence(findings)} Its stated "
         f"confidence is off by {points(ece.value)} on average; a perfectly calibrated model would measure about "
