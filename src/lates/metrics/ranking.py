@@ -33,13 +33,18 @@ def class_areas(columns: Columns) -> Tensor:
     shared = found < 0
     shared_counts = shared.sum(dim=1)
     S = found.sum(dim=1) + shared_counts  # each shared row was found as -1
-    shared_values = values[shared].split(shared_counts.tolist())
-    positive_values = values[owners, rows].split(columns.positives.tolist())
-    for j, (x, u) in enumerate(zip(shared_values, positive_values, strict=True)):
-        x, u = ascending(x), ascending(u)
-        S[j] += 2 * len(x) * len(u) - torch.searchsorted(x, u).sum() - torch.searchsorted(x, u, right=True).sum()
+    x = ascending(_rectangle(values[shared], shared_counts))
+    u = _rectangle(values[owners, rows], columns.positives)
+    below = torch.searchsorted(x, u) + torch.searchsorted(x, u, right=True)
+    S += (2 * shared_counts[:, None] - below).masked_fill_(u.isinf(), 0).sum(dim=1)
     P = columns.positives.double()
     return 1 - (S - P**2) / (2 * P * (n - P))
+
+
+def _rectangle(values: Tensor, counts: Tensor) -> Tensor:
+    """Values of k successive classes, `counts` [k] of each, as rows of [k, largest count] that infinities fill up."""
+    places = torch.arange(int(counts.max()), device=values.device) < counts[:, None]
+    return values.new_full(places.shape, torch.inf).masked_scatter_(places, values)
 
 
 def auc(logits: Array, labels: Array) -> float:
