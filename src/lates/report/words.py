@@ -75,8 +75,9 @@ def lead(findings: Findings) -> str:
     """The whole report in three sentences."""
     test, main = findings.test, findings.main
     accuracy, ece = test.measured[main]["accuracy"], test.measured[main]["ece"]
+    inputs = "input" if test.rows == 1 else "inputs"
     return (
-        f"On {test.rows:,} test {'input' if test.rows == 1 else 'inputs'} {INSIDE[main]} is right in {number(accuracy.value, 'accuracy')} (95\u00a0% interval "
+        f"On {test.rows:,} test {inputs} {INSIDE[main]} is right in {number(accuracy.value, 'accuracy')} (95\u00a0% interval "
         f"{between(accuracy, 'accuracy')}), {INSIDE[NETWORK]} in "
         f"{number(test.measured[NETWORK]['accuracy'].value, 'accuracy')}. {log_loss_sentence(findings)} Its stated "
         f"confidence is off by {points(ece.value)} on average; a perfectly calibrated model would measure about "
