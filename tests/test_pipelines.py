@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 from sklearn.frozen import FrozenEstimator
 from sklearn.metrics import get_scorer
@@ -53,3 +54,13 @@ def test_it_can_be_frozen_and_shown_on_a_page() -> None:
     frozen = FrozenEstimator(fitted).fit(PROBABILITIES[:5], LABELS[:5])
     np.testing.assert_array_equal(frozen.predict_proba(PROBABILITIES), fitted.predict_proba(PROBABILITIES))
     assert "TemperatureScaling" in estimator_html_repr(fitted)
+
+
+def test_data_frames_are_taken_as_the_arrays_they_hold() -> None:
+    frame, series = pd.DataFrame(LOGITS), pd.Series(LABELS)
+    plain, framed = lates.TemperatureScaling().fit(LOGITS, LABELS), lates.TemperatureScaling().fit(frame, series)
+    assert framed.temperature_ == plain.temperature_
+    assert framed.score(frame, series) == plain.score(LOGITS, LABELS)
+    np.testing.assert_array_equal(framed.predict_proba(frame), plain.predict_proba(LOGITS))
+    piped: Any = pipeline().set_output(transform="pandas").fit(pd.DataFrame(PROBABILITIES), series)
+    assert piped["scaling"].temperature_ == pytest.approx(plain.temperature_, rel=1e-6)

@@ -41,10 +41,10 @@ class Calibrator(ABC):
     def _named_members(self, X: Any) -> Mapping[str, Array]:
         """What X holds: name -> logits [n, classes], the head last."""
 
-    def fit(self, X: Any, y: Array) -> Self:
+    def fit(self, X: Any, y: Any) -> Self:
         """Fit the weights to labels y [n]."""
-        members = self._named_members(X)
-        self.stack_ = fit_stack(members, y, **self.get_params())
+        members = self._members_in(X)
+        self.stack_ = fit_stack(members, _array(y), **self.get_params())
         head = members[self.stack_.names[-1]]
         self.weights_ = _like(head, self.stack_.weights)
         self.contributions_ = self.stack_.contributions
@@ -61,7 +61,7 @@ class Calibrator(ABC):
         """Calibrated logits [n, classes], for two classes as well."""
         if not self.__sklearn_is_fitted__():
             raise ValueError(f"This {type(self).__name__} is not fitted yet: call fit(X, y) first.")
-        given, names = self._named_members(X), self.stack_.names
+        given, names = self._members_in(X), self.stack_.names
         if set(given) != set(names):
             raise ValueError(f"The members are {', '.join(given)}; this stack was fitted to {', '.join(names)}.")
         logits = [_widened(check_logits(given[name], f'logits of member "{name}"')) for name in names]
@@ -83,11 +83,14 @@ class Calibrator(ABC):
         logits = self.calibrated_logits(X)
         return _like(logits, as_tensor(logits, "logits").argmax(dim=1))
 
-    def score(self, X: Any, y: Array) -> float:
+    def score(self, X: Any, y: Any) -> float:
         """Accuracy, by which scikit-learn's classifiers score themselves."""
         predicted = as_tensor(self.predict(X), "predictions")
-        labels = check_labels(y, len(predicted), self.n_features_in_)
+        labels = check_labels(_array(y), len(predicted), self.n_features_in_)
         return float((predicted == labels.to(predicted.device)).double().mean())
+
+    def _members_in(self, X: Any) -> dict[str, Array]:
+        return {name: _array(values) for name, values in self._named_members(_array(X)).items()}
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """The constructor's arguments. `deep` is part of scikit-learn's protocol; there is nothing deeper here."""
@@ -163,6 +166,11 @@ class LogitStack(Calibrator):
         if as_tensor(X, "members").ndim != 3:
             raise ValueError(f"members have shape {list(X.shape)}; expected [n, classes, members] or a mapping.")
         return {name: X[:, :, place] for place, name in enumerate(default_names(X.shape[2]))}
+
+
+def _array(values: Any) -> Any:
+    """What a data frame or a series holds, as an array; all else as it is."""
+    return values.to_numpy() if hasattr(values, "to_numpy") else values
 
 
 def _widened(logits: Tensor) -> Tensor:
