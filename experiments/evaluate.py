@@ -1,16 +1,18 @@
 """Every method on every test set: a trained network and its data -> `CellResults`.
 
-One forward pass per test set serves all methods. While the device computes the next set, threads on the host measure
-the last one: the metrics are float64 work without a GPU's advantage, and torch lets threads run side by side.
+One forward pass per test set serves all methods. While the device computes the next set, the host's cores measure the
+last one: the metrics are float64 work without a GPU's advantage.
 """
 
 import math
+import multiprocessing
 import os
 import platform
 import subprocess
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -82,11 +84,12 @@ def evaluate_cell(
     data: CellData,
     sets: CorruptedSets,
     *,
+    pool: Executor,
     training_seconds: float = 0.0,
     deadline: float = math.inf,
     report: Report = lambda stage, done, total: None,
 ) -> CellResults:
-    """Fit every method of the cell and measure it on every set.
+    """Fit every method of the cell and measure it on every set, in the `pool` that `measuring_pool` makes.
 
     Once `deadline`, by `time.monotonic()`, has passed: `OutOfTimeError`.
     """
@@ -101,7 +104,7 @@ def evaluate_cell(
     ready = prepare(network, data, cell.seed, clock)
     report("fitting", 1, 1)
     with clock("evaluation"):
-        rows = measure_sets(ready.predict, sets, deadline, report)
+        rows = measure_sets(ready.predict, sets, pool, deadline, report)
     seconds = {"training": training_seconds, **clock.seconds}
     facts = {
         **describe_surroundings(device),
@@ -183,9 +186,37 @@ def prepare_dropout(network: nn.Module, data: CellData, seed: int, clock: Clock)
 # Measuring
 
 
-def measure_sets(predict: Predict, sets: CorruptedSets, deadline: float, report: Report) -> tuple[Row, ...]:
+@contextmanager
+def measuring_pool(device: torch.device) -> Iterator[Executor]:
+    """Workers that call `score`, each on one core.
+
+    Beside a GPU they are processes: threads would share the interpreter with the one that keeps the GPU busy, and all wait
+    for one another. Where the network runs on the CPU too, it leaves them little to do, and threads need no start.
+    """
+    if device.type == "cpu":
+        with ThreadPoolExecutor(os.cpu_count()) as threads:
+            yield threads
+        return
+    spawned = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(os.cpu_count(), spawned, initializer=_work_on_one_core) as processes:
+        for _ in range(os.cpu_count() or 1):
+            processes.submit(os.getpid)  # starts one more, which takes its seconds while the cell is being fitted
+        yield processes
+
+
+def _work_on_one_core() -> None:
+    """Also leave when the parent is gone, however it went: the queue alone would keep a worker waiting for ever."""
+    torch.set_num_threads(1)
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        threading.Thread(target=lambda: (parent.join(), os._exit(1)), daemon=True).start()
+
+
+def measure_sets(
+    predict: Predict, sets: CorruptedSets, pool: Executor, deadline: float, report: Report
+) -> tuple[Row, ...]:
     """A row per method and set. One set is predicted while the one before is measured."""
-    labels = sets.test.labels.cpu()
+    labels = sets.test.labels.cpu().numpy()
     rows: list[Row] = []
     waiting: dict[str, Future[dict[str, float]]] = {}
     waiting_set = ""
@@ -193,24 +224,25 @@ def measure_sets(predict: Predict, sets: CorruptedSets, deadline: float, report:
     def collect() -> None:
         rows.extend(Row(method, waiting_set, future.result()) for method, future in waiting.items())
 
-    with _single_threads(), ThreadPoolExecutor(os.cpu_count() or 1) as pool:
+    with _single_threads():
         try:
             for done, (name, images) in enumerate(sets):
                 if time.monotonic() > deadline:
                     raise OutOfTimeError(f"The time was up after {done} of {len(sets)} test sets.")
                 logits = _predict_all(predict, images)
                 collect()
-                waiting = {method: pool.submit(score, values, labels) for method, values in logits.items()}
+                waiting = {method: pool.submit(score, values.numpy(), labels) for method, values in logits.items()}
                 waiting_set = name
                 report("evaluating", done + 1, len(sets))
             collect()
         finally:
-            pool.shutdown(cancel_futures=True)
+            for future in waiting.values():
+                future.cancel()
     order = {method: place for place, method in enumerate(waiting)}
     return tuple(sorted(rows, key=lambda row: order[row.method]))
 
 
-def score(logits: Tensor, labels: Tensor) -> dict[str, float]:
+def score(logits: Tensor | np.ndarray, labels: Tensor | np.ndarray) -> dict[str, float]:
     """All metrics of one method on one set, in the order of `METRICS`."""
     values = lates.metrics.summary(logits, labels)
     warmer = (lates.metrics.auc(logits / t, labels) for t in TEMPERATURES if t != 1)

@@ -19,7 +19,7 @@ from torch.utils.data import DataLoader
 from experiments.checkpoints import Progress, RunFolder
 from experiments.claims import claimed, read_claim
 from experiments.data import CIFAR, FolderSet, ImageSet, load_cifar, load_folder, load_sample, split_indices
-from experiments.evaluate import CellData, CorruptedSets, evaluate_cell
+from experiments.evaluate import CellData, CorruptedSets, evaluate_cell, measuring_pool
 from experiments.material import OutOfTimeError
 from experiments.networks import build_network
 from experiments.recipes import Experiment
@@ -176,15 +176,17 @@ def _do_cell(
         split=split.digest,
     )
     try:
-        results = evaluate_cell(
-            cell,
-            network,
-            data,
-            shelf.corrupted(cell.dataset),
-            training_seconds=progress.seconds,
-            deadline=deadline - STOPPING_SECONDS,
-            report=report,
-        )
+        with measuring_pool(shelf.device) as pool:
+            results = evaluate_cell(
+                cell,
+                network,
+                data,
+                shelf.corrupted(cell.dataset),
+                pool=pool,
+                training_seconds=progress.seconds,
+                deadline=deadline - STOPPING_SECONDS,
+                report=report,
+            )
     except OutOfTimeError:
         return False
     write_results(folders.results, results)

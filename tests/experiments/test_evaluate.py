@@ -2,8 +2,13 @@
 
 import json
 import math
+import os
+import signal
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -14,7 +19,7 @@ import lates
 from experiments import evaluate
 from experiments.corruptions import corrupt
 from experiments.dropout import predict_draws
-from experiments.evaluate import CORRUPTION_SEED, CorruptedSets, evaluate_cell, measure_sets, score
+from experiments.evaluate import CORRUPTION_SEED, CorruptedSets, evaluate_cell, measure_sets, measuring_pool, score
 from experiments.material import Batches, OutOfTimeError, as_inputs
 from experiments.methods import METHODS
 from experiments.networks import WideResNet
@@ -23,6 +28,7 @@ from experiments.train import measure_accuracy
 from tests.experiments.sample import sample_data, tiny_network, train_on_sample
 
 CELL = Cell("smoke", "cifar10_600", "tiny_vgg", 0, 0.7, 0.3)
+POOL = ThreadPoolExecutor(2)
 CORRUPTIONS, SEVERITIES = ("contrast", "gaussian_noise"), (5,)
 
 
@@ -50,7 +56,7 @@ def results(sets: CorruptedSets, heard: list[tuple[str, int, int]]) -> CellResul
         heard.append((stage, done, total))
 
     network = tiny_network("tiny_vgg")
-    return evaluate_cell(CELL, network, sample_data(), sets, training_seconds=12.5, report=hear)
+    return evaluate_cell(CELL, network, sample_data(), sets, pool=POOL, training_seconds=12.5, report=hear)
 
 
 # Test sets
@@ -176,9 +182,9 @@ def test_results_survive_the_disk(results: CellResults, tmp_path: Path) -> None:
 def test_a_passed_deadline_stops_between_stages_and_between_sets(sets: CorruptedSets) -> None:
     past = time.monotonic() - 1
     with pytest.raises(OutOfTimeError, match="before the stage extraction_holdout"):
-        evaluate_cell(CELL, tiny_network("tiny_vgg"), sample_data(), sets, deadline=past)
+        evaluate_cell(CELL, tiny_network("tiny_vgg"), sample_data(), sets, pool=POOL, deadline=past)
     with pytest.raises(OutOfTimeError, match="after 0 of 3 test sets"):
-        measure_sets(lambda images: {}, sets, past, lambda stage, done, total: None)
+        measure_sets(lambda images: {}, sets, POOL, past, lambda stage, done, total: None)
 
 
 def test_measuring_keeps_the_number_of_threads_even_when_it_fails(sets: CorruptedSets) -> None:
@@ -188,12 +194,38 @@ def test_measuring_keeps_the_number_of_threads_even_when_it_fails(sets: Corrupte
             measure_sets(
                 lambda images: {"broken": torch.full((len(images), 10), math.nan)},
                 sets,
+                POOL,
                 math.inf,
                 lambda stage, done, total: None,
             )
         assert torch.get_num_threads() == 2
     finally:
         torch.set_num_threads(1)
+
+
+KILLED_WITH_ITS_POOL = """
+import os, signal, torch
+from experiments.evaluate import measuring_pool
+
+if __name__ == "__main__":
+    with measuring_pool(torch.device("cuda")) as pool:
+        print(pool.submit(os.getpid).result() != os.getpid(), flush=True)
+        os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_beside_a_gpu_processes_measure_and_leave_with_their_parent(sets: CorruptedSets, tmp_path: Path) -> None:
+    logits = torch.randn(len(sets.test), 10, generator=torch.Generator().manual_seed(0))
+    labels = sets.test.labels
+    with measuring_pool(torch.device("cuda")) as processes:
+        assert processes.submit(score, logits.numpy(), labels.numpy()).result() == score(logits, labels)
+    script = tmp_path / "killed.py"
+    script.write_text(KILLED_WITH_ITS_POOL)
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    # The workers hold the pipe too, so reading it to its end waits until the last of them is gone.
+    ended = subprocess.run([sys.executable, script], env=environment, stdout=subprocess.PIPE, text=True, timeout=120)
+    assert ended.returncode == -signal.SIGKILL
+    assert ended.stdout == "True\n"
 
 
 # MC dropout
@@ -210,7 +242,7 @@ def dropout_network() -> nn.Module:
 def test_dropout_cells_compare_the_three_methods(dropout_network: nn.Module) -> None:
     data = sample_data()
     cell = Cell("mc_dropout", "cifar10_600", "wide_resnet_10_1", 0, 0.7, 0.3, dropout=0.2)
-    results = evaluate_cell(cell, dropout_network, data, CorruptedSets(data.test, (), ()))
+    results = evaluate_cell(cell, dropout_network, data, CorruptedSets(data.test, (), ()), pool=POOL)
     assert [(row.method, row.set) for row in results.rows] == [
         ("mcd", "clean"), ("mcd_temperature", "clean"), ("mcd_lates", "clean"),
     ]  # fmt: skip
