@@ -10,6 +10,7 @@ hue, occlusion). One choice is varied at a time around the base. No test image i
 import argparse
 import csv
 import io
+import json
 import math
 import time
 from collections.abc import Callable, Iterator
@@ -25,6 +26,7 @@ from torch.nn import functional
 import lates
 from experiments.checkpoints import load_tensors, write_atomically
 from experiments.data import CIFAR, ImageSet, load_cifar, scale, split_indices
+from experiments.evaluate import describe_surroundings
 from experiments.networks import NETWORKS, build_network
 from lates.views import jitter, measure_channels
 from lates.views import shift as move
@@ -284,10 +286,11 @@ def main() -> None:
         writer = csv.DictWriter(text, list(rows[0]))
         writer.writeheader()
         writer.writerows(rows)
-        arguments.out.mkdir(parents=True, exist_ok=True)
-        write_atomically(
-            arguments.out / f"{arguments.dataset}-{arguments.network}-s{arguments.seed}.csv", text.getvalue().encode()
-        )
+        place = arguments.out / f"{arguments.dataset}-{arguments.network}-s{arguments.seed}"
+        place.mkdir(parents=True, exist_ok=True)
+        facts = {**describe_surroundings(torch.device(arguments.device)), "split": split.digest}
+        write_atomically(place / "facts.json", json.dumps(facts, indent=2).encode())
+        write_atomically(place / "candidates.csv", text.getvalue().encode())
 
 
 if __name__ == "__main__":

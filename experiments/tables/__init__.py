@@ -17,6 +17,7 @@ from experiments.tables.gains import budget, holdout_size, low_data, relative_ga
 from experiments.tables.markdown import DocumentError, Table, embed, embedded, markdown
 from experiments.tables.measured import controls, in_distribution, jitter, out_of_distribution
 from experiments.tables.printed import imagenet, mc_dropout
+from experiments.tables.searched import search_tables
 from experiments.tables.tested import anova_table, effects, wilcoxon
 from experiments.tables.theory import pitfall, proposition
 
@@ -51,7 +52,7 @@ class TablesDifferError(Exception):
 def render_tables(results: Path) -> dict[str, str]:
     """name -> Markdown, of the results as they are now; without results, tables of what is missing."""
     measured = read_measured(results)
-    tables = [make(measured) for make in TABLES]
+    tables = [*(make(measured) for make in TABLES), *search_tables(results / "search")]
     return {table.name: markdown(table) for table in tables}
 
 

@@ -322,3 +322,10 @@ def test_methods_in_words() -> None:
     assert method_title("lates_jitter_0.5") == "LATES, jittered views, 0.5 %"
     assert method_title("lates_none_all") == "LATES, no budget"
     assert method_title("something_new") == "something_new"
+
+
+def test_the_numbers_of_this_repository_s_results_are_those_of_its_files() -> None:
+    root = Path(__file__).parents[2]
+    assert "table: search_resnet18" in (root / "RESULTS.md").read_text()
+    arguments = [f"--results={root / 'results'}", f"--out={root / 'results' / 'tables'}"]
+    assert main([*arguments, f"--document={root / 'RESULTS.md'}", "--check"]) == 0
