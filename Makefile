@@ -4,10 +4,13 @@ VENV := .venv
 READY := $(VENV)/.ready
 export PYTHONDONTWRITEBYTECODE := 1
 
-.PHONY: demo test test-slow lint format clean
+.PHONY: demo docs test test-slow lint format clean
 
 demo: $(READY)
 	$(VENV)/bin/lates demo
+
+docs: $(READY)
+	$(VENV)/bin/zensical build --clean --strict
 
 test: $(READY)
 	$(VENV)/bin/python -m pytest
@@ -25,7 +28,7 @@ format: $(READY)
 	$(VENV)/bin/ruff format .
 
 clean:
-	rm -rf $(VENV) build dist .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) build dist site .cache .pytest_cache .ruff_cache .hypothesis
 
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)

@@ -1,0 +1,384 @@
+"""The documentation: its code runs, what it shows as printed is printed, it builds without warnings and needs no network."""
+
+import io
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import tomllib
+import xml.etree.ElementTree as ElementTree
+from collections.abc import Callable, Iterator
+from contextlib import redirect_stdout
+from dataclasses import dataclass
+from importlib.util import find_spec
+from inspect import signature
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from lightning.pytorch import LightningModule
+from playwright.sync_api import Browser, Page, sync_playwright
+from sklearn.datasets import make_classification
+from sklearn.ensemble import RandomForestClassifier
+from torch import Tensor, nn
+from torch.utils.data import DataLoader, TensorDataset
+from transformers import BertConfig, BertForSequenceClassification
+from typer.testing import CliRunner
+
+import lates
+from docs.docstrings import as_markdown, read_rows
+from docs.pictures.reliability import PICTURE, drawn
+from lates.cli import app
+from tests.conftest import CLASSES, Problem, draw_patterns, loader_of
+from tests.test_report_browser import ARGUMENTS
+
+ROOT = Path(__file__).parent.parent
+DOCS = ROOT / "docs"
+PAGES = sorted(path.name for path in DOCS.glob("*.md"))
+PICTURES = sorted((DOCS / "pictures").glob("*.svg"))
+EXTRAS = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["optional-dependencies"]
+
+PIECES = re.compile(
+    r'^<!-- (names: \w+|prints) -->$|^```(\w*)(?: title="(.+?)")?\n(.*?)^```$', re.MULTILINE | re.DOTALL
+)
+NUMBER = re.compile(r"\d[\d,]*\.?\d*|\.\d+")
+TRIED_ELSEWHERE = "demo"
+"""The command that `test_demo.py` runs, and which takes a while."""
+
+
+@dataclass(frozen=True)
+class Piece:
+    """A block of a page, or a remark to these tests: "names: …", what is known from here on; "prints", what comes next."""
+
+    remark: str
+    language: str
+    title: str
+    text: str
+
+
+def pieces_of(page: str) -> list[Piece]:
+    return [Piece(*found) for found in PIECES.findall((DOCS / page).read_text("utf-8"))]
+
+
+# What the pages take for granted, by the name in their remarks.
+
+
+def names_of_images(problem: Problem, ensemble: list[nn.Module]) -> dict[str, Any]:
+    noise = torch.randn(problem.images.shape, generator=torch.Generator().manual_seed(7))
+    return {
+        "model": problem.model,
+        "other_model": ensemble[1],
+        "dataset": TensorDataset(*draw_patterns(200, CLASSES, seed=4)),
+        "train_loader": problem.train,
+        "holdout_loader": problem.holdout,
+        "test_loader": loader_of(problem.images, problem.labels),
+        "noisy_loader": loader_of(problem.images + noise, problem.labels),
+        "images": problem.images,
+        "labels": problem.labels,
+        "class_names": [f"pattern {c}" for c in range(CLASSES)],
+    }
+
+
+def names_of_text() -> dict[str, Any]:
+    """A tiny BERT with random weights; batches as its `Trainer` makes them."""
+    torch.manual_seed(0)
+    sizes: dict[str, Any] = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "num_labels": 3}
+    model = BertForSequenceClassification(BertConfig(vocab_size=50, intermediate_size=16, **sizes)).eval()
+
+    def batches(count: int) -> list[dict[str, Tensor]]:
+        lengths = torch.randint(3, 9, (40, 1))
+        mask = (torch.arange(8) < lengths).long()
+        drawn = ({"input_ids": torch.randint(50, (40, 8)), "labels": torch.randint(3, (40,))} for _ in range(count))
+        return [{**batch, "attention_mask": mask} for batch in drawn]
+
+    train, holdout, (batch,) = batches(5), batches(5), batches(1)
+    inputs = {name: values for name, values in batch.items() if name != "labels"}
+    return {"model": model, "train_loader": train, "holdout_loader": holdout, "batch": batch, "inputs": inputs}
+
+
+def names_of_table() -> dict[str, Any]:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(6, 64), nn.ReLU(), nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 3)).eval()
+    loaders = [
+        DataLoader(TensorDataset(torch.randn(200, 6), torch.randint(3, (200,))), batch_size=50) for _ in range(2)
+    ]
+    return {"model": model, "train_loader": loaders[0], "holdout_loader": loaders[1], "rows": torch.randn(9, 6)}
+
+
+def names_of_logits() -> dict[str, Any]:
+    """Numpy arrays: two members, of which labels were drawn, and the head's probabilities."""
+    generator = torch.Generator().manual_seed(0)
+    truth = torch.randn(600, 4, generator=generator)
+    labels = torch.multinomial(truth.softmax(1), 1, generator=generator)[:, 0]
+    head, probe = (3 * (truth + torch.randn(truth.shape, generator=generator)) for _ in range(2))
+    held, test = slice(0, 300), slice(300, 600)
+    return {
+        "logits": head[held].numpy(),
+        "probe_logits": probe[held].numpy(),
+        "labels": labels[held].numpy(),
+        "confidences": head[held].softmax(1).numpy(),
+        "test_logits": head[test].numpy(),
+        "test_labels": labels[test].numpy(),
+        "test_confidences": head[test].softmax(1).numpy(),
+    }
+
+
+def names_of_sklearn() -> dict[str, Any]:
+    rows, labels = make_classification(900, n_informative=6, n_classes=3, random_state=0)
+    classifier = RandomForestClassifier(20, random_state=0).fit(rows[:300], labels[:300])
+    return {
+        "classifier": classifier,
+        "rows": rows[:300],
+        "labels": labels[:300],
+        "held_rows": rows[300:600],
+        "held_labels": labels[300:600],
+        "test_rows": rows[600:],
+    }
+
+
+class Classifier(LightningModule):
+    def __init__(self) -> None:
+        super().__init__()
+        self.network = nn.Sequential(nn.Flatten(), nn.Linear(192, 16), nn.ReLU(), nn.Linear(16, CLASSES))
+
+    def forward(self, images: Tensor) -> Tensor:
+        return self.network(images)
+
+    def training_step(self, batch: tuple[Tensor, Tensor], index: int) -> Tensor:
+        return nn.functional.cross_entropy(self(batch[0]), batch[1])
+
+    def configure_optimizers(self) -> torch.optim.Optimizer:
+        return torch.optim.SGD(self.parameters(), lr=0.01)
+
+
+@pytest.fixture(scope="module")
+def known(problem: Problem, ensemble: list[nn.Module]) -> dict[str, Callable[[], dict[str, Any]]]:
+    quiet = {
+        "accelerator": "cpu",
+        "logger": False,
+        "enable_checkpointing": False,
+        "enable_progress_bar": False,
+        "enable_model_summary": False,
+    }
+
+    def images() -> dict[str, Any]:
+        return names_of_images(problem, ensemble)
+
+    return {
+        "none": dict,
+        "images": images,
+        "text": names_of_text,
+        "table": names_of_table,
+        "logits": names_of_logits,
+        "sklearn": names_of_sklearn,
+        "lightning": lambda: {**images(), "module": Classifier(), "quiet": quiet},
+    }
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """An empty current folder, whose modules can be imported and are forgotten afterwards."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    before = set(sys.modules)
+    with torch.random.fork_rng([]):
+        yield tmp_path
+    for path in tmp_path.glob("*.py"):
+        if path.stem not in before:
+            sys.modules.pop(path.stem, None)
+
+
+def run_python(text: str, names: dict[str, Any], page: str) -> str:
+    printed = io.StringIO()
+    with redirect_stdout(printed):
+        exec(compile(text, page, "exec"), names)
+    return printed.getvalue()
+
+
+def run_shell(text: str) -> str:
+    """What the commands print. `lates` runs; `pip install` must name extras that exist; there is nothing else."""
+    printed = ""
+    for line in text.replace("\\\n", " ").splitlines():
+        program, *arguments = shlex.split(line)
+        if program == "pip":
+            assert extras_named(line) <= set(EXTRAS)
+        elif arguments[0] != TRIED_ELSEWHERE:
+            assert program == "lates"
+            result = CliRunner(env={"COLUMNS": "80", "TERM": "dumb", "LATES_DEBUG": ""}).invoke(app, arguments)
+            assert result.exit_code == 0, result.output
+            printed += result.stdout
+    return printed
+
+
+def extras_named(text: str) -> set[str]:
+    return {extra for names in re.findall(r"pip install \"(?:\.|lates)\[(.*?)\]\"", text) for extra in names.split(",")}
+
+
+def assert_prints(shown: str, printed: str) -> None:
+    """The same words and, a few percent up or down, the same numbers: another machine has other late digits."""
+    words = [NUMBER.sub("0", text).replace("#", "").split() for text in (shown, printed)]
+    assert words[0] == words[1], printed
+    for one, other in zip(NUMBER.findall(shown), NUMBER.findall(printed), strict=True):
+        value, expected = (float(number.replace(",", "")) for number in (one, other))
+        assert value == pytest.approx(expected, rel=0.1, abs=0.01), (one, other, printed)
+
+
+@pytest.mark.filterwarnings("ignore")  # those that Lightning and PyTorch's exporters give about themselves
+@pytest.mark.parametrize("page", PAGES)
+def test_the_code_of_a_page_runs_and_prints_what_it_shows(
+    page: str, known: dict[str, Callable[[], dict[str, Any]]], folder: Path
+) -> None:
+    names: dict[str, Any] | None = None
+    printed, shown_next = "", False
+    for piece in pieces_of(page):
+        if piece.remark == "prints":
+            shown_next = True
+        elif piece.remark:
+            names = known[piece.remark.removeprefix("names: ")]()
+        elif shown_next:
+            assert_prints(piece.text, printed)
+            shown_next = False
+        elif piece.title:
+            Path(piece.title).write_text(piece.text, "utf-8")
+        elif piece.language == "python":
+            assert names is not None, "a remark must say what the page takes for granted"
+            printed = run_python(piece.text, names, page)
+        elif piece.language == "sh":
+            printed = run_shell(piece.text)
+        else:
+            assert piece.language == "", f"a block of {piece.language} is neither run nor compared"
+    if page == "start.md":
+        assert names is not None
+        assert_the_picture_is_of(names)
+
+
+def assert_the_picture_is_of(names: dict[str, Any]) -> None:
+    """The reliability diagrams of `how-it-works` are of the network and the images of `start`."""
+    logits = {"the network alone": names["model"](names["images"]).detach(), "calibrated": names["logits"].detach()}
+    diagrams = {name: lates.metrics.reliability(own, names["labels"]) for name, own in logits.items()}
+    assert large_dots(drawn(diagrams)) == pytest.approx(large_dots(PICTURE.read_text("utf-8")), abs=5)
+
+
+def large_dots(picture: str) -> list[float]:
+    """Places and radii of the bins that hold more than a few images."""
+    dots = (list(map(float, dot)) for dot in re.findall(r'cx="(.+?)" cy="(.+?)" r="(.+?)"', picture))
+    return [number for dot in dots if dot[2] > 4.5 for number in dot]
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_extras_and_examples_that_a_page_names_exist(page: str) -> None:
+    text = (DOCS / page).read_text("utf-8")
+    assert extras_named(text) <= set(EXTRAS)
+    assert all((ROOT / path).is_file() for path in re.findall(r"examples/\w+\.py", text))
+
+
+@pytest.mark.parametrize("picture", PICTURES, ids=lambda path: path.stem)
+def test_a_picture_is_small_and_says_in_words_what_it_shows(picture: Path) -> None:
+    root = ElementTree.fromstring(picture.read_text("utf-8"))
+    title = root.find("{http://www.w3.org/2000/svg}title")
+    assert title is not None
+    assert len(title.text or "") > 80
+    assert root.get("role") == "img"
+    assert root.get("aria-labelledby") == title.get("id")
+    assert picture.stat().st_size < 8000
+
+
+def test_aligned_rows_become_a_list_of_names() -> None:
+    rows = read_rows(str(lates.calibrate.__doc__).split("\n\n")[1].replace("\n    ", "\n").strip().split("\n"))
+    parameters = signature(lates.calibrate).parameters
+    assert len(rows) == 9
+    assert {name for name, _ in rows} <= set(parameters)
+    assert all("  " not in described for _, described in rows)
+
+
+def test_a_long_name_may_touch_its_description_or_reach_beyond_the_column() -> None:
+    lines = ["rows    of it", "columns the width,", "        in numbers", "centre, deviation   two at once"]
+    assert read_rows(lines) == [
+        ("rows", "of it"),
+        ("columns", "the width, in numbers"),
+        ("centre, deviation", "two at once"),
+    ]
+
+
+@pytest.mark.parametrize(
+    "text", ["Plain text,\nof two lines.", "A pair  of spaces, nothing else.", "- a list\n  goes on"]
+)
+def test_ordinary_text_is_left_alone(text: str) -> None:
+    assert as_markdown(text) == text
+
+
+def test_prompts_become_code_and_formulas_stay_as_they_are() -> None:
+    assert as_markdown("Text.\n\n>>> f(1)\n2") == "Text.\n\n```pycon\n>>> f(1)\n2\n```"
+    assert as_markdown("Text.\n\n    f = x_i_j * y_i_j") == "Text.\n\n```text\n    f = x_i_j * y_i_j\n```"
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The site, built as `make docs` builds it, from a copy."""
+    copy = tmp_path_factory.mktemp("copy")
+    shutil.copytree(DOCS, copy / "docs", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copy(ROOT / "zensical.toml", copy)
+    (copy / "src").symlink_to(ROOT / "src")
+    assert find_spec("zensical") is not None
+    done = subprocess.run(
+        [sys.executable, "-m", "zensical", "build", "--clean", "--strict"], cwd=copy, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "No issues found" in done.stdout + done.stderr
+    return copy / "site"
+
+
+def test_the_site_has_every_page_and_every_public_name(site: Path) -> None:
+    assert {path.stem for path in site.glob("*.html")} == {Path(page).stem for page in PAGES} | {"404"}
+    reference = "".join(path.read_text("utf-8") for path in (site / "api").glob("*.html"))
+    anchors = set(re.findall(r'id="(lates[\w.]*)"', reference))
+    public = [f"lates.{name}" for name in lates.__all__] + [f"lates.metrics.{name}" for name in lates.metrics.__all__]
+    assert [name for name in public if name not in anchors] == []
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    executable = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("chromium-browser")
+    assert executable, "No Chromium was found: install it (Debian: apt-get install chromium), or name it in $CHROMIUM."
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=executable, args=ARGUMENTS)
+        yield browser
+        browser.close()
+
+
+@pytest.mark.parametrize(("width", "scheme", "pages"), [(390, "dark", "**/*.html"), (1280, "light", "*.html")])
+def test_the_site_opens_from_disk_and_asks_nothing_of_the_network(
+    site: Path, browser: Browser, width: int, scheme: Any, pages: str
+) -> None:
+    complaints: list[str] = []
+    requests: list[str] = []
+    page = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme).new_page()
+    page.on("console", lambda message: complaints.append(message.text))
+    page.on("pageerror", lambda fault: complaints.append(str(fault)))
+    page.on("request", lambda request: requests.append(request.url))
+    for path in set(site.glob(pages)) - {site / "404.html"}:  # that one is for a server, whose root it refers to
+        page.goto(path.as_uri())
+        assert wider_than_the_window(page) == [], path.name
+    assert complaints == []
+    assert [url for url in requests if not url.startswith(("file:", "data:", "blob:"))] == []
+
+
+def wider_than_the_window(page: Page) -> list[str]:
+    """Pieces of the text that stick out to the right and cannot be scrolled into view on their own."""
+    return page.evaluate(
+        """() => document.documentElement.scrollWidth <= innerWidth ? [] : [...document.querySelectorAll("article *")]
+            .filter(part => part.getBoundingClientRect().right > innerWidth + 1).map(part => part.outerHTML.slice(0, 80))"""
+    )
+
+
+def test_the_search_works_from_disk(site: Path, browser: Browser) -> None:
+    page = browser.new_page(viewport={"width": 1280, "height": 900})
+    page.goto((site / "index.html").as_uri())
+    page.click(".md-search__button")
+    page.wait_for_function("document.activeElement.shadowRoot || document.activeElement !== document.body")
+    page.keyboard.type("temperature", delay=30)
+    page.get_by_text(re.compile(r"^\d+ results$")).wait_for()
+    assert page.get_by_text("TemperatureScaling").count() > 0
