@@ -153,7 +153,17 @@ def test_no_function_shares_its_module_s_name(name: str) -> None:
 
 
 def test_no_public_name_hides_a_file() -> None:
-    assert {name for name in lates.__all__ if name in ORDER} == {"metrics"}
+    assert {name for name in lates.__all__ if name in ORDER} == {"metrics", "views"}
+
+
+def test_the_experiments_use_public_names_alone() -> None:
+    for path in (ROOT.parents[1] / "experiments").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            if isinstance(node, ast.Import):
+                assert not any(alias.name.startswith("lates.") for alias in node.names), path
+            elif isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "lates":
+                assert node.module in ("lates", "lates.metrics", "lates.views"), path
+                assert node.module != "lates" or {alias.name for alias in node.names} <= {*lates.__all__}, path
 
 
 def test_importing_the_library_imports_nothing_unasked() -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from lates.settings import DEFAULT, PAPER, Settings
     from lates.blocks import list_blocks
+    from lates import views
     from lates.features import Features, extract
     from lates.stack import Stack, fit_stack
     from lates.probes import Probe, TrainedProbe, member_logits, train_probes
@@ -27,6 +28,7 @@ __all__ = [
     "PAPER",
     "Settings",
     "list_blocks",
+    "views",
     "Features",
     "extract",
     "Stack",
@@ -50,6 +52,7 @@ if not TYPE_CHECKING:
     FILES = [
         "settings",
         "blocks",
+        "views",
         "features",
         "stack",
         "probes",
