@@ -4,6 +4,7 @@ Images are uint8 until the moment a network sees them; `scale` then maps 0…255
 """
 
 import hashlib
+import os
 import zipfile
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -16,6 +17,9 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from experiments.archives import DataError, fetch, read_pickle, unpack
+
+WORKERS = min(8, os.cpu_count() or 1)
+"""Processes that decode image files."""
 
 
 def scale(images: Tensor) -> Tensor:

@@ -18,7 +18,7 @@ from torch.utils.data import DataLoader
 
 from experiments.checkpoints import Progress, RunFolder
 from experiments.claims import claimed, read_claim
-from experiments.data import CIFAR, FolderSet, ImageSet, load_cifar, load_folder, load_sample, split_indices
+from experiments.data import CIFAR, WORKERS, FolderSet, ImageSet, load_cifar, load_folder, load_sample, split_indices
 from experiments.evaluate import CellData, CorruptedSets, evaluate_cell, measuring_pool
 from experiments.material import OutOfTimeError
 from experiments.networks import build_network
@@ -224,7 +224,7 @@ class Shelf:
         labels = train.labels.cpu()
         return train.select(torch.cat([(labels == label).nonzero()[:images, 0] for label in labels.unique()]))
 
-    def resident(self, data: ImageSet | FolderSet, workers: int = 8) -> ImageSet:
+    def resident(self, data: ImageSet | FolderSet, workers: int = WORKERS) -> ImageSet:
         """All images on the device as uint8: ImageNet's test set takes 8 GB, its hold-out 20."""
         if isinstance(data, ImageSet):
             return data.to(self.device)

@@ -33,7 +33,17 @@ from torch.nn.utils import convert_conv2d_weight_memory_format
 from torch.utils.data import DataLoader
 
 from experiments.checkpoints import Progress, RunFolder
-from experiments.data import CIFAR, DataError, FolderSet, ImageSet, load_cifar, load_folder, scale, split_indices
+from experiments.data import (
+    CIFAR,
+    WORKERS,
+    DataError,
+    FolderSet,
+    ImageSet,
+    load_cifar,
+    load_folder,
+    scale,
+    split_indices,
+)
 from experiments.feeds import EpochDraws, Feed, ResidentFeed, Share, StreamedFeed, derive_seed
 from experiments.networks import NETWORKS, build_network
 
@@ -208,7 +218,7 @@ def train_network(
     folder: Path | None = None,
     max_seconds: float = math.inf,
     checkpoint_seconds: float = 120,
-    workers: int = 8,
+    workers: int = WORKERS,
     report: Callable[[Progress], None] = lambda progress: None,
 ) -> Progress:
     """Train `network` in place and leave it on `device` in eval mode; `report` hears of every epoch.
@@ -323,7 +333,9 @@ def _own_random_state(device: torch.device) -> AbstractContextManager[None]:
     return torch.random.fork_rng([torch.cuda.current_device()] if device.type == "cuda" else [])
 
 
-def measure_accuracy(network: nn.Module, data: ImageSet | FolderSet, *, batch: int = 1000, workers: int = 8) -> float:
+def measure_accuracy(
+    network: nn.Module, data: ImageSet | FolderSet, *, batch: int = 1000, workers: int = WORKERS
+) -> float:
     """The share of images whose largest logit is their label's, on the network's device."""
     device = next(network.parameters()).device
     if isinstance(data, ImageSet):
@@ -354,7 +366,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--flips-only", action="store_true", help="no crops in the recipe for MC dropout")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--max-seconds", type=float, default=math.inf)
-    parser.add_argument("--workers", type=int, default=8, help="processes that decode image files")
+    parser.add_argument("--workers", type=int, default=WORKERS, help="processes that decode image files")
     return parser.parse_args()
 
 
