@@ -11,6 +11,7 @@ becomes a definition list, and one of `>>>` lines a block of code. All else is M
 """
 
 import re
+from textwrap import dedent
 from typing import Any
 
 import griffe
@@ -37,7 +38,7 @@ def _paragraph(text: str) -> str:
     if text.startswith(">>>"):
         return f"```pycon\n{text}\n```"
     if text.startswith("    "):
-        return f"```text\n{text}\n```"
+        return f"```text\n{dedent(text)}\n```"
     rows = read_rows(text.split("\n"))
     return "\n\n".join(f"`{name}`\n:   {described}" for name, described in rows) if rows else text
 
