@@ -11,12 +11,14 @@ from lates.batches import refuse_one_shot, refuse_overlap
 from lates.blocks import HEAD
 from lates.budget import check_budget, fit_budget
 from lates.features import Features, extract_samples
+from lates.memory import default_memory
 from lates.model import CalibratedModel
 from lates.probes import Probe, member_logits, train_probes
 from lates.progress import Progress, shown
 from lates.sampling import Draws, read_draws
 from lates.settings import DEFAULT, Settings
 from lates.taps import device_of
+from lates.team import Shares, Team, form_team
 from lates.views import Views
 from lates.voters import Voter
 from lates.votes import Votes, check_loss, fit_votes
@@ -37,6 +39,7 @@ def calibrate(
     device: torch.device | str | None = None,
     progress: bool | Progress = True,
     settings: Settings = DEFAULT,
+    shares: Shares = "dealt",
 ) -> CalibratedModel:
     """Calibrate a trained classifier with all of its layers; the model itself is left as it was.
 
@@ -49,38 +52,57 @@ def calibrate(
     views     on what variants of the inputs the probes train: None, "flip", "shift", "jitter", a function inputs -> inputs,
               or "auto", for images what the settings say and None otherwise; `passes` times over (None: as the settings say,
               and once where there are no views)
-    memory    bytes of features kept in memory; beyond that they spill to a temporary file, with the same result
+    memory    bytes for what grows with the rows; beyond that it spills to temporary files, with the same result
     progress  bars on a terminal or in a notebook; False: silence; or a function (stage, done, total)
+    shares    who reads what where torch.distributed runs several processes, all of which must call this and get the same
+              calibration. "dealt": all pass the same loaders, whose batches are dealt out; "own": each passes loaders of
+              rows that no other has; "whole": this process works alone
 
     >>> calibrated = lates.calibrate(model, train=train_loader, holdout=holdout_loader)
     >>> probabilities = calibrated.predict_proba(images)
     """
     draws = read_draws(model)
-    device = device_of(draws.networks[0]) if device is None else device
-    check_loss(loss, several=len(draws.models) > 1)
-    check_budget(budget)
-    _check_loaders(train, holdout, blocks)
-    with shown(progress) as report, torch.inference_mode(False):  # a caller's inference mode would forbid gradients
+    device = torch.device(device) if device is not None else device_of(draws.networks[0])
+    team = form_team(shares, device)
+    with team, shown(progress if team.place == 0 else False) as report, torch.inference_mode(False):  # for gradients
+        check_loss(loss, several=len(draws.models) > 1)
+        check_budget(budget)
+        _check_loaders(train, holdout, blocks)
+        _check_settings(settings, team)
+        memory = default_memory(device, team.neighbours()) if memory is None else memory
         read = partial(
             extract_samples,
             dropout=draws.dropout,
-            memory=memory,
             seed=seed,
             device=device,
             progress=report,
             settings=settings,
+            team=team,
         )
         learn = partial(train_probes, loss=loss, seed=seed, device=device, progress=report, settings=settings)
         if train is None or blocks == []:
-            held = read(draws.models, holdout, [], role="holdout")
+            held = read(draws.models, holdout, [], memory=memory // 4, role="holdout")
             probes: list[dict[str, Probe]] = [{} for _ in draws.networks]
         else:
-            trained = read(draws.networks, train, blocks, views=views, passes=passes, budget=budget, role="train")
-            held = read(draws.models, holdout, like=draws.repeat(trained), role="holdout")
-            pairs = zip(trained, held[:: draws.samples], strict=True)
-            probes = [fit_budget(learn(split, rows), rows, budget, settings=settings) for split, rows in pairs]
-        members = [member_logits(own, rows) for own, rows in zip(draws.repeat(probes), held, strict=True)]
-        votes = fit_votes(members, held[0].labels, draws, loss, settings, seed)
+            seen = read(
+                draws.networks,
+                train,
+                blocks,
+                views=views,
+                passes=passes,
+                budget=budget,
+                memory=memory // 2,
+                role="train",
+            )
+            held = read(draws.models, holdout, like=draws.repeat(seen), memory=memory // 4, role="holdout")
+            spare = memory - sum(features.held for features in (*seen, *held))
+            probes = [
+                fit_budget(learn(seen.pop(0), rows, memory=spare), rows, budget, settings=settings)
+                for rows in held[:: draws.samples]
+            ]
+        room = memory // 4 // len(held)
+        members = [member_logits(own, rows, memory=room) for own, rows in zip(draws.repeat(probes), held, strict=True)]
+        votes = fit_votes(members, held[0].labels, draws, loss, settings, seed, team.sum if team.size > 1 else None)
     return CalibratedModel(make_voters(draws, held, probes, votes), votes.fit, draws.samples, seed)
 
 
@@ -110,4 +132,12 @@ def _check_loaders(train: Iterable[Any] | None, holdout: Iterable[Any], blocks: 
         raise ValueError(
             "The probes learn from the training split: pass train=, the loader the model was trained on. For temperature "
             "scaling, which needs none, pass blocks=[]."
+        )
+
+
+def _check_settings(settings: Settings, team: Team) -> None:
+    if team.size > 1 and "sgd" in (settings.optimiser, settings.solver):
+        raise ValueError(
+            f"The paper's SGD is for one process, and here are {team.size}. Use the settings' other solvers, or let one "
+            'process work alone: shares="whole".'
         )

@@ -13,7 +13,7 @@ rules: an equal share for each block, and the last blocks alone.
 """
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -61,14 +61,18 @@ def check_budget(budget: float | None) -> None:
 def choose_ranks(
     trained: Mapping[str, TrainedProbe], holdout: Features, limit: int, settings: Settings = DEFAULT
 ) -> Ranks:
-    """The best plan, by cross-validated log-loss, that costs at most `limit` parameters."""
+    """The best plan, by cross-validated log-loss, that costs at most `limit` parameters.
+
+    Where several processes hold the rows, all see the rows that the search looks at, and the first decides.
+    """
     costs = {name: Cost(probe.probe.down.shape[1], len(probe.mean_logits)) for name, probe in trained.items()}
     smallest = min(cost.of(1) for cost in costs.values())
     plans = [equal_share(costs, limit)]
-    if settings.allocation == "gain" and limit >= smallest and holdout.rows > 1:
+    if settings.allocation == "gain" and limit >= smallest and holdout.all_rows() > 1:
         search = Search.of(trained, holdout)
         plans = sorted([prune(search, costs, limit), *plans, last_alone(costs, limit)], key=search.cross_validated)
-    if not any(rank for plan in plans for rank in plan.values()):
+    plan = holdout.team.gather(plans[0])[0]
+    if not any(plan.values()):
         share = f" ({limit // len(costs)} for each block)" if settings.allocation == "equal" else ""
         warnings.warn(
             f"The budget allows {limit} parameters{share}; the smallest probe needs {smallest}. No block gets a probe: this "
@@ -76,7 +80,7 @@ def choose_ranks(
             UserWarning,
             stacklevel=level_of_the_caller(),
         )
-    return plans[0]
+    return plan
 
 
 @dataclass(frozen=True)
@@ -154,19 +158,28 @@ class Search:
     @staticmethod
     def of(trained: Mapping[str, TrainedProbe], holdout: Features) -> "Search":
         device = next(iter(trained.values())).basis.device
-        order = torch.randperm(holdout.rows, generator=torch.Generator().manual_seed(0))
+        total = holdout.all_rows()
+        order = torch.randperm(total, generator=torch.Generator().manual_seed(0))
         order = order[: max(SEARCHED_NUMBERS // holdout.classes, 2)]
+        position = torch.full((total,), -1).scatter_(0, order, torch.arange(len(order)))[holdout.places]
+        here = (position >= 0).nonzero()[:, 0]
+        position = position[here].to(device)
 
-        def shuffled(values: Tensor) -> Tensor:
-            return values[order.to(values.device)]
+        def shuffled(values: Tensor, of_rows: Callable[[Tensor], Tensor]) -> Tensor:
+            """What is made of the rows looked at, those here in their positions, those elsewhere added by the others."""
+            made = of_rows(values[here.to(values.device)].to(device))
+            return holdout.team.sum(made.new_zeros(len(order), *made.shape[1:]).index_copy_(0, position, made))
 
-        rotated = {
-            name: (probe.probe.logits(shuffled(holdout.blocks[name])) - probe.mean_logits) @ probe.basis
-            for name, probe in trained.items()
-        }
-        bases = {name: probe.basis for name, probe in trained.items()}
-        means = {name: probe.mean_logits for name, probe in trained.items()}
-        return Search(rotated, bases, means, shuffled(holdout.logits).to(device), shuffled(holdout.labels).to(device))
+        def rotated(probe: TrainedProbe) -> Callable[[Tensor], Tensor]:
+            return lambda features: (probe.probe.logits(features) - probe.mean_logits) @ probe.basis
+
+        return Search(
+            {name: shuffled(holdout.blocks[name], rotated(probe)) for name, probe in trained.items()},
+            {name: probe.basis for name, probe in trained.items()},
+            {name: probe.mean_logits for name, probe in trained.items()},
+            shuffled(holdout.logits, torch.clone),
+            shuffled(holdout.labels, torch.clone),
+        )
 
     def cross_validated(self, ranks: Ranks) -> float:
         """Log-loss on each half of the stack fitted on the other, averaged."""

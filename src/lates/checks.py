@@ -27,13 +27,13 @@ def as_tensor(values: Tensor | np.ndarray, name: str) -> Tensor:
         return torch.from_numpy(values if all(stride >= 0 for stride in values.strides) else values.copy())
 
 
-def check_logits(logits: Tensor | np.ndarray, name: str = "logits") -> Tensor:
-    """Logits [n, classes] of a floating dtype, at least one row, each row with a softmax."""
+def check_logits(logits: Tensor | np.ndarray, name: str = "logits", least_rows: int = 1) -> Tensor:
+    """Logits [n, classes] of a floating dtype, at least so many rows, each row with a softmax."""
     logits = as_tensor(logits, name)
     if logits.ndim != 2:
         hint = " For two classes pass [n, 2], for example torch.stack([-z, z], 1) / 2." if logits.ndim == 1 else ""
         raise ValueError(f"{name} have shape {list(logits.shape)}; expected [n, classes].{hint}")
-    if 0 in logits.shape:
+    if len(logits) < least_rows or logits.shape[1] == 0:
         raise ValueError(f"{name} are empty, of shape {list(logits.shape)}; expected at least one row and one class.")
     if not logits.is_floating_point():
         raise TypeError(
@@ -74,7 +74,7 @@ def check_labels(labels: Tensor | np.ndarray, rows: int, classes: int) -> Tensor
 def warn_if_probabilities(logits: Tensor, name: str = "logits") -> None:
     """Warn where every row is non-negative and sums to one: a second softmax would flatten such rows unnoticed."""
     logits = logits.detach()
-    if logits.shape[1] < 2 or bool((logits[0] < 0).any()) or bool(logits.amin() < 0):
+    if len(logits) == 0 or logits.shape[1] < 2 or bool((logits[0] < 0).any()) or bool(logits.amin() < 0):
         return
     tolerance = SUM_TOLERANCE.get(logits.dtype, COARSE_SUM_TOLERANCE)
     sums = logits.sum(dim=1, dtype=torch.float64)

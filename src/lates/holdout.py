@@ -45,12 +45,12 @@ def rows_per_chunk(members: Members) -> int:
 def excess_chunks(members: Members, labels: Tensor, rows: int | None = None) -> Iterator[tuple[Tensor, Tensor]]:
     """Yield (excess [members, rows, classes] in float64, labels [rows]) for consecutive rows.
 
-    Every chunk overwrites the one before.
+    Every chunk overwrites the one before. Where there are no rows, as some process may have none, there is one empty chunk.
     """
     device, classes = _chunk_device(members), members[-1].shape[1]
-    rows = min(rows or rows_per_chunk(members), len(labels))
+    rows = max(min(rows or rows_per_chunk(members), len(labels)), 1)
     buffer = torch.empty(len(members) * rows * classes, dtype=torch.float64, device=device)
-    for start in range(0, len(labels), rows):
+    for start in range(0, max(len(labels), 1), rows):
         of_rows = labels[start : start + rows].to(device)
         excess = buffer[: len(members) * len(of_rows) * classes].view(len(members), len(of_rows), classes)
         for target, member in zip(excess, members, strict=True):
@@ -147,6 +147,8 @@ class Holdout:
         """
 
         def moved(excess: Tensor) -> Tensor:
+            if excess.numel() == 0:
+                return torch.zeros(2, len(directions), dtype=torch.float64)
             falls = [torch.stack(torch.aminmax(step @ excess.flatten(1))) for step in directions.to(excess.device)]
             lowest, highest = torch.stack(falls, dim=1)
             by = thresholds.to(excess.device)

@@ -32,13 +32,23 @@ Function = Callable[[Tensor], tuple[float, Tensor]]
 """point -> value, gradient"""
 
 
-def minimise(function: Function, start: Tensor, precondition: Callable[[Tensor], Tensor], tolerance: float) -> Tensor:
-    """Go down from `start` until the gradient's norm is at most `tolerance`, or what is left to gain is lost to rounding."""
+def minimise(
+    function: Function,
+    start: Tensor,
+    precondition: Callable[[Tensor], Tensor],
+    tolerance: float,
+    agree: Callable[[Tensor], Tensor] = lambda direction: direction,
+) -> Tensor:
+    """Go down from `start` until the gradient's norm is at most `tolerance`, or what is left to gain is lost to rounding.
+
+    Where several processes sum up one function, `agree` gives all of them one's direction: they take the same steps even
+    if their processors round differently.
+    """
     rounding = torch.finfo(start.dtype).eps
     point, (value, gradient) = start, function(start)
     pairs: list[Pair] = []
     for _ in range(MAX_STEPS):
-        direction = -_inverse_hessian_times(gradient, pairs, precondition)
+        direction = agree(-_inverse_hessian_times(gradient, pairs, precondition))
         slope, blur = float((gradient * direction).sum()), rounding * abs(value)
         if float(gradient.norm()) <= tolerance or -slope <= LOST * blur:
             break

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from lates.holdout import Holdout, Members, combined, excess_chunks, rows_per_chunk
+from lates.holdout import Holdout, Members, Reduce, combined, excess_chunks, in_this_process, rows_per_chunk
 from lates.newton import descend
 from lates.objective import CAP
 from lates.stack import Stack, check_members, check_regularise, default_names, fit_holdout
@@ -33,16 +33,19 @@ class MeanFit:
     steps: int
 
 
-def fit_pooled(samples: Sequence[Members], labels: Tensor, *, regularise: float = 0.0) -> Stack:
+def fit_pooled(
+    samples: Sequence[Members], labels: Tensor, *, regularise: float = 0.0, reduce: Reduce | None = None
+) -> Stack:
     """One stack for the rows of all samples together, each a sequence of [n, classes] with the same labels [n].
 
     This is `fit_stack` on samples·n rows, without copying them; n in the penalty (c / sqrt(n)) / 2 · ||beta||² stays n.
+    Where each process passes its own rows, `reduce` sums a tensor over all processes.
     """
     check_regularise(regularise)
-    checked, labels = _check_samples(samples, labels)
+    checked, labels = _check_samples(samples, labels, reduce)
     if len({len(members) for members in checked}) > 1:
         raise ValueError(f"Samples have {_counts(checked)} members; to share weights they need the same members.")
-    holdout = Holdout(tuple((members, labels) for members in checked))
+    holdout = Holdout(tuple((members, labels) for members in checked), reduce or in_this_process)
     return fit_holdout(holdout, default_names(len(checked[0])), regularise=regularise)
 
 
@@ -53,15 +56,17 @@ def refine_mean(
     *,
     shared: bool,
     regularise: float = 0.0,
+    reduce: Reduce | None = None,
 ) -> MeanFit:
     """Lower the log-loss of the mean of softmax(R_s beta_s) over samples s, from `start`; never ends above it.
 
     samples     one sequence of [n, classes] tensors for each sample; ensembles may differ in their numbers of members
     start       `shared`: one weight vector [members] for all samples (MC dropout); otherwise one for each (ensembles)
     regularise  c of the penalty (c / sqrt(n)) / 2 · mean_s ||beta_s||²
+    reduce      sums a tensor over all processes, where each passes its own rows
     """
     check_regularise(regularise)
-    checked, labels = _check_samples(samples, labels)
+    checked, labels = _check_samples(samples, labels, reduce)
     sizes = [len(members) for members in checked]
     expected = sizes[:1] if shared else sizes
     if [len(weights) for weights in start] != expected or (shared and len(set(sizes)) > 1):
@@ -70,16 +75,18 @@ def refine_mean(
             f"{_counts(checked)} members; expected {'one vector for all' if shared else 'one vector for each sample'}."
         )
     groups = [checked] if shared else [[members] for members in checked]
-    scales = torch.cat([Holdout(tuple((members, labels) for members in group)).deviations() for group in groups])
+    holdouts = [Holdout(tuple((members, labels) for members in group), reduce or in_this_process) for group in groups]
+    scales = torch.cat([holdout.deviations() for holdout in holdouts])
     scales = torch.where(scales > 0, scales, 1.0)
-    penalty = regularise / math.sqrt(len(labels)) / len(start)
+    rows = holdouts[0].rows() / len(holdouts[0].parts)
+    penalty = regularise / math.sqrt(rows) / len(start)
 
     def of_each_sample(point: Tensor) -> list[Tensor]:
         vectors = (point / scales).split(expected)
         return list(vectors) * len(checked) if shared else list(vectors)
 
     def value_and_gradient(point: Tensor) -> tuple[float, Tensor]:
-        value, gradients = mean_log_loss(checked, labels, of_each_sample(point))
+        value, gradients = mean_log_loss(checked, labels, of_each_sample(point), reduce)
         gradient = torch.stack(gradients).sum(dim=0) if shared else torch.cat(gradients)
         weights = point / scales
         return value + penalty / 2 * float(weights @ weights), (gradient + penalty * weights) / scales
@@ -88,14 +95,16 @@ def refine_mean(
     end = descend(value_and_gradient, first, first.clamp(min=CAP))
     return MeanFit(
         weights=(end.point / scales).split(expected),
-        nll=mean_log_loss(checked, labels, of_each_sample(end.point))[0],
-        nll_at_start=mean_log_loss(checked, labels, of_each_sample(first))[0],
+        nll=mean_log_loss(checked, labels, of_each_sample(end.point), reduce)[0],
+        nll_at_start=mean_log_loss(checked, labels, of_each_sample(first), reduce)[0],
         residual=end.residual,
         steps=end.steps,
     )
 
 
-def mean_log_loss(samples: Sequence[Members], labels: Tensor, weights: Sequence[Tensor]) -> tuple[float, list[Tensor]]:
+def mean_log_loss(
+    samples: Sequence[Members], labels: Tensor, weights: Sequence[Tensor], reduce: Reduce | None = None
+) -> tuple[float, list[Tensor]]:
     """The log-loss of the mean prediction, and its gradient in each sample's weights, in one pass over the rows."""
     rows = rows_per_chunk([member for members in samples for member in members])
     value, gradients = 0.0, [torch.zeros(len(vector), dtype=torch.float64) for vector in weights]
@@ -110,15 +119,17 @@ def mean_log_loss(samples: Sequence[Members], labels: Tensor, weights: Sequence[
         value += float((math.log(len(samples)) - scores.logsumexp(dim=0)).sum())
         for gradient, mean, responsibility in zip(gradients, means, scores.softmax(dim=0), strict=True):
             gradient += mean @ responsibility
-    return value / len(labels), [gradient / len(labels) for gradient in gradients]
+    packed = torch.cat([torch.tensor([len(labels), value], dtype=torch.float64), *gradients])
+    rows, total, *_ = sums = (reduce or in_this_process)(packed)
+    return float(total / rows), list((sums[2:] / rows).split([len(vector) for vector in weights]))
 
 
-def _check_samples(samples: Sequence[Members], labels: Tensor) -> tuple[list[Members], Tensor]:
+def _check_samples(samples: Sequence[Members], labels: Tensor, reduce: Reduce | None) -> tuple[list[Members], Tensor]:
     if not samples:
         raise ValueError("There are no samples; expected at least one, a sequence of members [n, classes].")
     checked: list[Members] = []
     for members in samples:
-        _, logits, labels = check_members(members, labels)
+        _, logits, labels = check_members(members, labels, least_rows=0 if reduce else 1)
         if checked and logits[-1].shape != checked[0][-1].shape:
             raise ValueError(
                 f"Sample {len(checked)} has logits of shape {list(logits[-1].shape)}, sample 0 of "

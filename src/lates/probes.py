@@ -11,6 +11,7 @@ starting the next, until the hold-out loss of the block's own probe rises. Stand
 end, so that a deployed probe reads raw features.
 """
 
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -23,16 +24,16 @@ from lates.blocks import HEAD
 from lates.features import Features
 from lates.lbfgs import minimise
 from lates.losses import Loss, find_loss
+from lates.memory import default_memory
 from lates.progress import Progress
+from lates.rows import RowStore
 from lates.settings import DEFAULT, Settings
+from lates.standardised import Rows, keep_what_fits, rows_at_once
 
 DECAYS = tuple(0.3 * 10.0**-k for k in range(7))
 DECAY_WITHOUT_HOLDOUT = 3e-3
 GRAM_WIDTH = 4096
 """Wider features go without the curvature of their Gram matrix, whose factorisation would cost more than it saves."""
-CHUNK = 1 << 25
-"""Numbers of features read at a time."""
-
 SGD_RATE, SGD_MOMENTUM, SGD_BATCH, SGD_EPOCHS, SGD_HALVING = 0.01, 0.9, 128, 50, 10
 
 
@@ -53,7 +54,7 @@ class Probe:
 
     def logits(self, features: Tensor) -> Tensor:
         """[n, width] -> [n, classes], in chunks, where the probe is."""
-        rows = max(CHUNK // max(features.shape[1], 1), 1)
+        rows = rows_at_once(features.shape[1], len(self.bias), self.bias.device)
         with full_precision(self.bias.device):
             return torch.cat([self._logits(chunk.to(self.bias)) for chunk in features.split(rows)])
 
@@ -96,11 +97,13 @@ def train_probes(
     device: torch.device | str | None = None,
     progress: Progress | None = None,
     settings: Settings = DEFAULT,
+    memory: int | None = None,
 ) -> dict[str, TrainedProbe]:
     """Train one probe per block on the training split's features.
 
     `loss`: "nll" or "brier" ("soft_ece" is for the stack alone; its probes train to the log-loss). With a `holdout` each
-    block's weight decay is the one best for it; without, it is fixed.
+    block's weight decay is the one best for it; without, it is fixed. Standardised copies of one block's features are kept
+    while they take at most `memory` bytes (default: a share of what is free), otherwise made anew in every reading.
     """
     if holdout is not None and holdout.classes != train.classes:
         raise ValueError(
@@ -114,6 +117,8 @@ def train_probes(
     objective = find_loss("nll" if loss == "soft_ece" else loss)
     target = torch.device(device) if device is not None else train.logits.device
     lbfgs = settings.optimiser == "lbfgs"
+    if memory is None:
+        memory = default_memory(target, train.team.neighbours())
     probes: dict[str, TrainedProbe] = {}
     for names in [[name] for name in train.blocks] if lbfgs else _alike_in_width(train):
         with full_precision(target):
@@ -121,6 +126,7 @@ def train_probes(
             held = rows
             if holdout is not None:
                 held = {name: Rows.of(holdout, name, target, train, settings) for name in names}
+            keep_what_fits([*rows.values(), *held.values()], memory)
             if lbfgs:
                 (name,) = names
                 decays = DECAYS if holdout is not None else (DECAY_WITHOUT_HOLDOUT,)
@@ -132,9 +138,20 @@ def train_probes(
     return {name: probes[name] for name in train.blocks}
 
 
-def member_logits(probes: Mapping[str, Probe], rows: Features) -> dict[str, Tensor]:
-    """The logits [n, classes] of each probe on these rows, and the head's."""
-    return {**{name: probe.logits(rows.blocks[name]) for name, probe in probes.items()}, HEAD: rows.logits}
+def member_logits(probes: Mapping[str, Probe], rows: Features, *, memory: int | None = None) -> dict[str, Tensor]:
+    """The logits [n, classes] of each probe on these rows, and the head's.
+
+    Above `memory` bytes (default: no limit) the probes' go to memory-mapped temporary files.
+    """
+    if not probes:
+        return {HEAD: rows.logits}
+    widest = max(rows.blocks[name].shape[1] for name in probes)
+    step = rows_at_once(widest, rows.classes, next(iter(probes.values())).bias.device)
+    with RowStore(sys.maxsize if memory is None else memory) as store:
+        for start in range(0, max(rows.rows, 1), step):
+            here = slice(start, start + step)
+            store.append({name: probe.logits(rows.blocks[name][here]) for name, probe in probes.items()})
+        return {**store.collect(), HEAD: rows.logits}
 
 
 @contextmanager
@@ -142,50 +159,6 @@ def full_precision(device: torch.device) -> Iterator[None]:
     """Gradients on, inference mode and autocast off, whatever the caller has set around the calibration."""
     with torch.inference_mode(False), torch.enable_grad(), torch.autocast(device.type, enabled=False):
         yield
-
-
-class Rows:
-    """Standardised features of one block with their labels, read in chunks; once read, kept whole unless memory-mapped."""
-
-    def __init__(self, split: Features, name: str, centre: Tensor, scale: Tensor, device: torch.device) -> None:
-        self.features, self.labels = split.blocks[name], split.labels.to(device, copy=True)  # none of inference mode
-        self.centre, self.scale, self.device = centre.to(device), scale.to(device), device
-        self.classes, self.passes = split.classes, split.passes
-        self.mapped = split.mapped
-        self.kept: list[Tensor] | None = None
-
-    @staticmethod
-    def of(split: Features, name: str, device: torch.device, train: Features, settings: Settings) -> "Rows":
-        """Rows of one split, standardised, if at all, by the training split's moments."""
-        centre, deviation = train.centre[name], train.deviation[name]
-        if not settings.standardise:
-            centre, deviation = torch.zeros_like(centre), torch.ones_like(deviation)
-        return Rows(split, name, centre, deviation, device)
-
-    def __len__(self) -> int:
-        return len(self.labels)
-
-    @property
-    def width(self) -> int:
-        return self.features.shape[1]
-
-    def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
-        step = max(CHUNK // max(self.width, 1), 1)
-        if self.kept is None and not self.mapped:
-            self.kept = [self.standardised(raw) for raw in self.features.split(step)]
-        chunks = self.kept if self.kept is not None else map(self.standardised, self.features.split(step))
-        yield from zip(chunks, self.labels.split(step), strict=True)
-
-    def standardised(self, raw: Tensor) -> Tensor:
-        return ((raw.to(self.device) - self.centre) / self.scale).float()
-
-    def take(self, places: Tensor) -> Tensor:
-        """The rows at these places."""
-        return self.standardised(self.features[places.to(self.features.device)])
-
-    def sample(self, rows: int) -> Tensor:
-        """About that many rows, evenly spaced."""
-        return self.standardised(self.features[:: max(len(self) // rows, 1)])
 
 
 Variables = Tensor
@@ -203,7 +176,7 @@ def _train_by_lbfgs(rows: Rows, held: Rows, loss: Loss, decays: Sequence[float],
         def objective(point: Variables, decay: float = decay) -> tuple[float, Variables]:
             return _value_and_gradient(rows, loss, point, decay)
 
-        variables = minimise(objective, variables, precondition, settings.tolerance * first_norm)
+        variables = minimise(objective, variables, precondition, settings.tolerance * first_norm, rows.team.first)
         reached = _mean_loss(held, loss, variables)
         if reached > best_loss:
             break
@@ -232,6 +205,7 @@ def _train_by_sgd(
     rows, width = blocks[0], max(block.width for block in blocks)
     variables = torch.zeros(len(blocks), rows.classes, width + 1, dtype=torch.float32, device=rows.device)
     velocity = torch.zeros_like(variables)
+    labels = rows.labels.to(rows.device, copy=True)  # none of inference mode
     generator = torch.Generator().manual_seed(seed)
     for epoch in range(SGD_EPOCHS):
         rate = SGD_RATE * 0.5 ** (epoch // SGD_HALVING)
@@ -239,7 +213,7 @@ def _train_by_sgd(
         for batch in order.split(SGD_BATCH):
             features = torch.stack([_filled(block.take(batch), width) for block in blocks])
             logits = (features @ variables.mT).flatten(0, 1).requires_grad_()
-            total = loss.statistics(logits, rows.labels[batch].repeat(len(blocks))).sum()
+            total = loss.statistics(logits, labels[batch].repeat(len(blocks))).sum()
             (slope,) = torch.autograd.grad(total, logits)
             gradient = slope.unflatten(0, features.shape[:2]).mT @ features / len(batch)
             velocity = SGD_MOMENTUM * velocity + gradient
@@ -256,46 +230,43 @@ def _filled(features: Tensor, width: int) -> Tensor:
     return pad(pad(features, (0, width - features.shape[1])), (0, 1), value=1.0)
 
 
-def _slope(features: Tensor, labels: Tensor, loss: Loss, variables: Variables) -> tuple[Tensor, Variables]:
-    """Sum of the losses of these rows and its gradient."""
+def _slope(features: Tensor, labels: Tensor, loss: Loss, variables: Variables) -> Tensor:
+    """Sum of the losses of these rows and its gradient, packed: [value, gradient row by row]."""
     logits = torch.addmm(variables[:, -1], features, variables[:, :-1].T).requires_grad_()
     total = loss.statistics(logits, labels).sum()
     (slope,) = torch.autograd.grad(total, logits)
-    return total.detach(), torch.cat([slope.T @ features, slope.sum(0)[:, None]], dim=1)
+    gradient = torch.cat([slope.T @ features, slope.sum(0)[:, None]], dim=1)
+    return torch.cat([total.detach()[None], gradient.flatten()])
 
 
 def _value_and_gradient(rows: Rows, loss: Loss, variables: Variables, decay: float) -> tuple[float, Variables]:
-    value, gradient = 0.0, torch.zeros_like(variables, dtype=torch.float64)
-    for features, labels in rows:
-        part, slope = _slope(features, labels, loss, variables)
-        value += float(part)
-        gradient += slope
-    gradient /= len(rows)
-    weights = variables[:, :-1].double()
+    sums = rows.sum((_slope(*chunk, loss, variables) for chunk in rows), variables.numel() + 1) / rows.total
+    gradient, weights = sums[1:].view_as(variables), variables[:, :-1].double()
     gradient[:, :-1] += decay * weights
-    return value / len(rows) + decay / 2 * float(weights.square().sum()), gradient.float()
+    return float(sums[0]) + decay / 2 * float(weights.square().sum()), gradient.float()
 
 
 def _mean_loss(rows: Rows, loss: Loss, variables: Variables) -> float:
-    sums = 0.0
-    for features, labels in rows:
-        logits = torch.addmm(variables[:, -1], features, variables[:, :-1].T)
-        sums += float(loss.statistics(logits, labels).sum())
-    return sums / len(rows)
+    def total(features: Tensor, labels: Tensor) -> Tensor:
+        return loss.statistics(torch.addmm(variables[:, -1], features, variables[:, :-1].T), labels).sum()
+
+    return float(rows.sum(total(*chunk) for chunk in rows)) / rows.total
 
 
 def _curvature(rows: Rows, variables: Variables) -> float:
     """The mean over rows and classes of p (1 - p), which scales the Gram matrix to the log-loss' Hessian."""
-    logits = torch.addmm(variables[:, -1], rows.sample(4096), variables[:, :-1].T)
-    probabilities = logits.softmax(1)
-    return max(float((probabilities * (1 - probabilities)).mean()), 1e-6)
+
+    def variances(features: Tensor) -> Tensor:
+        probabilities = torch.addmm(variables[:, -1], features, variables[:, :-1].T).softmax(1)
+        return (probabilities * (1 - probabilities)).mean(1).sum()
+
+    return max(float(rows.mean_over_sample(4096, variances)), 1e-6)
 
 
 def _gram(rows: Rows) -> Tensor | None:
     if rows.width > GRAM_WIDTH:
         return None
-    sample = rows.sample(4 * rows.width + 1024)
-    return (sample.T @ sample).double() / len(sample)
+    return rows.mean_over_sample(4 * rows.width + 1024, lambda part: part.T @ part, rows.width, rows.width)
 
 
 def _preconditioner(gram: Tensor | None, decay: float, curvature: float) -> Callable[[Variables], Variables]:
@@ -317,16 +288,15 @@ def _folded(rows: Rows, variables: Variables, decay: float, loss: float) -> Trai
     """Weights for raw features, shifted so that logits sum to 0 over classes, with the directions in which they vary."""
     centred = variables.double() - variables.double().mean(0, keepdim=True)
     weights, biases = centred[:, :-1], centred[:, -1]
-    moment = torch.zeros(rows.classes, rows.classes, dtype=torch.float64, device=rows.device)
-    total = torch.zeros(rows.classes, dtype=torch.float64, device=rows.device)
     narrow = weights.float()
-    for features, _ in rows:
+
+    def moments(features: Tensor) -> Tensor:
         off_bias = (features @ narrow.T).double()
-        moment += off_bias.T @ off_bias
-        total += off_bias.sum(0)
-    mean = total / len(rows)
-    covariance = moment / len(rows) - torch.outer(mean, mean)
-    basis = torch.linalg.eigh(covariance).eigenvectors.flip(1)
+        return torch.cat([off_bias.sum(0)[None], off_bias.T @ off_bias])
+
+    sums = rows.sum((moments(features) for features, _ in rows), rows.classes + 1, rows.classes) / rows.total
+    mean, covariance = sums[0], sums[1:] - torch.outer(sums[0], sums[0])
+    basis = rows.team.first(torch.linalg.eigh(covariance).eigenvectors.flip(1))  # signs are free, but the same for all
     raw = weights / rows.scale
     probe = Probe(raw.float(), None, (biases - raw @ rows.centre).float())
     return TrainedProbe(probe, (biases + mean).float(), basis.float(), decay, loss)

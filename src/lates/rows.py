@@ -1,6 +1,5 @@
-"""Rows that grow batch by batch: in memory up to a limit, in nameless files beyond it, with their moments."""
+"""Rows that grow batch by batch: in memory up to a limit, in nameless files beyond it; and their moments."""
 
-import os
 import tempfile
 from collections.abc import Mapping
 from contextlib import ExitStack
@@ -10,16 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-MEMORY_WITHOUT_SYSCONF = 4 << 30
-
-
-def default_memory(device: torch.device) -> int:
-    """Half of what is free on a CUDA device; a quarter of the machine's memory elsewhere."""
-    if device.type == "cuda":
-        return torch.cuda.mem_get_info(device)[0] // 2
-    if not hasattr(os, "sysconf"):
-        return MEMORY_WITHOUT_SYSCONF
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 4
+from lates.team import Team
 
 
 class RowStore:
@@ -31,7 +21,6 @@ class RowStore:
 
     def __init__(self, limit: int) -> None:
         self.limit, self.bytes, self.rows = limit, 0, 0
-        self.moments: dict[str, Moments] = {}
         self._chunks: dict[str, list[Tensor]] = {}
         self._files: dict[str, BinaryIO] = {}
         self._open_files = ExitStack()
@@ -51,8 +40,6 @@ class RowStore:
         for name, values in rows.items():
             self._chunks.setdefault(name, []).append(values)
             self.bytes += values.numel() * values.element_size()
-            if values.is_floating_point():
-                self.moments.setdefault(name, Moments(values)).add(values)
         self.rows += len(next(iter(rows.values())))
         if self.bytes > self.limit:
             self._spill()
@@ -78,6 +65,8 @@ class RowStore:
         if file is None:
             return torch.cat(chunks)
         file.flush()
+        if not self.rows:
+            return chunks[0]
         shape = (self.rows, *chunks[0].shape[1:])
         return torch.from_numpy(np.memmap(file, dtype=chunks[0].numpy().dtype, mode="r+", shape=shape))
 
@@ -94,6 +83,22 @@ class Moments:
         self.count += len(values)
         self.total += moved.sum(0)
         self.squares += moved.square().sum(0)
+
+    def over(self, team: Team) -> "Moments":
+        """Of all processes' rows: their sums, moved to the common mean.
+
+        With n, t and q the count, sum and sum of squares around a shift s, those around s' = s + d are n, t - n d and
+        q - 2 d t + n d².
+        """
+        if team.size == 1:
+            return self
+        everywhere = Moments(self.shift.new_empty(0, *self.shift.shape))
+        everywhere.count = int(team.sum(torch.tensor([self.count])))
+        everywhere.shift = team.sum(self.count * self.shift + self.total) / max(everywhere.count, 1)
+        move = everywhere.shift - self.shift
+        everywhere.total = team.sum(self.total - self.count * move)
+        everywhere.squares = team.sum(self.squares - 2 * move * self.total + self.count * move.square())
+        return everywhere
 
     @property
     def finite(self) -> bool:

@@ -123,7 +123,7 @@ def fit_stack(
     """
     _check_choices(loss, solver, start, reduce)
     check_regularise(regularise)
-    names, logits, labels = check_members(members, labels)
+    names, logits, labels = check_members(members, labels, least_rows=1 if reduce is None else 0)
     if start is not None:
         _check_start(start, len(names))
     holdout = Holdout(((logits, labels),), reduce or in_this_process)
@@ -198,7 +198,7 @@ def default_names(members: int) -> tuple[str, ...]:
 
 
 def check_members(
-    members: Array | Sequence[Array] | Mapping[str, Array], labels: Array
+    members: Array | Sequence[Array] | Mapping[str, Array], labels: Array, least_rows: int = 1
 ) -> tuple[tuple[str, ...], tuple[Tensor, ...], Tensor]:
     """Names, logits and labels of members in any of their three forms, each checked."""
     if isinstance(members, Mapping):
@@ -218,7 +218,8 @@ def check_members(
     if not given:
         raise ValueError("There are no members; expected at least the head's logits [n, classes].")
     logits = tuple(
-        check_logits(member, f'logits of member "{name}"').detach() for name, member in zip(names, given, strict=True)
+        check_logits(member, f'logits of member "{name}"', least_rows).detach()
+        for name, member in zip(names, given, strict=True)
     )
     shape = logits[-1].shape
     for name, member in zip(names, logits, strict=True):

@@ -213,17 +213,21 @@ def random_state_kept(device: torch.device, seed: int | None = None) -> Iterator
     those of every other device too, which nobody restores.
     """
     python_state, numpy_state = random.getstate(), np.random.get_state()
-    cuda = [device] if device.type == "cuda" else []
     try:
-        with torch.random.fork_rng(cuda):
+        with torch.random.fork_rng([device] if device.type == "cuda" else []):
             if seed is not None:
-                random.seed(seed)
-                np.random.seed(seed % 2**32)
-                torch.default_generator.manual_seed(seed)
-                for one in cuda:
-                    with torch.cuda.device(one):
-                        torch.cuda.manual_seed(seed)
+                set_random_state(device, seed)
             yield
     finally:
         random.setstate(python_state)
         np.random.set_state(numpy_state)
+
+
+def set_random_state(device: torch.device, seed: int) -> None:
+    """Let Python's, numpy's and torch's generators, on the host and on `device`, begin from `seed`."""
+    random.seed(seed)
+    np.random.seed(seed % 2**32)
+    torch.default_generator.manual_seed(seed)
+    if device.type == "cuda":
+        with torch.cuda.device(device):
+            torch.cuda.manual_seed(seed)

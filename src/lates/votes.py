@@ -8,9 +8,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from lates.holdout import Reduce, in_this_process
 from lates.losses import find_loss
 from lates.mixture import MeanFit, fit_pooled, mean_log_loss, refine_mean
-from lates.sampling import Draws, mean_log_probability
+from lates.sampling import Draws
 from lates.settings import Settings
 from lates.stack import Stack, fit_stack
 
@@ -49,32 +50,42 @@ class Votes:
 
 
 def fit_votes(
-    members: Sequence[Members], labels: Tensor, draws: Draws, loss: str, settings: Settings, seed: int = 0
+    members: Sequence[Members],
+    labels: Tensor,
+    draws: Draws,
+    loss: str,
+    settings: Settings,
+    seed: int = 0,
+    reduce: Reduce | None = None,
 ) -> Votes:
-    """Fit the weights on the hold-out, given each draw's members. Samples of one network share their weights."""
+    """Fit the weights on the hold-out, given each draw's members. Samples of one network share their weights.
+
+    Where each process passes its own rows, `reduce` sums a tensor over all processes.
+    """
     check_loss(loss, several=len(members) > 1)
     heads = [_head(draw) for draw in members]
-    logits = [head.double() for draw in heads for head in draw.values()]
-    if len({head.shape for head in logits}) > 1:
+    logits = [tuple(draw.values()) for draw in heads]
+    if len({head.shape for (head,) in logits}) > 1:
         raise ValueError(
-            f"The networks have {', '.join(str(head.shape[1]) for head in logits)} classes; they need the same."
+            f"The networks have {', '.join(str(head.shape[1]) for (head,) in logits)} classes; they need the same."
         )
-    rows, classes = logits[0].shape
-    network = float(functional.cross_entropy(mean_log_probability(logits), labels.to(logits[0].device)))
+    rows = int((reduce or in_this_process)(torch.tensor([len(labels)])))
+    classes = logits[0][0].shape[1]
+    network, _ = mean_log_loss(logits, labels, [torch.ones(1, dtype=torch.float64) for _ in logits], reduce)
     if len(members) == 1:
-        regularise = settings.regularise
-        scaling = fit_stack(heads[0], labels, regularise=regularise)
-        stack = fit_stack(members[0], labels, loss=loss, regularise=regularise, solver=settings.solver, seed=seed)
+        regularise, solver = settings.regularise, settings.solver
+        scaling = fit_stack(heads[0], labels, regularise=regularise, reduce=reduce)
+        stack = fit_stack(members[0], labels, loss=loss, regularise=regularise, solver=solver, seed=seed, reduce=reduce)
         known = (network, scaling.nll, stack.nll, stack.certified, stack.bounded)
         fit = Fit(loss, rows, classes, *known, _numbers((scaling.weights,)))
         return Votes((stack.weights,), (stack.deviations,), fit)
     alone = tuple(torch.ones(1, dtype=torch.float64) for _ in draws.networks)
-    _, scaled = _fit_mean(heads, labels, draws, settings, alone)
+    _, scaled = _fit_mean(heads, labels, draws, settings, alone, reduce)
     without_probes = tuple(
         functional.pad(weight, (len(draw) - 1, 0))
         for weight, draw in zip(scaled.weights, members[:: draws.samples], strict=True)
     )
-    starts, stacked = _fit_mean(members, labels, draws, settings, without_probes)
+    starts, stacked = _fit_mean(members, labels, draws, settings, without_probes, reduce)
     bounded = any(start.bounded for start in starts)
     known = (network, scaled.nll, stacked.nll, False, bounded)
     fit = Fit(loss, rows, classes, *known, _numbers(scaled.weights))
@@ -89,7 +100,12 @@ def check_loss(loss: str, several: bool) -> None:
 
 
 def _fit_mean(
-    members: Sequence[Members], labels: Tensor, draws: Draws, settings: Settings, known: Weights
+    members: Sequence[Members],
+    labels: Tensor,
+    draws: Draws,
+    settings: Settings,
+    known: Weights,
+    reduce: Reduce | None,
 ) -> tuple[list[Stack], MeanFit]:
     """Convex fits (MC dropout: all samples' rows pooled; ensembles: each network by itself), then the mean's log-loss.
 
@@ -99,17 +115,18 @@ def _fit_mean(
     logits = [tuple(draw.values()) for draw in members]
     shared, regularise = len(draws.networks) == 1, settings.regularise
     if shared:
-        starts = [fit_pooled(logits, labels, regularise=regularise)]
+        starts = [fit_pooled(logits, labels, regularise=regularise, reduce=reduce)]
     else:
-        starts = [fit_stack(draw, labels, regularise=regularise) for draw in members]
+        starts = [fit_stack(draw, labels, regularise=regularise, reduce=reduce) for draw in members]
+    rows = int((reduce or in_this_process)(torch.tensor([len(labels)])))
 
     def objective(weights: Weights) -> float:
         penalty = sum(float(weight @ weight) for weight in weights) / len(weights)
-        value, _ = mean_log_loss(logits, labels, draws.repeat(weights))
-        return value + regularise / math.sqrt(len(labels)) / 2 * penalty
+        value, _ = mean_log_loss(logits, labels, draws.repeat(weights), reduce)
+        return value + regularise / math.sqrt(rows) / 2 * penalty
 
     best = min((tuple(start.weights for start in starts), known), key=objective)
-    return starts, refine_mean(logits, labels, best, shared=shared, regularise=regularise)
+    return starts, refine_mean(logits, labels, best, shared=shared, regularise=regularise, reduce=reduce)
 
 
 def _head(draw: Members) -> Members:
