@@ -27,6 +27,7 @@ import lates
 from experiments.corruptions import corrupt
 from experiments.data import ImageSet
 from experiments.dropout import fit_layer_stack, fit_temperature, predict_draws
+from experiments.images import BLOCKED_METHODS, Blocks, block_means, group_of
 from experiments.material import Clock, OutOfTimeError, as_inputs, gather_material
 from experiments.methods import BUDGETS, HEAD, METHODS, Fitted
 from experiments.recording import Recorder, measure_probes, predict_methods
@@ -104,7 +105,7 @@ def evaluate_cell(
     ready = prepare(network, data, cell.seed, clock)
     report("fitting", 1, 1)
     with clock("evaluation"):
-        rows = measure_sets(ready.predict, sets, pool, deadline, report)
+        rows, blocks = measure_sets(ready.predict, sets, pool, deadline, report)
     seconds = {"training": training_seconds, **clock.seconds}
     facts = {
         **describe_surroundings(device),
@@ -116,7 +117,7 @@ def evaluate_cell(
         "probe_accuracy": ready.probe_accuracy,
         "methods": ready.described,
     }
-    return CellResults(cell, rows, facts)
+    return CellResults(cell, rows, facts, blocks)
 
 
 # Fitting
@@ -188,7 +189,7 @@ def prepare_dropout(network: nn.Module, data: CellData, seed: int, clock: Clock)
 
 @contextmanager
 def measuring_pool(device: torch.device) -> Iterator[Executor]:
-    """Workers that call `score`, each on one core.
+    """Workers that call `measure`, each on one core.
 
     Beside a GPU they are processes: threads would share the interpreter with the one that keeps the GPU busy, and all wait
     for one another. Where the network runs on the CPU too, it leaves them little to do, and threads need no start.
@@ -214,15 +215,21 @@ def _work_on_one_core() -> None:
 
 def measure_sets(
     predict: Predict, sets: CorruptedSets, pool: Executor, deadline: float, report: Report
-) -> tuple[Row, ...]:
-    """A row per method and set. One set is predicted while the one before is measured."""
+) -> tuple[tuple[Row, ...], Blocks]:
+    """A row per method and set, and the block means of some. One set is predicted while the one before is measured."""
     labels = sets.test.labels.cpu().numpy()
     rows: list[Row] = []
-    waiting: dict[str, Future[dict[str, float]]] = {}
+    parts: dict[tuple[str, str], list[np.ndarray]] = {}
+    waiting: dict[str, Future[tuple[dict[str, float], np.ndarray | None]]] = {}
     waiting_set = ""
 
     def collect() -> None:
-        rows.extend(Row(method, waiting_set, future.result()) for method, future in waiting.items())
+        for method, future in waiting.items():
+            metrics, blocks = future.result()
+            row = Row(method, waiting_set, metrics)
+            rows.append(row)
+            if blocks is not None:
+                parts.setdefault((method, group_of(row.corruption)), []).append(blocks)
 
     with _single_threads():
         try:
@@ -231,7 +238,10 @@ def measure_sets(
                     raise OutOfTimeError(f"The time was up after {done} of {len(sets)} test sets.")
                 logits = _predict_all(predict, images)
                 collect()
-                waiting = {method: pool.submit(score, values.numpy(), labels) for method, values in logits.items()}
+                waiting = {
+                    method: pool.submit(measure, values.numpy(), labels, method in BLOCKED_METHODS)
+                    for method, values in logits.items()
+                }
                 waiting_set = name
                 report("evaluating", done + 1, len(sets))
             collect()
@@ -239,10 +249,18 @@ def measure_sets(
             for future in waiting.values():
                 future.cancel()
     order = {method: place for place, method in enumerate(waiting)}
-    return tuple(sorted(rows, key=lambda row: order[row.method]))
+    return tuple(sorted(rows, key=lambda row: order[row.method])), {
+        key: np.mean(blocks, axis=0) for key, blocks in sorted(parts.items())
+    }
 
 
-def score(logits: Tensor | np.ndarray, labels: Tensor | np.ndarray) -> dict[str, float]:
+def measure(logits: np.ndarray, labels: np.ndarray, with_blocks: bool) -> tuple[dict[str, float], np.ndarray | None]:
+    """One method on one set: all its metrics and, if asked for, its block means. Arrays travel between processes."""
+    values, truth = torch.from_numpy(logits), torch.from_numpy(labels)
+    return score(values, truth), block_means(values, truth) if with_blocks else None
+
+
+def score(logits: Tensor, labels: Tensor) -> dict[str, float]:
     """All metrics of one method on one set, in the order of `METRICS`."""
     values = lates.metrics.summary(logits, labels)
     warmer = (lates.metrics.auc(logits / t, labels) for t in TEMPERATURES if t != 1)

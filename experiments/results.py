@@ -1,8 +1,9 @@
 """What an evaluation leaves behind, and all that tables and figures ever see.
 
-A *cell* is one trained network. It has two files, `results/<recipe>/<cell name>.csv`, a row per method and test set, and
-`….json`, everything else. The JSON is written last and holds the digest of the CSV, so a cell is finished exactly if both
-are there and agree: killed between the two, or cut in half later, it counts as not done and is done again.
+A *cell* is one trained network. It has three files: `results/<recipe>/<cell name>.csv`, a row per method and test set;
+`….blocks.csv`, the same test images in blocks, for a bootstrap; and `….json`, everything else. The JSON is written last and
+holds the digests of the others, so a cell is finished exactly if all are there and agree: killed between two, or cut in half
+later, it counts as not done and is done again.
 """
 
 import csv
@@ -12,11 +13,14 @@ import json
 import math
 import warnings
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from experiments.checkpoints import write_atomically
+from experiments.images import IMAGE_METRICS, Blocks
 
 CLEAN = "clean"
 METRICS = (
@@ -25,7 +29,7 @@ METRICS = (
 )  # fmt: skip
 """The measured columns; an empty field is a number that does not exist, read as NaN."""
 COLUMNS = ("method", "set", *METRICS)
-DIGEST = "csv_sha256"
+DIGESTS = {".csv": "csv_sha256", ".blocks.csv": "blocks_sha256"}
 
 
 class DamagedResultsError(Exception):
@@ -88,44 +92,48 @@ class CellResults:
     cell: Cell
     rows: tuple[Row, ...]
     facts: Mapping[str, Any]
+    blocks: Blocks = field(default_factory=dict)
 
 
 def results_path(root: Path, cell: Cell) -> Path:
-    """The cell's JSON file; its CSV lies beside it."""
+    """The cell's JSON file; its tables lie beside it."""
     return root / cell.recipe / f"{cell.name}.json"
 
 
 def write_results(root: Path, results: CellResults) -> Path:
-    """Write both files, each whole or not at all, and return the path of the JSON."""
+    """Write the three files, each whole or not at all, and return the path of the JSON."""
     path = results_path(root, results.cell)
     path.parent.mkdir(parents=True, exist_ok=True)
-    table = _format_rows(results.rows)
-    facts = {"cell": asdict(results.cell), **results.facts, DIGEST: hashlib.sha256(table).hexdigest()}
+    tables = {".csv": _format_rows(results.rows), ".blocks.csv": _format_blocks(results.blocks)}
+    digests = {DIGESTS[suffix]: hashlib.sha256(table).hexdigest() for suffix, table in tables.items()}
+    facts = {"cell": asdict(results.cell), **results.facts, **digests}
     content = json.dumps(facts, indent=1, allow_nan=False).encode() + b"\n"
-    write_atomically(path.with_suffix(".csv"), table)
+    for suffix, table in tables.items():
+        write_atomically(path.with_suffix(suffix), table)
     write_atomically(path, content)
     return path
 
 
 def read_results(path: Path) -> CellResults:
-    """The cell of one JSON file and the CSV beside it, checked against each other."""
+    """The cell of one JSON file and the tables beside it, checked against one another."""
     try:
         facts = json.loads(path.read_bytes())
-        table = path.with_suffix(".csv").read_bytes()
+        tables = {suffix: path.with_suffix(suffix).read_bytes() for suffix in DIGESTS}
         cell = Cell(**facts["cell"])
-        digest = facts[DIGEST]
+        digests = {suffix: facts[name] for suffix, name in DIGESTS.items()}
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise DamagedResultsError(f"{path} and its CSV cannot be read: {error}. Run the recipe again.") from error
-    if hashlib.sha256(table).hexdigest() != digest:
-        raise DamagedResultsError(
-            f"{path.with_suffix('.csv')} is not the file that {path.name} was written for: it was cut, changed or "
-            "written anew. Run the recipe again."
-        )
-    return CellResults(cell, _parse_rows(table, path), facts)
+    for suffix, table in tables.items():
+        if hashlib.sha256(table).hexdigest() != digests[suffix]:
+            raise DamagedResultsError(
+                f"{path.with_suffix(suffix)} is not the file that {path.name} was written for: it was cut, changed or "
+                "written anew. Run the recipe again."
+            )
+    return CellResults(cell, _parse_rows(tables[".csv"], path), facts, _parse_blocks(tables[".blocks.csv"]))
 
 
 def is_finished(root: Path, cell: Cell) -> bool:
-    """Whether both files of the cell are there, whole, and of this very cell."""
+    """Whether all files of the cell are there, whole, and of this very cell."""
     path = results_path(root, cell)
     if not path.exists():
         return False
@@ -170,3 +178,21 @@ def _parse_rows(table: bytes, path: Path) -> tuple[Row, ...]:
         Row(method, name, {metric: float(value or "nan") for metric, value in zip(METRICS, values, strict=True)})
         for method, name, *values in lines
     )
+
+
+def _format_blocks(blocks: Blocks) -> bytes:
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    width = max((values.shape[1] for values in blocks.values()), default=0)
+    writer.writerow(["method", "group", "metric", *range(width)])
+    for (method, group), values in blocks.items():
+        for metric, row in zip(IMAGE_METRICS, values, strict=True):
+            writer.writerow([method, group, metric, *(f"{value:.6g}" for value in row)])
+    return text.getvalue().encode()
+
+
+def _parse_blocks(table: bytes) -> Blocks:
+    lines = list(csv.reader(io.StringIO(table.decode())))[1:]
+    keys = dict.fromkeys((method, group) for method, group, *_ in lines)
+    rows = {(method, group, metric): np.asarray(values, dtype=np.float64) for method, group, metric, *values in lines}
+    return {key: np.stack([rows[*key, metric] for metric in IMAGE_METRICS]) for key in keys}

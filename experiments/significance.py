@@ -12,13 +12,14 @@ A gain is how much better `method` is than `rival` on the same test images, posi
 - *Holm's family* is one column of a table: one comparison and one unit, over its metrics x data sets.
 - *ANOVA.* Repeated measures with the corruption type as the subject and the method as the only factor, on means over
   networks, seeds and severities. With two methods F(1, types − 1) = t² of the paired t-test = types · dz².
-- *Bootstrap.* Networks and corruption types are drawn with replacement, crossed, each type with all its severities.
-  Test images cannot be drawn: results hold no value per image. With them the interval would also cover the choice of
-  the 10,000 test images, which matters where gains are small against 1 / sqrt(10,000), accuracy and clean ECE above all.
+- *Bootstrap.* Networks are drawn with replacement, crossed with test images (in 200 blocks, the same for every network)
+  where a metric is a mean over images: log-loss, Brier score, accuracy. ECE and areas under curves are not; there
+  networks are crossed with corruption types, each with all its severities, and the interval does not cover the choice
+  of the 10,000 test images.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 
@@ -30,6 +31,7 @@ from statsmodels.stats.anova import AnovaRM
 from statsmodels.stats.multitest import multipletests
 
 from experiments.corruptions import NAMES, SEVERITIES
+from experiments.images import BLOCKS, IMAGE_METRICS
 from experiments.summaries import CLEAN_SET, LARGER_IS_BETTER, MISSING, Measured, sets_of
 
 Array = NDArray[np.float64]
@@ -56,6 +58,24 @@ def clean_gains(cells: Sequence[Measured], method: str, rival: str, metric: str)
 def _gains(cell: Measured, method: str, rival: str, metric: str, sets: Sequence[str]) -> Array:
     difference = cell.values(method, metric, sets) - cell.values(rival, metric, sets)
     return difference if metric in LARGER_IS_BETTER else -difference
+
+
+def image_gains(cells: Sequence[Measured], method: str, rival: str, metric: str, groups: Mapping[str, int]) -> Array:
+    """[networks, blocks of test images], positive where `method` is better: the mean over groups of test sets, weighted.
+
+    Networks that lack a group are left out.
+    """
+    gains: list[Array] = []
+    for cell in cells:
+        if all((name, group) in cell.blocks for name in (method, rival) for group in groups):
+            place = IMAGE_METRICS.index(metric)
+            parts = [
+                weight * (cell.blocks[method, group][place] - cell.blocks[rival, group][place])
+                for group, weight in groups.items()
+            ]
+            gains.append(np.sum(parts, axis=0) / sum(groups.values()))
+    sign = 1 if metric in LARGER_IS_BETTER else -1
+    return sign * np.asarray(gains) if gains else np.empty((0, BLOCKS))
 
 
 def network_gains(gains: Array) -> Array:
@@ -132,7 +152,7 @@ def anova(gains: Array) -> RepeatedMeasures | None:
 
 @dataclass(frozen=True)
 class MeanGain:
-    """The mean gain and its 95 % bootstrap interval over networks x corruption types."""
+    """The mean gain and its 95 % bootstrap interval."""
 
     mean: float
     low: float
@@ -141,18 +161,17 @@ class MeanGain:
 
 
 def bootstrap_gain(gains: Array, *, draws: int = 10_000, seed: int = 0) -> MeanGain:
-    """Percentile interval of the mean of gains [networks, corruptions, severities], both factors redrawn, crossed.
+    """Percentile interval of the mean of gains [networks, things], both factors redrawn, crossed.
 
-    A draw that takes network i u_i times and corruption j v_j times has the mean Σ u_i g_ij v_j / Σ u_i Σ v_j, where
-    g is the mean over severities. With one network only the corruptions vary.
+    Things are corruption types or blocks of test images. A draw that takes network i u_i times and thing j v_j times has
+    the mean Σ u_i g_ij v_j / Σ u_i Σ v_j. With one network only the things vary.
     """
     if gains.size == 0:
         return MeanGain(MISSING, MISSING, MISSING, 0)
-    by_corruption = gains.mean(axis=2)
-    u, v = (_redraw(size, draws, seed + factor) for factor, size in enumerate(by_corruption.shape))
-    means = ((u @ by_corruption) * v).sum(axis=1) / by_corruption.size
+    u, v = (_redraw(size, draws, seed + factor) for factor, size in enumerate(gains.shape))
+    means = ((u @ gains) * v).sum(axis=1) / gains.size
     low, high = np.quantile(means, [0.025, 0.975])
-    return MeanGain(float(by_corruption.mean()), float(low), float(high), len(gains))
+    return MeanGain(float(gains.mean()), float(low), float(high), len(gains))
 
 
 @cache

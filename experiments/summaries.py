@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from experiments import paper
 from experiments.corruptions import NAMES, SEVERITIES
+from experiments.images import Blocks
 from experiments.results import CLEAN, METRICS, Cell, CellResults, find_results
 
 MISSING = math.nan
@@ -86,13 +87,15 @@ CORRUPTED = sets_of(NAMES)
 
 @dataclass(frozen=True, eq=False)
 class Measured:
-    """All that is known of one trained network: `scores` [methods, sets, metrics] by name, `facts` its JSON file."""
+    """All that is known of one trained network: `scores` [methods, sets, metrics] by name, `facts` its JSON file,
+    `blocks` its test images."""
 
     cell: Cell
     methods: Mapping[str, int]
     sets: Mapping[str, int]
     scores: NDArray[np.float64]
     facts: Mapping[str, Any]
+    blocks: Blocks
 
     @property
     def dataset(self) -> str:
@@ -135,7 +138,7 @@ def _by_name(found: CellResults) -> Measured:
     scores = np.full((len(methods), len(sets), len(METRICS)), MISSING)
     for row in found.rows:
         scores[methods[row.method], sets[row.set]] = [row.metrics[metric] for metric in METRICS]
-    return Measured(found.cell, methods, sets, scores, found.facts)
+    return Measured(found.cell, methods, sets, scores, found.facts, found.blocks)
 
 
 # Selections

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from experiments.corruptions import LIKE_JITTER, NAMES, SEVERITIES
+from experiments.images import BLOCKED_METHODS, BLOCKS, IMAGE_METRICS, group_of
 from experiments.results import METRICS, Cell, CellResults, Row, write_results
 
 SETS = ("clean", *(f"{name}-{severity}" for name in NAMES for severity in SEVERITIES))
@@ -51,7 +52,19 @@ def write_cell(
         "seconds": {"training": 180.0, "extraction": 0.4},
         **_votes(network, error, methods),
     }
-    return write_results(results, CellResults(cell, tuple(rows), facts)).with_suffix(".csv")
+    return write_results(results, CellResults(cell, tuple(rows), facts, _blocks(rows))).with_suffix(".csv")
+
+
+def _blocks(rows: Sequence[Row]) -> dict[tuple[str, str], np.ndarray]:
+    """Blocks of test images whose mean is the mean of the rows; a block is as hard for every method."""
+    hardness = np.random.default_rng(0).normal(0, 0.1, BLOCKS)
+    hardness -= hardness.mean()
+    values: dict[tuple[str, str], list[list[float]]] = {}
+    for row in rows:
+        if row.method in BLOCKED_METHODS:
+            scores = [row.metrics[metric] for metric in IMAGE_METRICS]
+            values.setdefault((row.method, group_of(row.corruption)), []).append(scores)
+    return {key: np.mean(scores, axis=0)[:, None] + hardness for key, scores in values.items()}
 
 
 def _scores(method: str, test_set: str, error: float, shift: float, random: np.random.Generator) -> dict[str, float]:

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -19,7 +20,16 @@ import lates
 from experiments import evaluate
 from experiments.corruptions import corrupt
 from experiments.dropout import predict_draws
-from experiments.evaluate import CORRUPTION_SEED, CorruptedSets, evaluate_cell, measure_sets, measuring_pool, score
+from experiments.evaluate import (
+    CORRUPTION_SEED,
+    CorruptedSets,
+    evaluate_cell,
+    measure,
+    measure_sets,
+    measuring_pool,
+    score,
+)
+from experiments.images import BLOCKED_METHODS, IMAGE_METRICS
 from experiments.material import Batches, OutOfTimeError, as_inputs
 from experiments.methods import METHODS
 from experiments.networks import WideResNet
@@ -168,6 +178,15 @@ def test_facts_describe_each_method(results: CellResults) -> None:
     assert methods["lates_shift_1"]["seconds"] >= seconds["extraction_shift"] + seconds["probes_shift"]
 
 
+def test_blocks_of_images_are_kept_for_the_methods_that_are_compared(results: CellResults) -> None:
+    methods = sorted(BLOCKED_METHODS & METHODS.keys())
+    assert list(results.blocks) == [(method, group) for method in methods for group in ("clean", "like_jitter")]
+    for row in results.rows:
+        if row.set == "clean" and row.method in methods:
+            means = results.blocks[row.method, "clean"].mean(axis=1)
+            assert means == pytest.approx([row.metrics[metric] for metric in IMAGE_METRICS], abs=1e-6)
+
+
 def test_progress_is_heard(results: CellResults, heard: list[tuple[str, int, int]]) -> None:
     fits, measures = [("fitting", 0, 1), ("fitting", 1, 1)], [("evaluating", k, 3) for k in (1, 2, 3)]
     assert heard == fits + measures
@@ -176,6 +195,9 @@ def test_progress_is_heard(results: CellResults, heard: list[tuple[str, int, int
 def test_results_survive_the_disk(results: CellResults, tmp_path: Path) -> None:
     read = read_results(write_results(tmp_path, results))
     assert [(row.method, row.set) for row in read.rows] == [(row.method, row.set) for row in results.rows]
+    assert read.blocks.keys() == results.blocks.keys()
+    for key, values in results.blocks.items():
+        np.testing.assert_allclose(read.blocks[key], values, rtol=1e-5)
     assert read.facts["methods"] == json.loads(json.dumps(results.facts["methods"]))
 
 
@@ -218,7 +240,10 @@ def test_beside_a_gpu_processes_measure_and_leave_with_their_parent(sets: Corrup
     logits = torch.randn(len(sets.test), 10, generator=torch.Generator().manual_seed(0))
     labels = sets.test.labels
     with measuring_pool(torch.device("cuda")) as processes:
-        assert processes.submit(score, logits.numpy(), labels.numpy()).result() == score(logits, labels)
+        assert processes.submit(measure, logits.numpy(), labels.numpy(), False).result() == (
+            score(logits, labels),
+            None,
+        )
     script = tmp_path / "killed.py"
     script.write_text(KILLED_WITH_ITS_POOL)
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
