@@ -14,6 +14,8 @@ from typing import Any
 
 import numpy as np
 
+from experiments.claims import alone_at
+
 
 class DataError(Exception):
     """The data, on disk or from the web, are not what they have to be."""
@@ -85,15 +87,20 @@ def fetch(url: str, sha256: str, destination: Path, *, attempts: int = 5) -> Non
     """Put the file at `url` at `destination`, which appears complete and verified or not at all.
 
     Bytes gather in `destination.part`. A broken connection, or a later call after a killed one, asks the server only
-    for the bytes that are missing. A file already there is verified and kept.
+    for the bytes that are missing. A file already there is verified and kept. Of several callers one downloads, while
+    the others wait for it.
     """
+    with alone_at(destination):
+        _fetch_alone(url, sha256, destination, attempts)
+
+
+def _fetch_alone(url: str, sha256: str, destination: Path, attempts: int) -> None:
     if destination.exists():
         if (found := _checksum(destination)) != sha256:
             raise DataError(
                 f"{destination} has the checksum {found}, expected {sha256}. Remove it and download it again."
             )
         return
-    destination.parent.mkdir(parents=True, exist_ok=True)
     part = destination.with_name(destination.name + ".part")
     problem: Exception | None = None
     for _ in range(attempts):
@@ -138,13 +145,20 @@ def _checksum(path: Path) -> str:
 
 
 def unpack(archive: Path, member_folder: str) -> None:
-    """Unpack beside the archive; the folder appears whole or not at all."""
+    """Unpack beside the archive, unless that is done; the folder appears whole or not at all."""
+    unpacked = archive.parent / member_folder
+    with alone_at(archive):
+        if not unpacked.is_dir():
+            _unpack_alone(archive, unpacked)
+
+
+def _unpack_alone(archive: Path, unpacked: Path) -> None:
     with tempfile.TemporaryDirectory(dir=archive.parent) as scratch:
         try:
             with tarfile.open(archive) as tar:
                 tar.extractall(scratch, filter="data")
-            os.rename(Path(scratch) / member_folder, archive.parent / member_folder)
+            os.rename(Path(scratch) / unpacked.name, unpacked)
         except (tarfile.TarError, EOFError, FileNotFoundError) as error:
             raise DataError(
-                f"{archive} does not hold {member_folder}: {error}. Remove it and download again."
+                f"{archive} does not hold {unpacked.name}: {error}. Remove it and download again."
             ) from error

@@ -1,4 +1,4 @@
-"""Who does a cell: one runner at a time, on however many machines share the folder.
+"""Who does what: one runner at a time, on however many machines share the folder.
 
 A claim is an exclusive lock (flock) on a file beside the network, held by the kernel for as long as the runner lives. A
 runner that is killed loses its claims that instant; no clock, no heartbeat and no stale file can mislead the others. The
@@ -43,6 +43,21 @@ def claimed(folder: Path) -> Iterator[bool]:
         os.close(descriptor)  # which unlocks
 
 
+@contextmanager
+def alone_at(path: Path) -> Iterator[None]:
+    """Wait until nobody else is inside an `alone_at` of the same `path`, on this machine or on another.
+
+    Whoever waited finds the world changed, and looks again before it does what another may have done meanwhile.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    descriptor = os.open(path.with_name(f".{path.name}.lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    try:
+        _lock(descriptor, path.parent, wait=True)
+        yield
+    finally:
+        os.close(descriptor)  # which unlocks
+
+
 def read_claim(folder: Path) -> dict[str, Any] | None:
     """The host, pid and start of the runner that has claimed `folder`, or None where nobody has."""
     try:
@@ -60,14 +75,14 @@ def read_claim(folder: Path) -> dict[str, Any] | None:
         os.close(descriptor)
 
 
-def _lock(descriptor: int, folder: Path, kind: int = fcntl.LOCK_EX) -> bool:
+def _lock(descriptor: int, folder: Path, kind: int = fcntl.LOCK_EX, *, wait: bool = False) -> bool:
     try:
-        fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
+        fcntl.flock(descriptor, kind if wait else kind | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
     except OSError as error:
         raise ClaimError(
-            f"The file system of {folder} cannot lock files ({error.strerror}), so runners could do a cell twice. Put "
-            "--runs on a file system that can."
+            f"The file system of {folder} cannot lock files ({error.strerror}), so several runners could do the same "
+            "thing at once. Choose a folder on a file system that can."
         ) from error
     return True

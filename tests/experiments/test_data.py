@@ -6,10 +6,11 @@ import os
 import pickle
 import tarfile
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from threading import Thread
+from threading import Barrier, Thread
 
 import numpy as np
 import pytest
@@ -19,7 +20,7 @@ from hypothesis import strategies as st
 from PIL import Image
 from torch.utils.data import DataLoader
 
-from experiments.archives import DataError, fetch, read_pickle
+from experiments.archives import DataError, fetch, read_pickle, unpack
 from experiments.data import (
     CIFAR,
     CifarLayout,
@@ -279,6 +280,11 @@ def serve() -> Iterator[Callable[..., Server]]:
         server.http.server_close()
 
 
+def visible(folder: Path) -> list[str]:
+    """What lies there but for the locks, which stay."""
+    return sorted(path.name for path in folder.iterdir() if not path.name.startswith("."))
+
+
 CONTENT = np.random.default_rng(0).bytes(200_000)
 
 
@@ -293,7 +299,7 @@ def test_a_download_arrives_and_is_not_repeated(goal: Path, serve: Callable[...,
         fetch(server.url, server.sha256, goal)
         assert goal.read_bytes() == CONTENT
     assert server.asked == [None]
-    assert list(goal.parent.iterdir()) == [goal]
+    assert visible(goal.parent) == [goal.name]
 
 
 def test_a_broken_connection_is_resumed_where_it_broke(goal: Path, serve: Callable[..., Server]) -> None:
@@ -332,7 +338,7 @@ def test_a_wrong_checksum_leaves_nothing_behind(goal: Path, serve: Callable[...,
     server = serve(CONTENT)
     with pytest.raises(DataError, match=rf"checksum {server.sha256}, expected 0000.*Nothing was kept"):
         fetch(server.url, "0" * 64, goal)
-    assert list(goal.parent.iterdir()) == []
+    assert visible(goal.parent) == []
 
 
 def test_no_server_is_an_error_with_the_address(goal: Path) -> None:
@@ -358,7 +364,38 @@ def test_cifar_is_downloaded_once_and_then_read_from_disk(tmp_path: Path, serve:
         assert (len(train), len(test)) == (400, 200)
     assert server.asked[0] is None
     assert all(wanted is not None for wanted in server.asked[1:])
-    assert sorted(p.name for p in (tmp_path / "data").iterdir()) == ["cifar-10-batches-py", "cifar-10-python.tar.gz"]
+    assert visible(tmp_path / "data") == ["cifar-10-batches-py", "cifar-10-python.tar.gz"]
+
+
+def test_several_first_runners_share_one_download(tmp_path: Path, serve: Callable[..., Server]) -> None:
+    """All find nothing and begin at the same moment; one downloads and unpacks, all read."""
+    server = serve(pack_cifar10(tmp_path / "origin"))
+    together = Barrier(4)
+
+    def load() -> int:
+        together.wait()
+        train, _ = load_cifar(layout_at(server), tmp_path / "data", download=True)
+        return len(train)
+
+    with ThreadPoolExecutor(4) as runners:
+        assert [runner.result() for runner in [runners.submit(load) for _ in range(4)]] == [400] * 4
+    assert server.asked == [None]
+    assert visible(tmp_path / "data") == ["cifar-10-batches-py", "cifar-10-python.tar.gz"]
+
+
+def test_who_waited_for_another_to_unpack_finds_it_done(tmp_path: Path) -> None:
+    archive = tmp_path / "cifar-10-python.tar.gz"
+    archive.write_bytes(pack_cifar10(tmp_path / "origin"))
+    together = Barrier(4)
+
+    def unpack_at_once() -> None:
+        together.wait()
+        unpack(archive, "cifar-10-batches-py")
+
+    with ThreadPoolExecutor(4) as runners:
+        for runner in [runners.submit(unpack_at_once) for _ in range(4)]:
+            runner.result()
+    assert len(list((tmp_path / "cifar-10-batches-py").iterdir())) == 7
 
 
 def test_a_truncated_archive_is_refused_and_kept_for_its_owner(tmp_path: Path, serve: Callable[..., Server]) -> None:
