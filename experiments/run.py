@@ -18,7 +18,18 @@ from torch.utils.data import DataLoader
 
 from experiments.checkpoints import Progress, RunFolder
 from experiments.claims import claimed, read_claim
-from experiments.data import CIFAR, WORKERS, FolderSet, ImageSet, load_cifar, load_folder, load_sample, split_indices
+from experiments.corruptions import corrupt
+from experiments.data import (
+    CIFAR,
+    WORKERS,
+    DataError,
+    FolderSet,
+    ImageSet,
+    load_cifar,
+    load_folder,
+    load_sample,
+    split_indices,
+)
 from experiments.evaluate import CellData, CorruptedSets, evaluate_cell, measuring_pool
 from experiments.material import OutOfTimeError
 from experiments.networks import build_network
@@ -102,6 +113,8 @@ def run_cells(
     wanted = list(cells)
     skipped = [cell for cell in wanted if is_finished(folders.results, cell)]
     unfinished = waiting = [cell for cell in wanted if cell not in skipped]
+    if unfinished:
+        rehearse_corruptions(experiment)
     shelf = Shelf(experiment, folders.data, target)
     done: list[Cell] = []
     stopped = False
@@ -246,6 +259,19 @@ def load_dataset(dataset: str, folder: Path | None) -> tuple[ImageSet, ImageSet]
     if dataset == IMAGENET:
         return load_folder(place / "train"), load_folder(place / "val")
     return load_cifar(CIFAR[dataset], place, download=folder is None)
+
+
+def rehearse_corruptions(experiment: Experiment) -> None:
+    """Apply each corruption to one blank image: what they lack is said now, not after hours of training."""
+    blank = torch.zeros((1, 3, 32, 32), dtype=torch.uint8)
+    for name in experiment.corruptions:
+        try:
+            corrupt(blank, name, experiment.severities[0], seed=0)
+        except OSError as error:
+            raise DataError(
+                f"{experiment.name} measures under {name}. {error} `pip install --no-deps imagecorruptions-imaug` is "
+                "enough: nothing but its photographs is read."
+            ) from error
 
 
 def check_device(device: torch.device | str) -> torch.device:

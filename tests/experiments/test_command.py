@@ -76,7 +76,7 @@ def test_a_wrong_call_is_refused_in_words(arguments: tuple[str, ...], code: int,
 
 def test_wrong_folders_are_named(tmp_path: Path) -> None:
     folders = ("--runs", tmp_path / "runs", "--results", tmp_path / "results", "--data", tmp_path / "nothing")
-    code, text = call("run", "in_distribution", *folders, "--device", "cpu")
+    code, text = call("run", "mc_dropout", *folders, "--device", "cpu")
     assert code == 1
     assert "Error: No cifar-10-batches-py in" in text
     (tmp_path / "file").write_text("")

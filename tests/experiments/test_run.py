@@ -121,11 +121,23 @@ def test_a_missing_gpu_is_said_before_anything_is_done(tmp_path: Path) -> None:
 
 
 def test_a_wrong_data_folder_is_named(tmp_path: Path) -> None:
-    experiment = RECIPES["in_distribution"]
+    experiment = replace(RECIPES["in_distribution"], corruptions=())
     cells = choose_cells(experiment, seeds=[0], only="resnet18/cifar100")
     with pytest.raises(DataError, match=r"No cifar-100-python in .*empty"):
         run_cells(experiment, cells, replace(folders_in(tmp_path), data=tmp_path / "empty"), "cpu")
     assert read_claim(tmp_path / "runs" / cells[0].training) is None
+
+
+def test_what_a_corruption_lacks_is_said_before_anything_is_trained(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LATES_FROST", str(tmp_path / "nothing"))
+    experiment = replace(tiny_experiment(), corruptions=("contrast", "frost"))
+    heard: list[Moment] = []
+    with pytest.raises(DataError, match=r"smoke measures under frost\. No frost1.*pip install --no-deps imagecorr"):
+        run_cells(experiment, experiment.cells(), folders_in(tmp_path), "cpu", report=heard.append)
+    assert not heard
+    assert not (tmp_path / "runs").exists()
 
 
 # Doing
