@@ -24,6 +24,7 @@ app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_
 PASSED_ON = {"allow_extra_args": True, "ignore_unknown_options": True}
 SECONDS_BETWEEN_LINES = 10.0
 LAST_STAGE = "evaluating"
+OTHER = "other"
 
 Data = Annotated[
     Path | None, typer.Option(help="Folder of the data sets. Without it ./data, and what is missing is downloaded.")
@@ -107,8 +108,9 @@ def status(
     with told_in_words():
         from experiments.run import Folders, choose_cells, read_standing
 
-        cells = choose_cells(find_recipe(recipe), seeds=parse_seeds(seeds), only=only)
-        show_grid([read_standing(cell, Folders(None, runs, results)) for cell in cells], Console(width=80))
+        experiment, folders = find_recipe(recipe), Folders(None, runs, results)
+        cells = choose_cells(experiment, seeds=parse_seeds(seeds), only=only)
+        show_grid([read_standing(experiment, cell, folders) for cell in cells], Console(width=80))
 
 
 @app.command()
@@ -191,6 +193,7 @@ def told_in_words() -> Iterator[None]:
     """What the user can mend becomes one message and exit code 1; LATES_DEBUG=1 shows its traceback instead."""
     from experiments.archives import DataError
     from experiments.claims import ClaimError
+    from experiments.results import OtherRecipeError
 
     try:
         with warnings.catch_warnings():
@@ -199,7 +202,7 @@ def told_in_words() -> Iterator[None]:
     except KeyboardInterrupt:
         typer.echo("Stopped. The same command goes on from the last checkpoint.", err=True)
         raise typer.Exit(130) from None
-    except (DataError, ClaimError, OSError, ValueError) as fault:
+    except (DataError, ClaimError, OtherRecipeError, OSError, ValueError) as fault:
         if os.environ.get("LATES_DEBUG"):
             raise
         typer.echo(f"Error: {fault}", err=True)
@@ -261,11 +264,15 @@ def show_grid(standings: "list[Standing]", where: Console) -> None:
     where.print(table)
     done = sum(standing.finished for standing in standings)
     where.print(f"{done} of {len(standings)} cells done, {sum(s.running for s in standings)} being worked on.")
+    if others := sum(standing.other_recipe for standing in standings):
+        where.print(f"{others} measured by another recipe, shown as {OTHER}: `run` says what differs.")
 
 
 def in_a_word(standing: "Standing") -> str:
     if standing.finished:
         return "done"
+    if standing.other_recipe:
+        return OTHER
     word = "…" if standing.running else ""
     return f"{standing.trained:.0%}{word}" if standing.trained else word or "-"
 

@@ -36,6 +36,10 @@ class DamagedResultsError(Exception):
     """A results file that is not whole, or two that do not belong together."""
 
 
+class OtherRecipeError(Exception):
+    """Results that were made in another way than is asked for now."""
+
+
 @dataclass(frozen=True)
 class Cell:
     """One trained network of the experiments, and for which of them it is evaluated."""
@@ -86,7 +90,8 @@ class CellResults:
     """All that is known of one cell.
 
     facts["methods"][method] holds its weights, contributions, ranks, added parameters and FLOPs, and seconds;
-    facts["probe_accuracy"], ["seconds"], ["versions"], ["settings"], … hold what belongs to the cell as a whole.
+    facts["probe_accuracy"], ["seconds"], ["versions"], ["settings"], … hold what belongs to the cell as a whole;
+    facts["recipe"] says how it was made.
     """
 
     cell: Cell
@@ -132,15 +137,51 @@ def read_results(path: Path) -> CellResults:
     return CellResults(cell, _parse_rows(tables[".csv"], path), facts, _parse_blocks(tables[".blocks.csv"]))
 
 
-def is_finished(root: Path, cell: Cell) -> bool:
-    """Whether all files of the cell are there, whole, and of this very cell."""
+def is_finished(root: Path, cell: Cell, recipe: Mapping[str, Any]) -> bool:
+    """Whether all files of the cell are there, whole, of this very cell, and made by this very recipe."""
     path = results_path(root, cell)
     if not path.exists():
         return False
     try:
-        return read_results(path).cell == cell
+        found = read_results(path)
     except DamagedResultsError:
         return False
+    return found.cell == cell and not _differences(found.facts, recipe)
+
+
+def describe_differences(root: Path, cell: Cell, recipe: Mapping[str, Any]) -> str:
+    """In words, how the recipe that made the cell's results differs from `recipe`; "" where there are none or no other."""
+    try:
+        facts = json.loads(results_path(root, cell).read_bytes())
+        return "; ".join(_differences(facts, recipe))
+    except (OSError, ValueError, AttributeError):
+        return ""
+
+
+def _differences(facts: Mapping[str, Any], recipe: Mapping[str, Any]) -> list[str]:
+    before = _flattened(facts.get("recipe", {}))
+    now = _flattened(json.loads(json.dumps(recipe)))  # as it reads back: tuples are lists
+    return [
+        f"{name} was {_shown(before, name)}, is now {_shown(now, name)}"
+        for name in {**now, **before}
+        if (name in before, before.get(name)) != (name in now, now.get(name))
+    ]
+
+
+def _flattened(values: Mapping[str, Any]) -> dict[str, Any]:
+    """{"training": {"epochs": 15}} -> {"training epochs": 15}"""
+    flat: dict[str, Any] = {}
+    for name, value in values.items():
+        inner = _flattened(value) if isinstance(value, dict) else {"": value}
+        flat |= {f"{name} {part}".strip(): found for part, found in inner.items()}
+    return flat
+
+
+def _shown(values: Mapping[str, Any], name: str) -> str:
+    if name not in values:
+        return "not said"
+    value = values[name]
+    return ", ".join(map(str, value)) or "none" if isinstance(value, list) else str(value)
 
 
 def find_results(root: Path) -> list[CellResults]:

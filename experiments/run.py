@@ -9,8 +9,10 @@ import json
 import math
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
+from importlib import metadata
 from pathlib import Path
+from typing import Any
 
 import safetensors
 import torch
@@ -30,11 +32,19 @@ from experiments.data import (
     load_sample,
     split_indices,
 )
+from experiments.dropout import SAMPLES
 from experiments.evaluate import CellData, CorruptedSets, evaluate_cell, measuring_pool
 from experiments.material import OutOfTimeError
 from experiments.networks import build_network
 from experiments.recipes import Experiment
-from experiments.results import Cell, is_finished, write_results
+from experiments.results import (
+    Cell,
+    OtherRecipeError,
+    describe_differences,
+    is_finished,
+    results_path,
+    write_results,
+)
 from experiments.train import train_network
 
 SAMPLE = Path(__file__).parents[1] / "tests" / "experiments" / "cifar10_600.npz"
@@ -111,7 +121,8 @@ def run_cells(
     target = check_device(device)
     deadline = time.monotonic() + max_seconds
     wanted = list(cells)
-    skipped = [cell for cell in wanted if is_finished(folders.results, cell)]
+    refuse_other_recipe(experiment, dict.fromkeys([*experiment.cells(), *wanted]), folders.results)
+    skipped = [cell for cell in wanted if is_finished(folders.results, cell, recipe_of(experiment, cell))]
     unfinished = waiting = [cell for cell in wanted if cell not in skipped]
     if unfinished:
         rehearse_corruptions(experiment)
@@ -124,7 +135,7 @@ def run_cells(
             with claimed(folders.runs / cell.training) as mine:
                 if not mine:
                     held.append(cell)
-                elif is_finished(folders.results, cell):  # another runner was quicker
+                elif is_finished(folders.results, cell, recipe_of(experiment, cell)):  # another runner was quicker
                     skipped.append(cell)
                 elif _do_cell(cell, experiment, folders, shelf, deadline, _reporter(report, cell, unfinished)):
                     done.append(cell)
@@ -202,8 +213,50 @@ def _do_cell(
             )
     except OutOfTimeError:
         return False
-    write_results(folders.results, results)
+    facts = {
+        **results.facts,
+        "recipe": recipe_of(experiment, cell),
+        "versions": {**results.facts["versions"], **further_versions()},
+    }
+    refuse_other_recipe(experiment, [cell], folders.results)
+    write_results(folders.results, replace(results, facts=facts))
     return True
+
+
+def recipe_of(experiment: Experiment, cell: Cell) -> dict[str, Any]:
+    """What, beside the cell's own name, has to be the same in all results that are compared."""
+    return {
+        "training": asdict(experiment.training_of(cell)),
+        "corruptions": experiment.corruptions,
+        "severities": experiment.severities,
+        "probe_images": experiment.probe_images,
+        "samples": SAMPLES if cell.dropout > 0 else None,
+    }
+
+
+def refuse_other_recipe(experiment: Experiment, cells: Iterable[Cell], results: Path) -> None:
+    """Raise if results of these cells were made in another way: they are neither mixed with new ones nor overwritten."""
+    differences = {cell: describe_differences(results, cell, recipe_of(experiment, cell)) for cell in cells}
+    others = [cell for cell, difference in differences.items() if difference]
+    if others:
+        were = f", and {len(others) - 1} more, were" if len(others) > 1 else " was"
+        raise OtherRecipeError(
+            f"{results_path(results, others[0])}{were} made by another recipe: {differences[others[0]]}. Choose another "
+            f"--results, or remove what is there: {results / experiment.name}."
+        )
+
+
+def further_versions() -> dict[str, str | None]:
+    """Beside those that every evaluation names; None for what is not there."""
+    installed = {name: _installed_version(name) for name in ("scipy", "pillow")}
+    return {**installed, "cuda": torch.version.cuda}
+
+
+def _installed_version(package: str) -> str | None:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None
 
 
 class Shelf:
@@ -286,18 +339,27 @@ def check_device(device: torch.device | str) -> torch.device:
 
 @dataclass(frozen=True)
 class Standing:
-    """What the folders say about a cell: finished; claimed by a runner; the share of its training that is done."""
+    """What the folders say about a cell: finished; claimed by a runner; the share of its training that is done.
+
+    other_recipe    there are results, but not of what the recipe asks for now
+    """
 
     cell: Cell
     finished: bool
     running: bool
     trained: float
+    other_recipe: bool = False
 
 
-def read_standing(cell: Cell, folders: Folders) -> Standing:
-    folder = folders.runs / cell.training
-    running = read_claim(folder) is not None
-    return Standing(cell, is_finished(folders.results, cell), running, _share_trained(RunFolder(folder, {})))
+def read_standing(experiment: Experiment, cell: Cell, folders: Folders) -> Standing:
+    folder, recipe = folders.runs / cell.training, recipe_of(experiment, cell)
+    return Standing(
+        cell,
+        finished=is_finished(folders.results, cell, recipe),
+        running=read_claim(folder) is not None,
+        trained=_share_trained(RunFolder(folder, {})),
+        other_recipe=bool(describe_differences(folders.results, cell, recipe)),
+    )
 
 
 def _share_trained(run: RunFolder) -> float:

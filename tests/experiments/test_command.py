@@ -2,6 +2,7 @@
 
 import itertools
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,9 +12,9 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from experiments.__main__ import Lines, app, in_words, parse_seeds, show_grid
-from experiments.recipes import RECIPES
+from experiments.recipes import RECIPES, Experiment
 from experiments.results import METRICS, Cell, CellResults, Row, write_results
-from experiments.run import Moment, Standing
+from experiments.run import Moment, Standing, recipe_of
 
 
 def call(*arguments: str | Path) -> tuple[int, str]:
@@ -21,8 +22,9 @@ def call(*arguments: str | Path) -> tuple[int, str]:
     return outcome.exit_code, outcome.output
 
 
-def finish(results: Path, cell: Cell) -> None:
-    write_results(results, CellResults(cell, (Row("network", "clean", dict.fromkeys(METRICS, 0.5)),), {"methods": {}}))
+def finish(results: Path, experiment: Experiment, cell: Cell) -> None:
+    facts = {"methods": {}, "recipe": recipe_of(experiment, cell)}
+    write_results(results, CellResults(cell, (Row("network", "clean", dict.fromkeys(METRICS, 0.5)),), facts))
 
 
 def test_every_recipe_states_command_cost_and_expectation() -> None:
@@ -36,11 +38,23 @@ def test_every_recipe_states_command_cost_and_expectation() -> None:
 
 def test_a_finished_grid_is_skipped(tmp_path: Path) -> None:
     for cell in RECIPES["smoke"].cells():
-        finish(tmp_path / "results", cell)
+        finish(tmp_path / "results", RECIPES["smoke"], cell)
     code, text = call("run", "smoke", "--runs", tmp_path / "runs", "--results", tmp_path / "results")
     assert code == 0
     assert "0 done now, 4 before, 0 in the hands of other runners, 0 left of 4." in text
     assert not (tmp_path / "runs").exists()
+
+
+def test_results_of_another_recipe_are_kept_and_said(tmp_path: Path) -> None:
+    smoke = RECIPES["smoke"]
+    for cell in smoke.cells([0]):
+        finish(tmp_path, replace(smoke, severities=(2,)), cell)
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    code, text = call("run", "smoke", "--seeds", "1", "--runs", tmp_path / "runs", "--results", tmp_path)
+    assert code == 1
+    assert "smoke-cifar10_600-tiny_vgg-s0-t0.7-h0.3.json, and 1 more, were made by another recipe: " in text
+    assert "severities was 2, is now 1, 3, 5. Choose another --results, or remove" in text
+    assert before == {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
 
 
 def test_no_time_at_all_leaves_everything_and_says_so(tmp_path: Path) -> None:
@@ -95,7 +109,7 @@ def test_a_missing_gpu_is_said() -> None:
 def test_status_shows_the_grid_within_eighty_columns(tmp_path: Path) -> None:
     cells = RECIPES["low_data"].cells()
     for cell in cells[:7]:
-        finish(tmp_path, cell)
+        finish(tmp_path, RECIPES["low_data"], cell)
     code, text = call("status", "low_data", "--runs", tmp_path / "runs", "--results", tmp_path)
     assert code == 0
     lines = text.splitlines()
@@ -111,12 +125,20 @@ def test_each_standing_has_its_word(capsys: pytest.CaptureFixture[str]) -> None:
     standings = [
         Standing(Cell("smoke", "cifar10_600", "tiny_vgg", seed), *facts)
         for seed, facts in enumerate(
-            [(True, False, 1.0), (False, True, 0.25), (False, False, 0.5), (False, True, 0.0), (False, False, 0.0)]
+            [
+                (True, False, 1.0, False),
+                (False, True, 0.25, False),
+                (False, False, 0.5, False),
+                (False, True, 0.0, False),
+                (False, False, 0.0, False),
+                (False, False, 1.0, True),
+            ]
         )
     ]
     show_grid(standings, Console(width=80))
-    row = capsys.readouterr().out.splitlines()[1]
-    assert row.split() == [f"{cell.network}/{cell.dataset}", "done", "25%…", "50%", "…", "-"]
+    _, row, _, remark = capsys.readouterr().out.splitlines()
+    assert row.split() == [f"{cell.network}/{cell.dataset}", "done", "25%…", "50%", "…", "-", "other"]
+    assert remark == "1 measured by another recipe, shown as other: `run` says what differs."
 
 
 def test_lines_say_how_long_it_will_take() -> None:

@@ -1,10 +1,12 @@
 """Results are read back as they were written, and a cell counts as finished only if both of its files are whole."""
 
+import json
 import math
 import os
 import shutil
 from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -17,6 +19,7 @@ from experiments.results import (
     CellResults,
     DamagedResultsError,
     Row,
+    describe_differences,
     find_results,
     is_finished,
     read_results,
@@ -25,6 +28,7 @@ from experiments.results import (
 )
 
 CELL = Cell("in_distribution", "cifar100", "resnet18", 0)
+RECIPE = {"training": {"epochs": 200, "milestones": (0.3, 0.6)}, "corruptions": ("fog",), "probe_images": None}
 
 
 def results_of(cell: Cell = CELL, value: float = 0.125) -> CellResults:
@@ -33,7 +37,8 @@ def results_of(cell: Cell = CELL, value: float = 0.125) -> CellResults:
         for method in ("network", "lates")
         for name in ("clean", "fog-3")
     )
-    return CellResults(cell, rows, {"commit": "abc", "methods": {"network": {"weights": {"head": 1.0}}}})
+    facts = {"commit": "abc", "recipe": RECIPE, "methods": {"network": {"weights": {"head": 1.0}}}}
+    return CellResults(cell, rows, facts)
 
 
 def test_names_hold_only_what_differs_from_the_default() -> None:
@@ -73,22 +78,52 @@ def test_facts_and_rows_survive(tmp_path: Path) -> None:
     written = results_of()
     read = read_results(write_results(tmp_path, written))
     assert (read.cell, read.rows) == (written.cell, written.rows)
-    assert {name: read.facts[name] for name in written.facts} == written.facts
+    assert {name: read.facts[name] for name in written.facts} == json.loads(json.dumps(written.facts))
     assert read.facts["cell"] == asdict(CELL)
     assert read.rows[0].severity == 0
 
 
 def test_a_cell_is_finished_once_both_files_are_there(tmp_path: Path) -> None:
-    assert not is_finished(tmp_path, CELL)
+    assert not is_finished(tmp_path, CELL, RECIPE)
     path = write_results(tmp_path, results_of())
-    assert is_finished(tmp_path, CELL)
-    assert not is_finished(tmp_path, replace(CELL, seed=1))
+    assert is_finished(tmp_path, CELL, RECIPE)
+    assert not is_finished(tmp_path, replace(CELL, seed=1), RECIPE)
     for part in (path, path.with_suffix(".csv")):
         content = part.read_bytes()
         part.unlink()
-        assert not is_finished(tmp_path, CELL)
+        assert not is_finished(tmp_path, CELL, RECIPE)
         part.write_bytes(content)
-    assert is_finished(tmp_path, CELL)
+    assert is_finished(tmp_path, CELL, RECIPE)
+
+
+@pytest.mark.parametrize(
+    ("recipe", "words"),
+    [
+        (RECIPE | {"training": {"epochs": 90, "milestones": (0.3, 0.6)}}, "training epochs was 200, is now 90"),
+        (
+            RECIPE | {"training": {"epochs": 200, "milestones": ()}, "probe_images": 100},
+            "training milestones was 0.3, 0.6, is now none; probe_images was None, is now 100",
+        ),
+        (RECIPE | {"corruptions": ("fog", "snow")}, "corruptions was fog, is now fog, snow"),
+        (
+            {"corruptions": ("fog",), "probe_images": None, "training": {"epochs": 200}},
+            "training milestones was 0.3, 0.6, is now not said",
+        ),
+    ],
+)
+def test_results_of_another_recipe_do_not_count_and_say_why(tmp_path: Path, recipe: dict[str, Any], words: str) -> None:
+    assert describe_differences(tmp_path, CELL, recipe) == ""
+    write_results(tmp_path, results_of())
+    assert describe_differences(tmp_path, CELL, RECIPE) == ""
+    assert is_finished(tmp_path, CELL, RECIPE)
+    assert not is_finished(tmp_path, CELL, recipe)
+    assert describe_differences(tmp_path, CELL, recipe) == words
+
+
+def test_results_that_name_no_recipe_do_not_count(tmp_path: Path) -> None:
+    write_results(tmp_path, replace(results_of(), facts={}))
+    assert not is_finished(tmp_path, CELL, RECIPE)
+    assert describe_differences(tmp_path, CELL, RECIPE).startswith("training epochs was not said, is now 200; ")
 
 
 @pytest.mark.parametrize("suffix", [".csv", ".json"])
@@ -98,9 +133,9 @@ def test_a_file_cut_anywhere_is_noticed(tmp_path: Path, suffix: str) -> None:
     end = len(content.rstrip()) if suffix == ".json" else len(content)
     for length in range(0, end, 7):
         path.write_bytes(content[:length])
-        assert not is_finished(tmp_path, CELL), length
+        assert not is_finished(tmp_path, CELL, RECIPE), length
     path.write_bytes(content)
-    assert is_finished(tmp_path, CELL)
+    assert is_finished(tmp_path, CELL, RECIPE)
 
 
 def test_a_changed_number_is_noticed_and_said(tmp_path: Path) -> None:
@@ -115,7 +150,7 @@ def test_files_of_another_cell_do_not_count(tmp_path: Path) -> None:
     path, other = write_results(tmp_path, results_of()), replace(CELL, seed=1)
     for suffix in (".csv", ".json"):
         shutil.copy(path.with_suffix(suffix), results_path(tmp_path, other).with_suffix(suffix))
-    assert not is_finished(tmp_path, other)
+    assert not is_finished(tmp_path, other, RECIPE)
 
 
 def test_everything_whole_is_found_and_the_damaged_named(tmp_path: Path) -> None:
@@ -153,9 +188,9 @@ def test_a_write_that_fails_between_the_files_leaves_no_finished_cell(
             with pytest.raises(OSError, match="no space"):
                 write_results(root, results_of())
         untouched = before and fatal == 1
-        assert is_finished(root, CELL) == untouched
+        assert is_finished(root, CELL, RECIPE) == untouched
         write_results(root, results_of())
-        assert is_finished(root, CELL)
+        assert is_finished(root, CELL, RECIPE)
 
 
 def test_a_number_that_json_lacks_is_refused_before_anything_is_written(tmp_path: Path) -> None:

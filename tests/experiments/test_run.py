@@ -8,7 +8,7 @@ import signal
 import stat
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+from dataclasses import asdict, replace
 from multiprocessing import get_context
 from multiprocessing.process import BaseProcess
 from multiprocessing.synchronize import Event
@@ -24,7 +24,7 @@ from experiments.archives import DataError
 from experiments.claims import CLAIM, claimed, read_claim
 from experiments.data import FolderSet, load_folder
 from experiments.recipes import RECIPES
-from experiments.results import find_results, is_finished, results_path
+from experiments.results import OtherRecipeError, find_results, is_finished, results_path
 from experiments.run import (
     Folders,
     Moment,
@@ -34,9 +34,10 @@ from experiments.run import (
     choose_cells,
     load_dataset,
     read_standing,
+    recipe_of,
     run_cells,
 )
-from tests.experiments.sample import sample_data, tiny_experiment
+from tests.experiments.sample import SHORT, sample_data, tiny_experiment
 
 FEW_METHODS = ("network", "temperature", "lates_none_1", "lates_paper")
 
@@ -145,13 +146,45 @@ def test_what_a_corruption_lacks_is_said_before_anything_is_trained(
 
 def test_a_cell_is_done_once_and_then_skipped(undisturbed: Path) -> None:
     (cell,) = tiny_experiment().cells()
-    assert is_finished(undisturbed / "results", cell)
+    assert is_finished(undisturbed / "results", cell, recipe_of(tiny_experiment(), cell))
     before = numbers(undisturbed)
     times = {path: path.stat().st_mtime_ns for path in undisturbed.rglob("*") if path.is_file()}
     outcome = run_tiny(undisturbed)
     assert outcome == Outcome((), (cell,), (), ())
     assert numbers(undisturbed) == before
     assert times == {path: path.stat().st_mtime_ns for path in undisturbed.rglob("*") if path.is_file()}
+
+
+def test_results_say_how_they_were_made(undisturbed: Path) -> None:
+    (results,) = find_results(undisturbed / "results")
+    assert results.facts["recipe"] == {
+        "training": json.loads(json.dumps(asdict(replace(SHORT, epochs=2)))),
+        "corruptions": ["contrast"],
+        "severities": [1, 3, 5],
+        "probe_images": None,
+        "samples": None,
+    }
+    assert {"torch", "scipy", "pillow", "cuda"} <= results.facts["versions"].keys()
+    (dropped, _) = RECIPES["mc_dropout"].cells([0])[:2]
+    assert recipe_of(RECIPES["mc_dropout"], dropped)["samples"] == 10
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"training": replace(SHORT, epochs=3)}, {"corruptions": ("contrast", "fog")}, {"probe_images": 5}],
+)
+def test_results_of_another_recipe_are_neither_taken_nor_replaced(undisturbed: Path, change: dict[str, Any]) -> None:
+    experiment = replace(tiny_experiment((0, 1)), **change)
+    first, second = experiment.cells()
+    before = numbers(undisturbed)
+    for cells in ([first, second], [second]):
+        with pytest.raises(
+            OtherRecipeError, match=rf"s0.*\.json was made by another recipe: .*{next(iter(change))} .*is now"
+        ):
+            run_cells(experiment, cells, folders_in(undisturbed), "cpu")
+    assert numbers(undisturbed) == before
+    standing = read_standing(experiment, first, folders_in(undisturbed))
+    assert (standing.finished, standing.other_recipe) == (False, True)
 
 
 @pytest.mark.parametrize("suffix", [".csv", ".json"])
@@ -213,16 +246,16 @@ def test_cells_held_by_another_runner_are_left_to_it(tmp_path: Path) -> None:
 def test_standing_shows_what_is_done_running_and_trained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (cell,) = tiny_experiment().cells()
     folders = folders_in(tmp_path)
-    standing = read_standing(cell, folders)
+    standing = read_standing(tiny_experiment(), cell, folders)
     assert (standing.finished, standing.running, standing.trained) == (False, False, 0.0)
     with claimed(folders.runs / cell.training):
-        assert read_standing(cell, folders).running
+        assert read_standing(tiny_experiment(), cell, folders).running
     monkeypatch.setattr("experiments.run.STOPPING_SECONDS", -1.0)
     monkeypatch.setattr("time.monotonic", itertools.count().__next__)
     run_tiny(tmp_path, max_seconds=8)
-    assert 0 < read_standing(cell, folders).trained < 1
+    assert 0 < read_standing(tiny_experiment(), cell, folders).trained < 1
     (folders.runs / cell.training / "checkpoint.safetensors").write_bytes(b"cut")
-    assert read_standing(cell, folders).trained == 0
+    assert read_standing(tiny_experiment(), cell, folders).trained == 0
 
 
 def test_a_tree_of_files_becomes_resident(tmp_path: Path) -> None:
