@@ -37,8 +37,8 @@ CORRUPTION_SEED = 0
 """Every network meets the same corrupted images."""
 KEPT_BYTES = 8 << 30
 """Corrupted sets are kept for the next cell up to this size: all 95 of CIFAR take 3 GB."""
-TEMPERATURES = (0.5, 2**-0.5, 1.0, 2**0.5, 2.0)
-"""Where `auc_best_temperature` looks: the area under the curve depends on the softmax's temperature."""
+WIDEST, FINEST, FARTHEST = 2.0, 1 / 16, 8
+"""Steps in log2 of the temperature by which `best_auc` climbs, from coarse to fine, and how far."""
 
 Predict = Callable[[Tensor], Mapping[str, Tensor]]
 """images uint8 [n, 3, h, w] -> method -> logits [n, classes]"""
@@ -114,7 +114,8 @@ def evaluate_cell(
         "seconds": {stage: round(value, 4) for stage, value in seconds.items()},
         "parameters": count_parameters(network),
         "flops": count_flops(network, data.test),
-        "probe_accuracy": ready.probe_accuracy,
+        "probe_accuracy": ready.probe_accuracy.get("grid", {}),
+        "probe_accuracy_paper": ready.probe_accuracy.get("flat", {}),
         "methods": ready.described,
     }
     return CellResults(cell, rows, facts, blocks)
@@ -129,11 +130,11 @@ class Ready:
 
     predict: Predict
     described: Mapping[str, Mapping[str, Any]]
-    probe_accuracy: Mapping[str, float]
+    probe_accuracy: Mapping[str, Mapping[str, float]]
 
 
 def prepare_methods(network: nn.Module, data: CellData, seed: int, clock: Clock) -> Ready:
-    """Every method of the table. Its seconds are what it would take by itself: its own and its stages'."""
+    """Every method of the table. Its seconds are what it would take by itself: its budget and stack, and its stages."""
     material = gather_material(network, data.train, data.holdout, seed, clock)
     own = Clock(clock.device, clock.deadline)
     parameters, flops = count_parameters(network), count_flops(network, data.test)
@@ -148,6 +149,7 @@ def prepare_methods(network: nn.Module, data: CellData, seed: int, clock: Clock)
             "ranks": result.ranks,
             "parameters": result.added_parameters / parameters,
             "flops": result.added_flops / flops,
+            "stack_seconds": round(own.seconds[name], 4),
             "seconds": round(own.seconds[name] + sum(clock.seconds[stage] for stage in result.stages), 4),
         }
     recorder = Recorder(network, material)
@@ -239,7 +241,7 @@ def measure_sets(
                 logits = _predict_all(predict, images)
                 collect()
                 waiting = {
-                    method: pool.submit(measure, values.numpy(), labels, method in BLOCKED_METHODS)
+                    method: pool.submit(measure, values.numpy(), labels, method in BLOCKED_METHODS, name == CLEAN)
                     for method, values in logits.items()
                 }
                 waiting_set = name
@@ -254,22 +256,39 @@ def measure_sets(
     }
 
 
-def measure(logits: np.ndarray, labels: np.ndarray, with_blocks: bool) -> tuple[dict[str, float], np.ndarray | None]:
+def measure(
+    logits: np.ndarray, labels: np.ndarray, with_blocks: bool, clean: bool
+) -> tuple[dict[str, float], np.ndarray | None]:
     """One method on one set: all its metrics and, if asked for, its block means. Arrays travel between processes."""
     values, truth = torch.from_numpy(logits), torch.from_numpy(labels)
-    return score(values, truth), block_means(values, truth) if with_blocks else None
+    return score(values, truth, clean=clean), block_means(values, truth) if with_blocks else None
 
 
-def score(logits: Tensor, labels: Tensor) -> dict[str, float]:
-    """All metrics of one method on one set, in the order of `METRICS`."""
+def score(logits: Tensor, labels: Tensor, *, clean: bool) -> dict[str, float]:
+    """All metrics of one method on one set, in the order of `METRICS`; the costly `best_auc` of the clean set alone."""
     values = lates.metrics.summary(logits, labels)
-    warmer = (lates.metrics.auc(logits / t, labels) for t in TEMPERATURES if t != 1)
     values |= {
         "brier_paper": values["brier"] - 1,
         "auc_keras": lates.metrics.auc_keras(logits, labels),
-        "auc_best_temperature": max(values["auc"], *warmer),
+        "auc_best_temperature": best_auc(logits, labels, values["auc"]) if clean else math.nan,
     }
     return {name: values[name] for name in METRICS}
+
+
+def best_auc(logits: Tensor, labels: Tensor, at_one: float) -> float:
+    """The largest area under the curve over softmax temperatures, found by climbing in log2 T from T = 1.
+
+    Exact AUC depends on the temperature, since ranks across rows do: a method must not win by it alone.
+    """
+    best, place, step = at_one, 0.0, WIDEST
+    while step >= FINEST and not math.isnan(best):
+        near = {place + sign * step: lates.metrics.auc(logits / 2 ** (place + sign * step), labels) for sign in (-1, 1)}
+        found = max(near, key=near.__getitem__)
+        if near[found] > best and abs(found) <= FARTHEST:
+            best, place = near[found], found
+        else:
+            step /= 2
+    return best
 
 
 def _predict_all(predict: Predict, images: Tensor, batch: int = 1000) -> dict[str, Tensor]:

@@ -51,12 +51,14 @@ def predict_methods(fitted: Mapping[str, Fitted], recorded: Mapping[str, Recorde
         return {name: method.predict(recorded[method.pooling]) for name, method in fitted.items()}
 
 
-def measure_probes(recorder: Recorder, material: Material, test: ImageSet) -> dict[str, float]:
-    """The accuracy of every block's own probe, uncut and trained without views, and of the head, in depth order."""
-    right = dict.fromkeys((*material.blocks, HEAD), 0)
+def measure_probes(recorder: Recorder, material: Material, test: ImageSet) -> dict[str, dict[str, float]]:
+    """The accuracy of every block's own probe and of the head, in depth order: of "grid" features, uncut and trained
+    without views, and of the paper's "flat" ones."""
+    trained = {"grid": material.probes["none"], "flat": material.paper_probes}
+    right = {kind: dict.fromkeys((*material.blocks, HEAD), 0) for kind in trained}
     for inputs, labels in Batches(test):
-        features = recorder(inputs)["grid"]
-        members = {name: material.probes["none"][name].probe.logits(features[name]) for name in material.blocks}
-        for name, logits in {**members, HEAD: features[LOGITS]}.items():
-            right[name] += int((logits.argmax(1) == labels).sum())
-    return {name: count / len(test) for name, count in right.items()}
+        for kind, features in recorder(inputs).items():
+            members = {name: trained[kind][name].probe.logits(features[name]) for name in material.blocks}
+            for name, logits in {**members, HEAD: features[LOGITS]}.items():
+                right[kind][name] += int((logits.argmax(1) == labels).sum())
+    return {kind: {name: count / len(test) for name, count in counts.items()} for kind, counts in right.items()}

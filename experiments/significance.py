@@ -12,16 +12,15 @@ A gain is how much better `method` is than `rival` on the same test images, posi
 - *Holm's family* is one column of a table: one comparison and one unit, over its metrics x data sets.
 - *ANOVA.* Repeated measures with the corruption type as the subject and the method as the only factor, on means over
   networks, seeds and severities. With two methods F(1, types − 1) = t² of the paired t-test = types · dz².
-- *Bootstrap.* Networks are drawn with replacement, crossed with test images (in 200 blocks, the same for every network)
-  where a metric is a mean over images: log-loss, Brier score, accuracy. ECE and areas under curves are not; there
-  networks are crossed with corruption types, each with all its severities, and the interval does not cover the choice
-  of the 10,000 test images.
+- *Bootstrap.* Architectures are drawn with replacement, then seeds within them, crossed with test images (in 200 blocks,
+  the same for every network) where a metric is a mean over images: log-loss, Brier score, accuracy. ECE and areas under
+  curves are not; there they are crossed with corruption types, each with all its severities, and the interval does not
+  cover the choice of the 10,000 test images.
 """
 
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
 
 import numpy as np
 import pandas as pd
@@ -160,21 +159,25 @@ class MeanGain:
     networks: int
 
 
-def bootstrap_gain(gains: Array, *, draws: int = 10_000, seed: int = 0) -> MeanGain:
-    """Percentile interval of the mean of gains [networks, things], both factors redrawn, crossed.
+def bootstrap_gain(by_architecture: Sequence[Array], *, draws: int = 10_000, seed: int = 0) -> MeanGain:
+    """Percentile interval of the mean of gains [seeds, things] of each architecture, every factor redrawn.
 
-    Things are corruption types or blocks of test images. A draw that takes network i u_i times and thing j v_j times has
-    the mean Σ u_i g_ij v_j / Σ u_i Σ v_j. With one network only the things vary.
+    Architectures are drawn with replacement, then the seeds of each that was drawn: seeds of one architecture resemble
+    one another, and drawing all networks alike would take them for independent. Things, corruption types or blocks of
+    test images, are crossed with both. An architecture counts once, however many seeds it has.
     """
-    if gains.size == 0:
+    present = [gains for gains in by_architecture if len(gains)]
+    if not present:
         return MeanGain(MISSING, MISSING, MISSING, 0)
-    u, v = (_redraw(size, draws, seed + factor) for factor, size in enumerate(gains.shape))
-    means = ((u @ gains) * v).sum(axis=1) / gains.size
+    random = np.random.default_rng(seed)
+    things = present[0].shape[1]
+    v = random.multinomial(things, np.full(things, 1 / things), size=draws) / things
+    chosen = random.multinomial(len(present), np.full(len(present), 1 / len(present)), size=draws)
+    means = np.zeros(draws)
+    for times, gains in zip(chosen.T, present, strict=True):
+        seeds = len(gains)
+        u = random.multinomial(times * seeds, np.full(seeds, 1 / seeds)) / seeds
+        means += ((u @ gains) * v).sum(axis=1) / len(present)
     low, high = np.quantile(means, [0.025, 0.975])
-    return MeanGain(float(gains.mean()), float(low), float(high), len(gains))
-
-
-@cache
-def _redraw(size: int, draws: int, seed: int) -> Array:
-    """[draws, size]: how often each of `size` things is drawn when `size` are, with replacement."""
-    return np.random.default_rng(seed).multinomial(size, np.full(size, 1 / size), size=draws).astype(np.float64)
+    mean = float(np.mean([gains.mean() for gains in present]))
+    return MeanGain(mean, float(low), float(high), sum(map(len, present)))

@@ -34,6 +34,7 @@ from experiments.summaries import (
 
 LATES = HEADLINE[1:]
 BAR = 0.8 / len(HEADLINE)
+THIN = 0.84 / len(LATES)
 
 
 def draw_bars(measured: Sequence[Measured]) -> Figure:
@@ -84,6 +85,8 @@ def draw_depth(measured: Sequence[Measured], dataset: str) -> Figure:
             continue
         depth = np.arange(1, len(members) + 1)
         accuracy = [spread(each.fact("probe_accuracy", member) for each in cells).mean for member in members]
+        by_paper = [spread(each.fact("probe_accuracy_paper", member) for each in cells).mean for member in members]
+        column[0].plot(depth, by_paper, color=COLOURS["lates_paper"], marker="P", markersize=3)
         column[0].plot(depth, accuracy, color=INK, marker="o", markersize=3)
         column[0].set_ylim(0, 1)
         column[0].annotate(
@@ -93,7 +96,9 @@ def draw_depth(measured: Sequence[Measured], dataset: str) -> Figure:
             shares = [
                 spread(each.fact("methods", method, "contributions", name) for each in cells).mean for name in members
             ]
-            column[1].bar(depth + (offset - 1) * 0.27, shares, width=0.25, color=COLOURS[method])
+            column[1].bar(
+                depth + (offset - (len(LATES) - 1) / 2) * THIN, shares, width=0.92 * THIN, color=COLOURS[method]
+            )
         column[1].set_ylim(0, 1)
         for axes in column[:2]:
             axes.set_xlim(0.3, len(members) + 0.7)
@@ -103,7 +108,9 @@ def draw_depth(measured: Sequence[Measured], dataset: str) -> Figure:
         axes.set_ylabel(text)
     for axes in panels[1]:
         axes.set_xlabel("member, in depth order")
-    headline(figure, f"{DATASET_TITLES[dataset]}: what each depth knows and votes")
+    headline(
+        figure, f"{DATASET_TITLES[dataset]}: what each depth knows (uncut probes, dark; the paper's, pale) and votes"
+    )
     legend_below(figure, LATES, "bar")
     return figure
 
@@ -114,6 +121,7 @@ def _relative_gains(axes: Axes, cells: Sequence[Measured]) -> None:
             spread(each.relative_gain(method, "temperature", metric) for each in cells).mean for metric in paper.METRICS
         ]
         heights = [0.0 if math.isnan(gain) else gain for gain in gains]
-        axes.bar(np.arange(len(gains)) + (offset - 1) * 0.27, heights, width=0.25, color=COLOURS[method])
+        places = np.arange(len(gains)) + (offset - (len(LATES) - 1) / 2) * THIN
+        axes.bar(places, heights, width=0.92 * THIN, color=COLOURS[method])
     axes.axhline(0, color=MUTED, linewidth=0.8)
     axes.set_xticks(range(len(paper.METRICS)), ["ECE", "NLL", "Brier", "acc.", "AUC"])

@@ -85,9 +85,11 @@ def draw_scatter(measured: Sequence[Measured], method: str = "lates_none_1") -> 
             if not len(points):
                 show_not_run(axes)
                 continue
-            better = np.asarray([improvement(metric, theirs, ours) > 0 for theirs, ours in points])
-            for won, winner in ((~better, rival), (better, method)):
-                style = {"color": COLOURS[winner], "marker": MARKERS[winner]}
+            gains = np.asarray([improvement(metric, theirs, ours) for theirs, ours in points])
+            better = gains > 0
+            colours = ((gains < 0, COLOURS[rival]), (gains == 0, MUTED), (better, COLOURS[method]))
+            for (won, colour), marker in zip(colours, (MARKERS[rival], "x", MARKERS[method]), strict=True):
+                style = {"color": colour, "marker": marker}
                 axes.scatter(*points[won].T, s=5, alpha=0.35, linewidths=0, rasterized=True, **style)
             ends = (points.min(), points.max())
             axes.plot(ends, ends, color=MUTED, linewidth=0.8)

@@ -21,14 +21,17 @@ COLOURS: Mapping[str, str] = {
     "network": "#9a9a9a",
     "temperature": "#2f6db3",
     "temperature_jittered_holdout": "#8db7de",
+    "lates_paper": "#f6dc9a",
     "lates_none_1": "#f0a818",
     "lates_shift_1": "#b8620b",
     "lates_jitter_1": "#5e2a05",
 }
-"""Temperature blue and LATES amber as in the paper; views darken the amber, so that grey print keeps the order."""
+"""Temperature blue and LATES amber as in the paper, whose own method is the palest; views darken the amber, so that grey
+print keeps the order."""
 MARKERS: Mapping[str, str] = {
     "temperature": "o",
     "temperature_jittered_holdout": "v",
+    "lates_paper": "P",
     "lates_none_1": "s",
     "lates_shift_1": "D",
     "lates_jitter_1": "^",

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from experiments.checkpoints import write_atomically
-from experiments.summaries import Measured, read_measured
+from experiments.summaries import SMOKE, Measured, read_measured
 from experiments.tables.costs import cells, cost, depth
 from experiments.tables.gains import budget, holdout_size, low_data, relative_gain
 from experiments.tables.markdown import DocumentError, Table, embed, embedded, markdown
@@ -49,41 +49,52 @@ class TablesDifferError(Exception):
     """What stands in a file is not what the results give."""
 
 
-def render_tables(results: Path) -> dict[str, str]:
+class NoResultsError(Exception):
+    """The folder of results is not there."""
+
+
+def render_tables(results: Path, *, smoke: bool = True) -> dict[str, str]:
     """name -> Markdown, of the results as they are now; without results, tables of what is missing."""
-    measured = read_measured(results)
+    measured = [each for each in read_measured(results) if smoke or each.dataset != SMOKE]
     tables = [*(make(measured) for make in TABLES), *search_tables(results / "search")]
     return {table.name: markdown(table) for table in tables}
 
 
-def write_tables(results: Path, out: Path, check: bool = False, document: Path = DOCUMENT) -> None:
-    """Write `out/NAME.md` and the tables inside `document`, if there is one; or, with `check`, compare with them."""
-    texts = render_tables(results)
+def write_tables(results: Path, out: Path, check: bool = False, document: Path = DOCUMENT) -> list[str]:
+    """Write `out/NAME.md` and the tables inside `document`, if there is one; or, with `check`, compare with them.
+
+    The smoke test's numbers, which mean nothing, never enter the document. Returns the names of the tables.
+    """
+    if not results.is_dir():
+        raise NoResultsError(f"{results} is no folder. Run a recipe first, or give the folder of its results.")
+    texts, lasting = render_tables(results), render_tables(results, smoke=False)
     if check:
-        _check(texts, out, document)
-        return
+        _check(texts, lasting, out, document)
+        return list(texts)
     out.mkdir(parents=True, exist_ok=True)
     for name, text in texts.items():
         write_atomically(out / f"{name}.md", text.encode())
     if document.exists():
-        write_atomically(document, embed(document.read_text(), texts).encode())
+        write_atomically(document, embed(document.read_text(), lasting).encode())
+    return list(texts)
 
 
-def _check(texts: dict[str, str], out: Path, document: Path) -> None:
+def _check(texts: dict[str, str], lasting: dict[str, str], out: Path, document: Path) -> None:
     """Compare all that stands in files; a table that stands nowhere has nothing to contradict."""
-    standing = {path: path.read_text() for path in sorted(out.glob("*.md"))}
-    places = {f"{path}": (path.stem, text) for path, text in standing.items() if path.stem in texts}
+    standing = {
+        f"{path}": (path.read_text(), texts[path.stem]) for path in sorted(out.glob("*.md")) if path.stem in texts
+    }
     if document.exists():
         marked = embedded(document.read_text(), frozenset(texts))
-        places |= {f'{document}, table "{name}"': (name, text) for name, text in marked.items()}
-    if not places:
+        standing |= {f'{document}, table "{name}"': (text, lasting[name]) for name, text in marked.items()}
+    if not standing:
         raise TablesDifferError(
             f"Nothing to check: no table in {out} or {document}. Run `python -m experiments tables`."
         )
     differences = [
-        f"{place}\n" + "\n".join(_changes(text, texts[name]))
-        for place, (name, text) in places.items()
-        if text != texts[name]
+        f"{place}\n" + "\n".join(_changes(text, computed))
+        for place, (text, computed) in standing.items()
+        if text != computed
     ]
     if differences:
         raise TablesDifferError(
@@ -98,7 +109,7 @@ def _changes(standing: str, computed: str) -> list[str]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The command; 0 when done, 1 when a checked table differs."""
+    """The command; 0 when done, 1 when a checked table differs or there is nothing to make one of."""
     parser = argparse.ArgumentParser(prog="python -m experiments tables", description="Write or check every table.")
     parser.add_argument("--results", type=Path, default=Path("results"), help="folder of CSV and JSON files")
     parser.add_argument("--out", type=Path, default=Path("results/tables"), help="folder of the Markdown files")
@@ -106,8 +117,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--check", action="store_true", help="write nothing; fail if a number differs")
     chosen = parser.parse_args(arguments)
     try:
-        write_tables(chosen.results, chosen.out, chosen.check, chosen.document)
-    except (TablesDifferError, DocumentError) as error:
+        names = write_tables(chosen.results, chosen.out, chosen.check, chosen.document)
+    except (TablesDifferError, DocumentError, NoResultsError) as error:
         print(error)
         return 1
+    print(
+        f"{len(names)} tables agree with {chosen.results}."
+        if chosen.check
+        else f"Wrote {len(names)} tables to {chosen.out}."
+    )
     return 0

@@ -21,7 +21,7 @@ from experiments.summaries import (
 )
 from experiments.tables.markdown import ABSENT, NOT_RUN, Table, number, with_deviation
 
-FLOORED = ("ece", "ece_floor", "nll", "brier", "accuracy", "auc")
+FLOORED = ("ece", "ece_floor", "classwise_ece", "nll", "brier", "accuracy", "auc", "aurc")
 IN_DISTRIBUTION = ("network", "temperature", "lates_paper", "lates_none_1", "lates_shift_1", "lates_jitter_1")
 OUT_OF_DISTRIBUTION = ("network", "temperature", "temperature_jittered_holdout", *IN_DISTRIBUTION[2:])
 SEEDS = "Mean ± standard deviation over seeds."

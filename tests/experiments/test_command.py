@@ -68,7 +68,7 @@ def test_no_time_at_all_leaves_everything_and_says_so(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
-        (("run", "smok"), 2, r'Unknown recipe "smok"\. Recipes: in_distribution, low_data'),
+        (("run", "smok"), 2, r'Unknown recipe "smok"\. Recipes: in_distribution, out_of_distribution'),
         (("status", "smok"), 2, "Unknown recipe"),
         (("run", "smoke", "--seeds", "a"), 2, r'--seeds "a": expected distinct numbers and ranges'),
         (("run", "smoke", "--seeds", "3-1"), 2, "--seeds"),

@@ -98,29 +98,30 @@ def test_corrupted_sets_are_made_once_while_there_is_room(monkeypatch: pytest.Mo
 def test_scores_are_the_librarys() -> None:
     generator = torch.Generator().manual_seed(0)
     logits, labels = torch.randn(300, 5, generator=generator), torch.randint(5, (300,), generator=generator)
-    scores = score(logits, labels)
+    scores = score(logits, labels, clean=False)
     assert tuple(scores) == METRICS
     for name in ("ece", "nll", "brier", "brier_paper", "accuracy", "auc", "auc_keras", "classwise_ece", "aurc"):
         assert scores[name] == pytest.approx(getattr(lates.metrics, name)(logits, labels), abs=1e-12), name
     assert scores["ece_floor"] == lates.metrics.ece_floor(logits)
 
 
-def test_the_best_temperature_is_sought_in_both_directions() -> None:
-    """Scaling logits by a power of the grid's step moves the search's window, and its best stays within the other's."""
+@pytest.mark.parametrize("sharpness", [1 / 16, 1.0, 16.0])
+def test_the_best_temperature_is_found_however_sharp_the_logits_are(sharpness: float) -> None:
     generator = torch.Generator().manual_seed(1)
     labels = torch.randint(5, (400,), generator=generator)
     logits = torch.randn(400, 5, generator=generator) * 3
     logits[torch.arange(400), labels] += 2
-    by_hand = max(lates.metrics.auc(logits / t, labels) for t in (0.5, 0.5**0.5, 1.0, 2**0.5, 2.0))
-    scores = score(logits, labels)
-    assert scores["auc_best_temperature"] == pytest.approx(by_hand)
+    by_hand = max(lates.metrics.auc(logits * 2**power, labels) for power in np.linspace(-5, 5, 81))
+    scores = score(sharpness * logits, labels, clean=True)
+    assert scores["auc_best_temperature"] == pytest.approx(by_hand, abs=1e-4)
     assert scores["auc_best_temperature"] > scores["auc"]
+    assert math.isnan(score(logits, labels, clean=False)["auc_best_temperature"])
 
 
 def test_a_metric_that_does_not_exist_is_nan() -> None:
     labels = torch.zeros(20, dtype=torch.int64)
-    assert math.isnan(score(torch.randn(20, 3), labels)["auc"])
-    assert math.isnan(score(torch.randn(20, 3), labels)["auc_best_temperature"])
+    assert math.isnan(score(torch.randn(20, 3), labels, clean=True)["auc"])
+    assert math.isnan(score(torch.randn(20, 3), labels, clean=True)["auc_best_temperature"])
 
 
 # Cells
@@ -130,7 +131,10 @@ def test_there_is_a_row_for_every_method_and_set(results: CellResults) -> None:
     expected = [(method, name) for method in METHODS for name in ("clean", "contrast-5", "gaussian_noise-5")]
     assert [(row.method, row.set) for row in results.rows] == expected
     assert all(tuple(row.metrics) == METRICS for row in results.rows)
-    assert all(math.isfinite(value) for row in results.rows for value in row.metrics.values())
+    on_clean_alone = {"auc_best_temperature"}
+    for row in results.rows:
+        missing = {name for name, value in row.metrics.items() if not math.isfinite(value)}
+        assert missing == (set() if row.set == "clean" else on_clean_alone)
 
 
 def test_the_networks_row_is_the_network(results: CellResults) -> None:
@@ -156,6 +160,7 @@ def test_facts_say_under_what_the_numbers_were_made(results: CellResults) -> Non
     assert facts["settings"]["default"]["grid"] == lates.DEFAULT.grid
     assert facts["seconds"]["training"] == 12.5
     assert all(facts["seconds"][stage] > 0 for stage in ("extraction_shift", "probes_shift", "evaluation"))
+    assert list(facts["probe_accuracy_paper"]) == list(facts["probe_accuracy"])
     assert list(facts["probe_accuracy"]) == ["features.2", "features.6", "features.10", "features.13", "head"]
     assert facts["parameters"] == sum(p.numel() for p in tiny_network("tiny_vgg").parameters())
     # 3x3 convolutions at 32², 16², 8², 8², and the head: two operations for each multiplication
@@ -240,10 +245,8 @@ def test_beside_a_gpu_processes_measure_and_leave_with_their_parent(sets: Corrup
     logits = torch.randn(len(sets.test), 10, generator=torch.Generator().manual_seed(0))
     labels = sets.test.labels
     with measuring_pool(torch.device("cuda")) as processes:
-        assert processes.submit(measure, logits.numpy(), labels.numpy(), False).result() == (
-            score(logits, labels),
-            None,
-        )
+        apart = processes.submit(measure, logits.numpy(), labels.numpy(), False, True).result()
+    assert apart == (score(logits, labels, clean=True), None)
     script = tmp_path / "killed.py"
     script.write_text(KILLED_WITH_ITS_POOL)
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}

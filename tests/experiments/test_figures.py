@@ -18,7 +18,7 @@ from experiments.summaries import Measured, mean_over_networks, read_measured
 from tests.experiments.synthetic import write_cell
 
 NAMES = {
-    "depth_cifar100", "depth_cifar10", "in_distribution", "low_data", "holdout_size", "severity", "scatter",
+    "depth_cifar100", "depth_cifar10", "depth_imagenet", "in_distribution", "low_data", "holdout_size", "severity", "scatter",
     "corruptions", "budget", "pitfall", "proposition",
 }  # fmt: skip
 
@@ -102,8 +102,9 @@ def test_severity_curves_begin_at_the_clean_test_set(measured: tuple[Measured, .
 def test_scatter_holds_every_corrupted_set_once_in_its_winners_colour(measured: tuple[Measured, ...]) -> None:
     panels = draw_scatter(measured).axes
     for axes, sign in ((panels[1], -1), (panels[3], 1)):  # NLL, accuracy
-        lost, won = (np.asarray(collection.get_offsets(), dtype=float) for collection in axes.collections)
-        assert len(lost) + len(won) == 2 * 95
+        lost, tied, won = (np.asarray(collection.get_offsets(), dtype=float) for collection in axes.collections)
+        assert len(lost) + len(tied) + len(won) == 2 * 95
+        assert all(ours == theirs for theirs, ours in tied)
         assert all(sign * (ours - theirs) > 0 for theirs, ours in won)
-        assert all(sign * (ours - theirs) <= 0 for theirs, ours in lost)
+        assert all(sign * (ours - theirs) < 0 for theirs, ours in lost)
         assert f"{100 * len(won) / 190:.0f} % of 190" in texts(axes)[0]

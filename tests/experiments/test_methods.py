@@ -209,10 +209,13 @@ def test_recording_leaves_no_hook_and_sees_what_the_network_does(network: nn.Mod
 
 def test_probe_accuracies_come_in_depth_order_with_the_head(network: nn.Module, material: Material) -> None:
     test = sample_data().test
-    accuracies = measure_probes(Recorder(network, material), material, test)
-    assert list(accuracies) == ["layer1.0", "layer2.0", "layer3.0", HEAD]
-    assert accuracies[HEAD] == pytest.approx(measure_accuracy(network, test))
-    assert all(value > 0.1 for value in accuracies.values())
+    by_kind = measure_probes(Recorder(network, material), material, test)
+    assert list(by_kind) == ["grid", "flat"]
+    for accuracies in by_kind.values():
+        assert list(accuracies) == ["layer1.0", "layer2.0", "layer3.0", HEAD]
+        assert accuracies[HEAD] == pytest.approx(measure_accuracy(network, test))
+        assert all(value > 0.1 for value in accuracies.values())
+    assert by_kind["grid"] != by_kind["flat"]
 
 
 def test_material_is_a_function_of_its_seed(network: nn.Module, material: Material) -> None:

@@ -12,9 +12,10 @@ from experiments.train import MC_DROPOUT, PAPER_CIFAR, PAPER_IMAGENET
 @pytest.mark.parametrize(
     ("name", "cells", "sets"),
     [
-        ("in_distribution", 5 * 2 * 5, 95),
-        ("low_data", 3 * 5 * 2 * 5, 95),
-        ("holdout_size", 5 * 5 * 2 * 5, 95),
+        ("in_distribution", 5 * 2 * 5, 0),
+        ("out_of_distribution", 5 * 2 * 5, 95),
+        ("low_data", 3 * 5 * 2 * 5, 0),
+        ("holdout_size", 5 * 5 * 2 * 5, 0),
         ("mc_dropout", 2 * 2 * 5, 0),
         ("imagenet", 5, 95),
         ("smoke", 4, 18),

@@ -159,26 +159,46 @@ def test_bootstrap_deviation_is_the_crossed_designs() -> None:
     """For additive effects the variance of the redrawn mean is var(networks)/N + var(corruptions)/C, both over n."""
     random = np.random.default_rng(3)
     networks, corruptions = random.normal(0, 1, 12), random.normal(0, 2, 15)
-    found = bootstrap_gain(networks[:, None] + corruptions)
+    found = bootstrap_gain(list((networks[:, None] + corruptions)[:, None]))
     deviation = math.sqrt(networks.var() / 12 + corruptions.var() / 15)
     assert found.mean == pytest.approx(networks.mean() + corruptions.mean())
     assert (found.high - found.low) / 2 == pytest.approx(1.96 * deviation, rel=0.05)
 
 
 def test_bootstrap_covers_the_mean_and_repeats() -> None:
-    found = bootstrap_gain(gains_cube().mean(axis=2))
+    found = bootstrap_gain([gains_cube().mean(axis=2)])
     assert found.low < found.mean < found.high
-    assert found == bootstrap_gain(gains_cube().mean(axis=2))
+    assert found == bootstrap_gain([gains_cube().mean(axis=2)])
     assert found.networks == 4
 
 
 def test_bootstrap_of_equal_gains_has_no_width() -> None:
-    found = bootstrap_gain(np.full((3, 4), 0.25))
+    found = bootstrap_gain([np.full((3, 4), 0.25)])
     assert (found.low, found.mean, found.high) == pytest.approx((0.25, 0.25, 0.25))
 
 
+def test_bootstrap_draws_architectures_first_and_counts_each_once() -> None:
+    """Seeds that agree say no more than one of them: the spread is that of the architectures' own means."""
+    levels = np.asarray([0.1, 0.4, 0.5, 0.9, 1.3])
+    alone = bootstrap_gain([np.full((1, 3), level) for level in levels])
+    often = bootstrap_gain([np.full((seeds, 3), level) for seeds, level in zip((5, 1, 3, 2, 4), levels, strict=True)])
+    assert often.mean == pytest.approx(levels.mean())
+    assert often.networks == 15
+    assert (often.low, often.high) == pytest.approx((alone.low, alone.high), abs=0.02)
+
+
+def test_bootstrap_covers_the_truth_where_architectures_differ() -> None:
+    random = np.random.default_rng(0)
+    covered = 0
+    for _ in range(200):
+        effects = random.normal(0, 1, 12)
+        found = bootstrap_gain([effect + random.normal(0, 1, (3, 1)) for effect in effects], draws=400)
+        covered += found.low <= 0 <= found.high
+    assert 0.85 <= covered / 200 <= 0.99
+
+
 def test_bootstrap_of_nothing_is_missing() -> None:
-    assert math.isnan(bootstrap_gain(np.empty((0, 19))).mean)
+    assert math.isnan(bootstrap_gain([np.empty((0, 19))]).mean)
 
 
 # From files

@@ -1,6 +1,7 @@
 """Tables from invented results: the numbers in them, what is missing, and the check against files and a document."""
 
 import math
+import re
 import shutil
 from pathlib import Path
 from statistics import mean, stdev
@@ -113,9 +114,11 @@ def test_the_papers_numbers_stand_beside_ours(results: Path, tables: dict[str, s
     assert (rows[0]["ECE"], rows[0]["accuracy"]) == ("0.0045", "0.953")
     ours = column(results, "mc_dropout-cifar10-wide_resnet_28_10-s0-d0.2", "mcd_lates", "brier_paper")["clean"]
     assert rows[1]["Brier (paper's)"] == f"−{abs(ours):.4f}"
-    wilcoxon = rows_of(tables["wilcoxon"], "LATES — temperature", "ImageNet", "accuracy")
+    own = "LATES, paper mode (SGD) — temperature, SGD in beta"
+    wilcoxon = rows_of(tables["wilcoxon"], own, "ImageNet", "accuracy")
     assert wilcoxon[0]["p, paper"] == "0.18"
-    anova = rows_of(tables["anova"], "LATES — temperature", "CIFAR-10", "accuracy")
+    assert rows_of(tables["wilcoxon"], "LATES — temperature", "ImageNet", "accuracy")[0]["p, paper"] == "–"
+    anova = rows_of(tables["anova"], own, "CIFAR-10", "accuracy")
     assert (anova[0]["paper"], anova[0]["p, paper"]) == ("F(1, 16) = 7.72", ".013")
     assert anova[0]["17 types"].startswith("F(1, 16) = ")
     assert anova[0]["all 19"].startswith("F(1, 18) = ")
@@ -329,3 +332,24 @@ def test_the_numbers_of_this_repository_s_results_are_those_of_its_files() -> No
     assert "table: search_resnet18" in (root / "RESULTS.md").read_text()
     arguments = [f"--results={root / 'results'}", f"--out={root / 'results' / 'tables'}"]
     assert main([*arguments, f"--document={root / 'RESULTS.md'}", "--check"]) == 0
+
+
+def test_a_folder_that_is_not_there_is_an_error_and_success_is_said(
+    few_results: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    places = [f"--out={tmp_path / 'tables'}", f"--document={tmp_path / 'RESULTS.md'}"]
+    assert main([f"--results={tmp_path / 'nowhere'}", *places]) == 1
+    assert "nowhere is no folder" in capsys.readouterr().out
+    assert not (tmp_path / "tables").exists()
+    assert main([f"--results={few_results}", *places]) == 0
+    assert re.search(r"\d+ tables written to ", capsys.readouterr().out)
+
+
+def test_the_smoke_test_never_enters_the_document(tmp_path: Path) -> None:
+    document = tmp_path / "RESULTS.md"
+    document.write_text("<!-- table: in_distribution -->\n<!-- end -->\n")
+    write_cell(tmp_path / "results", "smoke", "cifar10_600", "resnet18", 0, sets=("clean",))
+    write_tables(tmp_path / "results", tmp_path / "tables", document=document)
+    assert "smoke" in (tmp_path / "tables" / "in_distribution.md").read_text()
+    assert "smoke" not in document.read_text()
+    write_tables(tmp_path / "results", tmp_path / "tables", check=True, document=document)
