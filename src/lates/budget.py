@@ -68,7 +68,7 @@ def choose_ranks(
     costs = {name: Cost(probe.probe.down.shape[1], len(probe.mean_logits)) for name, probe in trained.items()}
     smallest = min(cost.of(1) for cost in costs.values())
     plans = [equal_share(costs, limit)]
-    if settings.allocation == "gain" and limit >= smallest and holdout.all_rows() > 1:
+    if settings.allocation == "gain" and limit >= smallest and holdout.all_rows > 1:
         search = Search.of(trained, holdout)
         plans = sorted([prune(search, costs, limit), *plans, last_alone(costs, limit)], key=search.cross_validated)
     plan = holdout.team.gather(plans[0])[0]
@@ -158,7 +158,7 @@ class Search:
     @staticmethod
     def of(trained: Mapping[str, TrainedProbe], holdout: Features) -> "Search":
         device = next(iter(trained.values())).basis.device
-        total = holdout.all_rows()
+        total = holdout.all_rows
         order = torch.randperm(total, generator=torch.Generator().manual_seed(0))
         order = order[: max(SEARCHED_NUMBERS // holdout.classes, 2)]
         position = torch.full((total,), -1).scatter_(0, order, torch.arange(len(order)))[holdout.places]

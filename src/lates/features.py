@@ -18,7 +18,7 @@ from lates.progress import Progress
 from lates.recording import LABELS, count_parameters, read_rows, record_all, survey
 from lates.rows import Moments, RowStore
 from lates.settings import DEFAULT, Settings
-from lates.shares import Number, Share, places_of
+from lates.shares import Number, Share, Standing
 from lates.taps import RecordedNetwork, device_of, random_state_kept, set_random_state
 from lates.team import ALONE, Team
 from lates.views import Views, choose_view
@@ -38,7 +38,7 @@ class Features:
     parameters of the network, the measure of the budget
     mapped     whether the tensors lie in a temporary file rather than in memory
     passes     how often the loader was read: each input has so many rows
-    team       who read together, and `shared`, where this process's rows stand among all rows [n] (None: here are all)
+    standing   of these rows among those of all processes; None: these are all
     """
 
     blocks: dict[str, Tensor]
@@ -50,22 +50,26 @@ class Features:
     parameters: int
     mapped: bool
     passes: int = 1
-    team: Team = ALONE
-    shared: Tensor | None = None
+    standing: Standing | None = None
 
     @property
     def rows(self) -> int:
         """Of this process."""
         return len(self.labels)
 
+    @property
     def all_rows(self) -> int:
-        """Of all processes, which must ask together."""
-        return int(self.team.sum(torch.tensor([self.rows])))
+        """Of all processes."""
+        return self.rows if self.standing is None else self.standing.total
 
     @property
     def places(self) -> Tensor:
         """Where each row stands among those of all processes: [n], int64, on the host."""
-        return torch.arange(self.rows) if self.shared is None else self.shared
+        return torch.arange(self.rows) if self.standing is None else self.standing.places
+
+    @property
+    def team(self) -> Team:
+        return ALONE if self.standing is None else self.standing.team
 
     @property
     def held(self) -> int:
@@ -165,10 +169,10 @@ def extract_samples(
                 done += 1
                 if progress is not None:
                     progress(f"reading {role}", done, share.batches and share.batches * passes)
-        shared = None if team.size == 1 else places_of(rows_of, team)
+        standing = None if team.size == 1 else Standing.of(rows_of, team)
         parameters = [count_parameters(model) for model in models]
         parts = zip(stores, moments, poolings, parameters, strict=True)
-        return [_finish(*of_model, passes, team, shared) for of_model in parts]
+        return [_finish(*of_model, passes, standing) for of_model in parts]
 
 
 def _check_arguments(
@@ -201,15 +205,19 @@ def _finish(
     poolings: dict[str, Pooling],
     parameters: int,
     passes: int,
-    team: Team,
-    shared: Tensor | None,
+    standing: Standing | None,
 ) -> Features:
+    if not (store.rows if standing is None else standing.total):
+        raise ValueError(f"No row is left to learn from: every label is {IGNORED}, which marks rows to ignore.")
+    team = ALONE if standing is None else standing.team
     moments = {name: measured[name].over(team) for name in poolings}
+    for name in poolings:
+        if not moments[name].finite:
+            raise ValueError(f'Block "{name}" puts out NaN or infinite values. Leave it out, or look for overflow.')
     mapped, tensors = store.spilled, store.collect()
-    logits = check_logits(tensors[HEAD], "the network's logits", least_rows=0)
-    features = Features(
+    return Features(
         {name: tensors[name] for name in poolings},
-        logits,
+        check_logits(tensors[HEAD], "the network's logits", least_rows=0),
         tensors[LABELS],
         poolings,
         {name: moments[name].centre for name in poolings},
@@ -217,15 +225,8 @@ def _finish(
         parameters,
         mapped,
         passes,
-        team,
-        shared,
+        standing,
     )
-    if not features.all_rows():
-        raise ValueError(f"No row is left to learn from: every label is {IGNORED}, which marks rows to ignore.")
-    for name in poolings:
-        if not moments[name].finite:
-            raise ValueError(f'Block "{name}" puts out NaN or infinite values. Leave it out, or look for overflow.')
-    return features
 
 
 def _mixed(*numbers: int) -> int:

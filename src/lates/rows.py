@@ -92,12 +92,15 @@ class Moments:
         """
         if team.size == 1:
             return self
-        everywhere = Moments(self.shift.new_empty(0, *self.shift.shape))
-        everywhere.count = int(team.sum(torch.tensor([self.count])))
-        everywhere.shift = team.sum(self.count * self.shift + self.total) / max(everywhere.count, 1)
+        width, counted = len(self.shift), self.shift.new_tensor([self.count])
+        sums = team.sum(torch.cat([counted, self.count * self.shift + self.total]))
+        everywhere = Moments(self.shift.new_empty(0, width))
+        everywhere.count, everywhere.shift = int(sums[0]), sums[1:] / sums[0].clamp(min=1)
         move = everywhere.shift - self.shift
-        everywhere.total = team.sum(self.total - self.count * move)
-        everywhere.squares = team.sum(self.squares - 2 * move * self.total + self.count * move.square())
+        around = self.squares - 2 * move * self.total + self.count * move.square()
+        everywhere.total, everywhere.squares = team.sum(torch.cat([self.total - self.count * move, around])).split(
+            width
+        )
         return everywhere
 
     @property

@@ -8,6 +8,7 @@ same order is checked, not believed.
 
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sized
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -118,18 +119,24 @@ Number = tuple[int, int]
 """Of a batch among all processes': the pass, and the batch's number in it."""
 
 
-def places_of(rows: Mapping[Number, int], team: Team) -> Tensor:
-    """Where this process's rows stand among those of all processes [n], batches in the order of their numbers.
+@dataclass(frozen=True, eq=False)
+class Standing:
+    """Where this process's rows stand, [n], among the `total` of all in the team."""
 
-    rows    how many each of its batches has, in the order in which they were read
-    """
-    everywhere = {number: count for share in team.gather(dict(rows)) for number, count in share.items()}
-    starts: dict[Number, int] = {}
-    total = 0
-    for number in sorted(everywhere):
-        starts[number], total = total, total + everywhere[number]
-    ranges = [torch.arange(starts[number], starts[number] + count) for number, count in rows.items()]
-    return torch.cat([torch.empty(0, dtype=torch.int64), *ranges])
+    team: Team
+    places: Tensor
+    total: int
+
+    @staticmethod
+    def of(rows: Mapping[Number, int], team: Team) -> "Standing":
+        """From how many rows each of this process's batches has; batches stand in the order of their numbers."""
+        everywhere = {number: count for share in team.gather(dict(rows)) for number, count in share.items()}
+        starts: dict[Number, int] = {}
+        total = 0
+        for number in sorted(everywhere):
+            starts[number], total = total, total + everywhere[number]
+        ranges = [torch.arange(starts[number], starts[number] + count) for number, count in rows.items()]
+        return Standing(team, torch.cat([torch.empty(0, dtype=torch.int64), *ranges]), total)
 
 
 def _without_distributed_sampler(loader: Iterable[Any], role: str) -> Iterable[Any]:

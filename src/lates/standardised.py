@@ -8,7 +8,7 @@ from torch import Tensor
 from lates.features import Features
 from lates.settings import Settings
 
-CHUNK = {"cpu": 1 << 22}
+CHUNK = {"cpu": 1 << 21}
 CHUNK_ELSEWHERE = 1 << 25
 """Numbers, of features and of logits, in rows taken at a time: few enough for the memory, enough to keep a device busy."""
 
@@ -23,7 +23,7 @@ class Rows:
         self.features, self.labels, self.places = split.blocks[name], split.labels, split.places
         self.centre, self.scale, self.device = centre.to(device), scale.to(device), device
         self.classes, self.passes = split.classes, split.passes
-        self.team, self.total = split.team, split.all_rows()
+        self.team, self.total = split.team, split.all_rows
         self.keeps = False
         self._kept: list[tuple[Tensor, Tensor]] | None = None
 
@@ -54,7 +54,7 @@ class Rows:
             yield self.standardise(features), labels.to(self.device, copy=True)  # none of inference mode
 
     def standardise(self, raw: Tensor) -> Tensor:
-        return ((raw.to(self.device) - self.centre) / self.scale).float()
+        return raw.to(self.device, torch.float64, copy=True).sub_(self.centre).div_(self.scale).float()
 
     def take(self, places: Tensor) -> Tensor:
         """The rows at these places."""

@@ -1,8 +1,9 @@
 """The processes that calibrate together: each holds its share of the rows, all hold the same sums.
 
 Whatever is decided from data is decided from sums over all processes, so that all decide alike, and an exchange met by one
-is met by all. A process that fails would break that: the others would wait for it. So every exchange begins with a word on
-health, of one form everywhere, and a process that fails says so in place of its next one: all stop, and say why.
+is met by all. A process that fails would break that: the others would wait for it. So every exchange is, or begins with, an
+envelope of one form: a word on health, and room for a small sum. A process that fails sends one that says so in place of its
+next: all stop, and say why.
 
 In one process all of this is nothing at all.
 """
@@ -23,6 +24,8 @@ each passes loaders of rows that no other has; "whole": this process works alone
 
 
 HOST = torch.device("cpu")
+ENVELOPE = 4096
+"""Numbers in an envelope, in float64: exact for the counts and labels that travel in it too."""
 
 
 class OtherProcessError(Exception):
@@ -44,20 +47,27 @@ class Team:
 
     def sum(self, values: Tensor) -> Tensor:
         """The sum over all processes of tensors of one shape and dtype: the same bits everywhere."""
-        return self._carried(values, dist.all_reduce)
+        if self.size == 1:
+            return values
+        values = values.detach()
+        if values.numel() <= ENVELOPE:
+            return self._mail(values.flatten()).view(values.shape).to(values)
+        target = values.device if values.device.type in _carried_types() else self.device
+        carried = values.to(target).clone(memory_format=torch.contiguous_format)
+        self._mail()
+        self._exchange(lambda: dist.all_reduce(carried))
+        return carried.to(values.device)
 
     def first(self, values: Tensor) -> Tensor:
         """The first process's tensor, of the shape that all have."""
-        return self._carried(values, lambda carried: dist.broadcast(carried, src=0))
+        return self.sum(values if self.place == 0 else torch.zeros_like(values))
 
     def gather(self, item: Any) -> list[Any]:
         """Every process's item, small and picklable, in their order."""
         if self.size == 1:
             return [item]
-        items: list[Any] = [None] * self.size
-        self._exchange_health(None)
-        self._exchange(lambda: dist.all_gather_object(items, item))
-        return items
+        self._mail()
+        return self._gather(item)
 
     def neighbours(self) -> int:
         """How many of the processes share this machine, this one included."""
@@ -70,29 +80,28 @@ class Team:
         """An interrupt ends the process, which the others notice by themselves."""
         unheard = fault is None or (isinstance(fault, Exception) and not isinstance(fault, OtherProcessError))
         if self.size > 1 and unheard:
-            self._exchange_health(fault)
+            self._mail(fault=fault)
 
-    def _carried(self, values: Tensor, exchange: Callable[[Tensor], object]) -> Tensor:
-        if self.size == 1:
-            return values
-        types = [part.partition(":")[0] for part in dist.get_backend_config().split(",")]
-        target = values.device if values.device.type in types else self.device
-        carried = values.detach().to(target).clone(memory_format=torch.contiguous_format)
-        self._exchange_health(None)
-        self._exchange(lambda: exchange(carried))
-        return carried.to(values.device)
+    def _mail(self, values: Tensor | None = None, fault: BaseException | None = None) -> Tensor:
+        """Exchange envelopes: the sum of the few `values`, unless any process has failed. Then all hear of it, and those
+        that are sound raise too."""
+        envelope = torch.zeros(1 + ENVELOPE, dtype=torch.float64, device=self.device)
+        envelope[0] = fault is not None
+        used = 0 if values is None else len(values)
+        if values is not None:
+            envelope[1 : 1 + used] = values
+        self._exchange(lambda: dist.all_reduce(envelope))
+        if envelope[0] > 0:
+            told = self._gather(None if fault is None else f"{type(fault).__name__}: {fault}")
+            if fault is None:
+                place, reason = next((place, reason) for place, reason in enumerate(told) if reason is not None)
+                raise OtherProcessError(f"Process {place} of {self.size} failed, so all stopped. {reason}")
+        return envelope[1 : 1 + used]
 
-    def _exchange_health(self, fault: BaseException | None) -> None:
-        """Learn whether any process has failed; if so, all hear why, and those that are sound raise too."""
-        failed = torch.tensor([self.place + 1 if fault is not None else 0], device=self.device)
-        self._exchange(lambda: dist.all_reduce(failed, dist.ReduceOp.MAX))
-        teller = int(failed) - 1
-        if teller < 0:
-            return
-        told = [f"{type(fault).__name__}: {fault}" if fault is not None else None]
-        self._exchange(lambda: dist.broadcast_object_list(told, src=teller))
-        if fault is None:
-            raise OtherProcessError(f"Process {teller} of {self.size} failed, so all stopped. {told[0]}")
+    def _gather(self, item: Any) -> list[Any]:
+        items: list[Any] = [None] * self.size
+        self._exchange(lambda: dist.all_gather_object(items, item))
+        return items
 
     def _exchange(self, exchange: Callable[[], object]) -> None:
         try:
@@ -108,6 +117,11 @@ class Team:
         return torch.cuda.device(self.device) if self.device.type == "cuda" else nullcontext()
 
 
+def _carried_types() -> list[str]:
+    """The types of devices whose tensors the group can carry."""
+    return [part.partition(":")[0] for part in dist.get_backend_config().split(",")]
+
+
 ALONE = Team()
 
 
@@ -117,7 +131,7 @@ def form_team(shares: Shares, device: torch.device) -> Team:
         raise ValueError(f'shares="{shares}": expected one of {", ".join(get_args(Shares))}.')
     if shares == "whole" or not dist.is_available() or not dist.is_initialized() or dist.get_world_size() == 1:
         return ALONE
-    if "cpu:" in dist.get_backend_config():
+    if HOST.type in _carried_types():
         carrier = HOST
     elif device.type == "cuda":
         carrier = device

@@ -32,8 +32,8 @@ class CalibrateAfterFit(Callback):
     calibration  what calibrates: `lates.calibrate`, or that with options, `partial(lates.calibrate, blocks=4)`, or for a
                  part of the module, `lambda module, **loaders: lates.calibrate(module.net, **loaders)`
 
-    `calibrated` is None until then. Every logger of the trainer gets `loggers.scalars` of it. With several processes the
-    first one calibrates, on the whole of both loaders, and the others go without.
+    `calibrated` is None until then. Every logger of the trainer gets `loggers.scalars` of it. Several processes calibrate
+    together, each on its share of both loaders, and end with the same; the first one saves and logs.
     """
 
     def __init__(
@@ -53,8 +53,8 @@ class CalibrateAfterFit(Callback):
         self.calibrated: CalibratedModel | None = None
 
     def on_fit_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self.calibrated = self._calibrate(pl_module)
         if trainer.is_global_zero:
-            self.calibrated = self._calibrate(pl_module)
             if self.path is not None:
                 self.calibrated.save(self.path)
             for logger in trainer.loggers:
