@@ -121,9 +121,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (TablesDifferError, DocumentError, NoResultsError) as error:
         print(error)
         return 1
-    print(
-        f"{len(names)} tables agree with {chosen.results}."
-        if chosen.check
-        else f"Wrote {len(names)} tables to {chosen.out}."
-    )
+    done = f"agree with {chosen.results}" if chosen.check else f"written to {chosen.out}"
+    print(f"{len(names)} tables {done}.")
     return 0
