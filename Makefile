@@ -4,7 +4,10 @@ VENV := .venv
 READY := $(VENV)/.ready
 export PYTHONDONTWRITEBYTECODE := 1
 
-.PHONY: demo docs test test-slow lint format clean
+# One test file at a time on each core, with one thread: twice as fast as one process with as many threads as cores.
+PYTEST := OMP_NUM_THREADS=1 $(VENV)/bin/python -m pytest -n auto --dist loadfile
+
+.PHONY: demo docs test test-slow wheel lint format clean
 
 demo: $(READY)
 	$(VENV)/bin/lates demo
@@ -13,10 +16,18 @@ docs: $(READY)
 	$(VENV)/bin/zensical build --clean --strict
 
 test: $(READY)
-	$(VENV)/bin/python -m pytest
+	$(PYTEST)
 
 test-slow: $(READY)
-	$(VENV)/bin/python -m pytest -m slow
+	$(PYTEST) -m slow
+
+# Builds source and wheel, and runs the demo from the wheel in an empty environment, away from the clone.
+wheel: $(READY)
+	rm -rf dist build/empty
+	$(VENV)/bin/python -m build --outdir dist .
+	$(PYTHON) -m venv build/empty
+	build/empty/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt dist/*.whl
+	cd build/empty && bin/lates demo --quick
 
 lint: $(READY)
 	$(VENV)/bin/ruff check .
