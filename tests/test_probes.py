@@ -191,6 +191,19 @@ def test_a_cut_is_the_best_approximation_of_its_rank(features: Both, rank: int) 
     assert cut.parameters == rank * (48 + 10) + 10
 
 
+@pytest.mark.parametrize("rank", [1, 2, 4, 9])
+def test_a_cut_is_the_best_of_its_rank_with_fewer_features_than_classes(rank: int) -> None:
+    features = features_of(*draw(400, 4, 9), 9)
+    trained = lates.train_probes(features, features, settings=EXACT)["body"]
+    dense = trained.probe.logits(features.blocks["body"]).double()
+    approximation = trained.cut(rank).logits(features.blocks["body"]).double()
+    best = float(torch.linalg.svdvals(dense - dense.mean(0))[rank:].square().sum())
+    assert float((approximation - dense).square().sum()) == pytest.approx(best, rel=1e-4, abs=1e-6)
+    torch.testing.assert_close(trained.basis.T @ trained.basis, torch.eye(4), atol=1e-5, rtol=0)
+    bought = lates.fit_budget({"body": trained}, replace(features, parameters=100), 0.25)["body"]
+    assert bought.parameters == 22  # one direction: 4 + 9, and 9 biases
+
+
 @pytest.mark.parametrize(
     "surroundings",
     [torch.no_grad, torch.inference_mode, lambda: torch.autocast("cpu", torch.bfloat16)],

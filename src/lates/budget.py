@@ -144,7 +144,7 @@ def _cheapest_tail(name: str, rank: int, rises: Sequence[float], cost: Cost) -> 
 
 @dataclass(frozen=True, eq=False)
 class Search:
-    """The hold-out as the search sees it: per block the logits in the probe's basis, [n, classes], and the head's.
+    """The hold-out as the search sees it: per block the logits in the probe's basis, [n, directions], and the head's.
 
     Rows are shuffled, with a seed of their own, so that the halves are alike however the loader orders its classes.
     """
@@ -203,7 +203,7 @@ class Search:
                     first = ((error @ basis) * amount).double().mean(0)
                     variance = probabilities @ basis.square() - (probabilities @ basis).square()
                     second = (amount.square() * variance).double().mean(0)
-                    total[name] += (weight**2 / 2 * second - weight * first).cpu()
+                    total[name][: len(first)] += (weight**2 / 2 * second - weight * first).cpu()
         return {name: rise.tolist() for name, rise in total.items()}
 
     def _members(self, ranks: Ranks) -> dict[str, Tensor]:

@@ -70,7 +70,7 @@ class TrainedProbe:
 
     probe       as trained, standardisation folded in
     mean_logits [classes] over the training features
-    basis       [classes, classes]: directions of decreasing variance of the logits over the training features
+    basis       [classes, min(classes, width)]: directions of decreasing variance of the logits over the training features
     decay       weight decay that the hold-out chose
     loss        on the hold-out (training split where there is none)
     """
@@ -288,15 +288,30 @@ def _folded(rows: Rows, variables: Variables, decay: float, loss: float) -> Trai
     """Weights for raw features, shifted so that logits sum to 0 over classes, with the directions in which they vary."""
     centred = variables.double() - variables.double().mean(0, keepdim=True)
     weights, biases = centred[:, :-1], centred[:, -1]
-    narrow = weights.float()
-
-    def moments(features: Tensor) -> Tensor:
-        off_bias = (features @ narrow.T).double()
-        return torch.cat([off_bias.sum(0)[None], off_bias.T @ off_bias])
-
-    sums = rows.sum((moments(features) for features, _ in rows), rows.classes + 1, rows.classes) / rows.total
-    mean, covariance = sums[0], sums[1:] - torch.outer(sums[0], sums[0])
-    basis = rows.team.first(torch.linalg.eigh(covariance).eigenvectors.flip(1))  # signs are free, but the same for all
+    mean, basis = _directions(rows, weights)
     raw = weights / rows.scale
     probe = Probe(raw.float(), None, (biases - raw @ rows.centre).float())
     return TrainedProbe(probe, (biases + mean).float(), basis.float(), decay, loss)
+
+
+def _directions(rows: Rows, weights: Tensor) -> tuple[Tensor, Tensor]:
+    """Mean [classes] of the logits W x, biases apart, and the directions in which they vary, most first.
+
+    Their covariance is W C Wᵀ, with C that of the features. Where there are fewer features than classes it is never formed:
+    of W = Q R, with orthonormal columns in Q, the directions are Q times the eigenvectors of R C Rᵀ.
+    """
+    narrow = weights.float() if rows.classes <= rows.width else None
+    numbers = min(rows.classes, rows.width)
+
+    def moments(features: Tensor) -> Tensor:
+        values = (features if narrow is None else features @ narrow.T).double()
+        return torch.cat([values.sum(0)[None], values.T @ values])
+
+    sums = rows.sum((moments(features) for features, _ in rows), numbers + 1, numbers) / rows.total
+    mean, covariance = sums[0], sums[1:] - torch.outer(sums[0], sums[0])
+    if narrow is not None:
+        basis = torch.linalg.eigh(covariance).eigenvectors
+    else:
+        orthonormal, factor = torch.linalg.qr(weights)
+        mean, basis = weights @ mean, orthonormal @ torch.linalg.eigh(factor @ covariance @ factor.T).eigenvectors
+    return mean, rows.team.first(basis.flip(1))  # signs are free, but the same for all
