@@ -3,7 +3,6 @@
 Exit codes: 0 done, or stopped in good order when the time was up; 1 failed; 2 wrongly called; 130 stopped by Ctrl-C.
 """
 
-import os
 import sys
 import time
 import warnings
@@ -18,6 +17,7 @@ from rich.table import Table
 
 if TYPE_CHECKING:
     from experiments.recipes import Experiment
+    from experiments.results import Cell
     from experiments.run import Moment, Standing
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
@@ -94,6 +94,10 @@ def run(
         )
         if outcome.left:
             typer.echo("The same command goes on from here.")
+        for reason in dict.fromkeys(outcome.failed.values()):
+            show_failure(reason, [cell for cell, why in outcome.failed.items() if why == reason])
+        if outcome.failed:
+            raise typer.Exit(1)
 
 
 @app.command()
@@ -125,8 +129,7 @@ def look(
         import torch
 
         from experiments.corruptions import contact_sheet
-        from experiments.data import ImageSet
-        from experiments.run import load_dataset
+        from experiments.data import ImageSet, load_dataset
 
         _, test = load_dataset(dataset, data)
         first = test.select(torch.arange(0, len(test), max(len(test) // images, 1))[:images])
@@ -138,17 +141,19 @@ def look(
 @app.command(context_settings=PASSED_ON, add_help_option=False)
 def tables(context: typer.Context) -> None:
     """Write every table from the results; --check compares instead. See `tables --help`."""
-    from experiments.tables import main as write
+    with told_in_words():
+        from experiments.tables import main as write
 
-    raise typer.Exit(write(context.args))
+        raise typer.Exit(write(context.args))
 
 
 @app.command(context_settings=PASSED_ON, add_help_option=False)
 def figures(context: typer.Context) -> None:
     """Draw every figure from the results. See `figures --help`."""
-    from experiments.figures import main as draw
+    with told_in_words():
+        from experiments.figures import main as draw
 
-    raise typer.Exit(draw(context.args))
+        raise typer.Exit(draw(context.args))
 
 
 # What was asked for
@@ -191,9 +196,7 @@ def refuse(reason: str) -> NoReturn:
 @contextmanager
 def told_in_words() -> Iterator[None]:
     """What the user can mend becomes one message and exit code 1; LATES_DEBUG=1 shows its traceback instead."""
-    from experiments.archives import DataError
-    from experiments.claims import ClaimError
-    from experiments.results import OtherRecipeError
+    from experiments.faults import FAULTS, explain, tracebacks_wanted
 
     try:
         with warnings.catch_warnings():
@@ -202,10 +205,10 @@ def told_in_words() -> Iterator[None]:
     except KeyboardInterrupt:
         typer.echo("Stopped. The same command goes on from the last checkpoint.", err=True)
         raise typer.Exit(130) from None
-    except (DataError, ClaimError, OtherRecipeError, OSError, ValueError) as fault:
-        if os.environ.get("LATES_DEBUG"):
+    except FAULTS as fault:
+        if tracebacks_wanted():
             raise
-        typer.echo(f"Error: {fault}", err=True)
+        typer.echo(f"Error: {explain(fault)}", err=True)
         raise typer.Exit(1) from None
 
 
@@ -221,9 +224,15 @@ class Lines:
         self.stage: tuple[str, str] | None = None
         self.began, self.first, self.last = 0.0, 0, 0.0
         self.ended = 0
+        self.said: set[str] = set()
 
     def __call__(self, moment: "Moment") -> None:
         now = self.clock()
+        if moment.reason:
+            if moment.reason not in self.said:
+                self.write(f"[{moment.place}/{moment.total}] {moment.cell.training}  {moment.stage}: {moment.reason}")
+            self.said.add(moment.reason)
+            return
         fresh = (moment.cell.name, moment.stage) != self.stage
         if fresh:
             self.stage, self.began, self.first = (moment.cell.name, moment.stage), now, moment.done
@@ -242,6 +251,13 @@ class Lines:
             rest = moment.total - moment.place
             line += f"; {rest} cells to go, about {in_words(rest * (now - self.started) / self.ended)}"
         self.write(line)
+
+
+def show_failure(reason: str, cells: "list[Cell]", named: int = 3) -> None:
+    """One reason, and the cells that failed for it."""
+    names = ", ".join(cell.training for cell in cells[:named])
+    more = f" and {len(cells) - named} more" if len(cells) > named else ""
+    typer.echo(f"Error: {len(cells)} failed ({names}{more}): {reason}", err=True)
 
 
 def in_words(seconds: float) -> str:

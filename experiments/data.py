@@ -6,6 +6,7 @@ Images are uint8 until the moment a network sees them; `scale` then maps 0…255
 import hashlib
 import os
 import zipfile
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -14,12 +15,13 @@ import numpy as np
 import torch
 from PIL import Image, UnidentifiedImageError
 from torch import Tensor
-from torch.utils.data import Dataset
+from torch.utils.data import DataLoader, Dataset
 
 from experiments.archives import DataError, fetch, read_pickle, unpack
 
 WORKERS = min(8, os.cpu_count() or 1)
 """Processes that decode image files."""
+SAMPLE = Path(__file__).parents[1] / "tests" / "experiments" / "cifar10_600.npz"
 
 
 def scale(images: Tensor) -> Tensor:
@@ -152,8 +154,8 @@ def load_cifar(layout: CifarLayout, folder: Path, *, download: bool = False) -> 
         archive = folder / layout.archive
         if not archive.is_file() and not download:
             raise DataError(
-                f"No {layout.folder} in {folder}. Name the folder that holds {root.name}/ or {archive.name}, or allow "
-                f"the download from {layout.url}."
+                f"No {layout.folder} in {folder}. Give --data the folder that holds {root.name}/ or {archive.name}, or "
+                f"leave --data out: then it is downloaded from {layout.url} to ./data."
             )
         fetch(layout.url, layout.sha256, archive)
         unpack(archive, layout.folder)
@@ -234,6 +236,26 @@ def load_folder(root: Path, size: int = 224) -> FolderSet:
     return FolderSet(tuple(paths), torch.tensor(labels), tuple(classes), size)
 
 
+def decode_batches(
+    data: FolderSet, batches: Sequence[Sequence[int]], workers: int, *, pinned: bool = False
+) -> Iterator[tuple[Tensor, Tensor]]:
+    """Images uint8 [b, 3, size, size] and labels [b] of each batch of indices, decoded by worker processes.
+
+    A file that cannot be decoded is named in a sentence; torch would put the worker's traceback around it.
+    """
+    try:
+        yield from DataLoader(
+            data, batch_sampler=[[*batch] for batch in batches], num_workers=workers, pin_memory=pinned
+        )
+    except DataError as error:
+        raise DataError(str(error).rpartition(f"{DataError.__name__}: ")[2].strip()) from None
+
+
+def in_order(images: int, batch: int) -> list[range]:
+    """Batches of indices, one after the other, the last one perhaps smaller."""
+    return [range(start, min(start + batch, images)) for start in range(0, images, batch)]
+
+
 def _decode(path: str, size: int) -> Tensor:
     """The central square, 7/8 of the shorter side wide (224 of 256), resized: uint8 [3, size, size]."""
     try:
@@ -245,3 +267,21 @@ def _decode(path: str, size: int) -> Tensor:
     left, top = ((length - side) / 2 for length in picture.size)
     square = picture.resize((size, size), Image.Resampling.BILINEAR, box=(left, top, left + side, top + side))
     return torch.from_numpy(np.array(square)).permute(2, 0, 1)
+
+
+# All by name
+
+SHIPPED, IMAGENET = "cifar10_600", "imagenet"
+DATASETS = (SHIPPED, *CIFAR, IMAGENET)
+
+
+def load_dataset(dataset: str, folder: Path | None) -> tuple[ImageSet, ImageSet] | tuple[FolderSet, FolderSet]:
+    """The training split and the test set of that name below `folder`; None: ./data, which may be filled from the web."""
+    if dataset == SHIPPED:
+        return load_sample(SAMPLE)
+    if dataset not in DATASETS:
+        raise ValueError(f'Unknown data set "{dataset}". Data sets: {", ".join(DATASETS)}.')
+    place = folder or Path("data")
+    if dataset == IMAGENET:
+        return load_folder(place / "train"), load_folder(place / "val")
+    return load_cifar(CIFAR[dataset], place, download=folder is None)

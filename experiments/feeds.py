@@ -7,9 +7,8 @@ from typing import Protocol
 
 import torch
 from torch import Tensor
-from torch.utils.data import DataLoader
 
-from experiments.data import FolderSet, ImageSet, scale
+from experiments.data import FolderSet, ImageSet, decode_batches, scale
 
 
 def derive_seed(*parts: int) -> int:
@@ -125,7 +124,7 @@ class StreamedFeed:
         self.draws.begin(epoch)
         pinned = self.draws.share.device.type == "cuda"
         remaining = self.draws.order[position:].tolist()
-        self.loaded = iter(DataLoader(self.data, batch_sampler=remaining, num_workers=self.workers, pin_memory=pinned))
+        self.loaded = decode_batches(self.data, remaining, self.workers, pinned=pinned)
 
     def advance(self) -> None:
         images, labels = next(self.loaded)

@@ -8,48 +8,35 @@ in `runs/<training>` goes on from its checkpoint; results appear whole or not at
 import json
 import math
 import time
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, dataclass, replace
-from importlib import metadata
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 import safetensors
 import torch
-from torch.utils.data import DataLoader
 
 from experiments.checkpoints import Progress, RunFolder
 from experiments.claims import claimed, read_claim
-from experiments.corruptions import corrupt
 from experiments.data import (
-    CIFAR,
-    WORKERS,
-    DataError,
-    FolderSet,
-    ImageSet,
-    load_cifar,
-    load_folder,
-    load_sample,
+    IMAGENET,
     split_indices,
 )
-from experiments.dropout import SAMPLES
-from experiments.evaluate import CellData, CorruptedSets, evaluate_cell, measuring_pool
+from experiments.evaluate import CellData, evaluate_cell, measuring_pool
+from experiments.faults import FAULTS, explain, tracebacks_wanted
 from experiments.material import OutOfTimeError
 from experiments.networks import build_network
+from experiments.provenance import further_versions, recipe_of, refuse_other_recipe
 from experiments.recipes import Experiment
 from experiments.results import (
     Cell,
-    OtherRecipeError,
     describe_differences,
     is_finished,
-    results_path,
     write_results,
 )
-from experiments.train import train_network
+from experiments.shelf import Shelf, rehearse_corruptions
+from experiments.train import check_device, train_network
 
-SAMPLE = Path(__file__).parents[1] / "tests" / "experiments" / "cifar10_600.npz"
-SHIPPED, IMAGENET = "cifar10_600", "imagenet"
-DATASETS = (SHIPPED, *CIFAR, IMAGENET)
+FAILED = "failed"
 STOPPING_SECONDS = 5.0
 """Before the deadline everything is told to stop: a checkpoint takes its time to write, a stage to end."""
 
@@ -65,7 +52,10 @@ class Folders:
 
 @dataclass(frozen=True)
 class Moment:
-    """Where a runner stands: `cell` is number `place` of the `total` unfinished; of its `stage`, `done` of `steps` is."""
+    """Where a runner stands: `cell` is number `place` of the `total` unfinished; of its `stage`, `done` of `steps` is.
+
+    reason    why the cell failed, where its stage is `FAILED`
+    """
 
     cell: Cell
     place: int
@@ -73,16 +63,18 @@ class Moment:
     stage: str
     done: int
     steps: int
+    reason: str = ""
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """The cells of a selection by what became of them in this run."""
+    """The cells of a selection by what became of them in this run; of the failed, the reason."""
 
     done: tuple[Cell, ...]
     skipped: tuple[Cell, ...]
     elsewhere: tuple[Cell, ...]
     left: tuple[Cell, ...]
+    failed: Mapping[Cell, str] = field(default_factory=dict)
 
 
 def choose_cells(
@@ -116,7 +108,8 @@ def run_cells(
 ) -> Outcome:
     """Do what is unfinished, one cell after the other; stop when the time is up, with what was begun on disk.
 
-    Cells that another runner holds are left to it, and looked at again once the others are done.
+    Cells that another runner holds are left to it, and looked at again once the others are done. A cell that fails is
+    named in the outcome, and the others go on.
     """
     target = check_device(device)
     deadline = time.monotonic() + max_seconds
@@ -128,46 +121,58 @@ def run_cells(
         rehearse_corruptions(experiment)
     shelf = Shelf(experiment, folders.data, target)
     done: list[Cell] = []
+    failed: dict[Cell, str] = {}
     stopped = False
     while not stopped:
         held: list[Cell] = []
         for cell in waiting:
+            moment = Moment(cell, unfinished.index(cell) + 1, len(unfinished), "", 0, 1)
             with claimed(folders.runs / cell.training) as mine:
                 if not mine:
                     held.append(cell)
-                elif is_finished(folders.results, cell, recipe_of(experiment, cell)):  # another runner was quicker
+                    continue
+                if is_finished(folders.results, cell, recipe_of(experiment, cell)):  # another runner was quicker
                     skipped.append(cell)
-                elif _do_cell(cell, experiment, folders, shelf, deadline, _reporter(report, cell, unfinished)):
-                    done.append(cell)
-                else:
-                    stopped = True
-                    break
+                    continue
+                try:
+                    stopped = not _do_cell(cell, experiment, folders, shelf, deadline, _reporter(report, moment))
+                except FAULTS as fault:
+                    if tracebacks_wanted():
+                        raise
+                    failed[cell] = explain(fault)
+            if stopped:
+                break
+            if cell in failed:
+                shelf.make_room()
+                report(replace(moment, stage=FAILED, reason=failed[cell]))
+            else:
+                done.append(cell)
         if len(held) == len(waiting):
             break  # nothing is left, or nothing that other runners do not do already
         waiting = held
-    rest = [cell for cell in unfinished if cell not in {*done, *skipped}]
+    rest = [cell for cell in unfinished if cell not in {*done, *skipped, *failed}]
     elsewhere = [cell for cell in rest if read_claim(folders.runs / cell.training) is not None]
     left = [cell for cell in rest if cell not in elsewhere]
-    return Outcome(tuple(done), tuple(skipped), tuple(elsewhere), tuple(left))
+    return Outcome(tuple(done), tuple(skipped), tuple(elsewhere), tuple(left), failed)
 
 
-def _reporter(report: Callable[[Moment], None], cell: Cell, unfinished: list[Cell]) -> Callable[[str, int, int], None]:
-    place, total = unfinished.index(cell) + 1, len(unfinished)
-    return lambda stage, done, steps: report(Moment(cell, place, total, stage, done, steps))
+def _reporter(report: Callable[[Moment], None], moment: Moment) -> Callable[[str, int, int], None]:
+    return lambda stage, done, steps: report(replace(moment, stage=stage, done=done, steps=steps))
 
 
 def _do_cell(
     cell: Cell,
     experiment: Experiment,
     folders: Folders,
-    shelf: "Shelf",
+    shelf: Shelf,
     deadline: float,
     report: Callable[[str, int, int], None],
 ) -> bool:
     """Train and evaluate one cell; False when the time was up before its results were written."""
     if time.monotonic() + STOPPING_SECONDS > deadline:
         return False
-    report("loading", 0, 1)
+    if not shelf.knows(cell.dataset):
+        report("loading", 0, 1)
     available, test = shelf.load(cell.dataset)
     split = split_indices(
         available.labels,
@@ -221,117 +226,6 @@ def _do_cell(
     refuse_other_recipe(experiment, [cell], folders.results)
     write_results(folders.results, replace(results, facts=facts))
     return True
-
-
-def recipe_of(experiment: Experiment, cell: Cell) -> dict[str, Any]:
-    """What, beside the cell's own name, has to be the same in all results that are compared."""
-    return {
-        "training": asdict(experiment.training_of(cell)),
-        "corruptions": experiment.corruptions,
-        "severities": experiment.severities,
-        "probe_images": experiment.probe_images,
-        "samples": SAMPLES if cell.dropout > 0 else None,
-    }
-
-
-def refuse_other_recipe(experiment: Experiment, cells: Iterable[Cell], results: Path) -> None:
-    """Raise if results of these cells were made in another way: they are neither mixed with new ones nor overwritten."""
-    differences = {cell: describe_differences(results, cell, recipe_of(experiment, cell)) for cell in cells}
-    others = [cell for cell, difference in differences.items() if difference]
-    if others:
-        were = f", and {len(others) - 1} more, were" if len(others) > 1 else " was"
-        raise OtherRecipeError(
-            f"{results_path(results, others[0])}{were} made by another recipe: {differences[others[0]]}. Choose another "
-            f"--results, or remove what is there: {results / experiment.name}."
-        )
-
-
-def further_versions() -> dict[str, str | None]:
-    """Beside those that every evaluation names; None for what is not there."""
-    installed = {name: _installed_version(name) for name in ("scipy", "pillow")}
-    return {**installed, "cuda": torch.version.cuda}
-
-
-def _installed_version(package: str) -> str | None:
-    try:
-        return metadata.version(package)
-    except metadata.PackageNotFoundError:
-        return None
-
-
-class Shelf:
-    """The data sets of a runner, read when first needed and kept on the device, with their corrupted test sets."""
-
-    def __init__(self, experiment: Experiment, folder: Path | None, device: torch.device) -> None:
-        self.experiment, self.folder, self.device = experiment, folder, device
-        self.loaded: dict[str, tuple[ImageSet | FolderSet, ImageSet]] = {}
-        self.sets: dict[str, CorruptedSets] = {}
-
-    def load(self, dataset: str) -> tuple[ImageSet | FolderSet, ImageSet]:
-        """The training split, on the device unless it is a folder of files, and the test images."""
-        if dataset not in self.loaded:
-            available, test = load_dataset(dataset, self.folder)
-            if isinstance(available, ImageSet):
-                available = available.to(self.device)
-            self.loaded[dataset] = available, self.resident(test)
-        return self.loaded[dataset]
-
-    def corrupted(self, dataset: str) -> CorruptedSets:
-        if dataset not in self.sets:
-            _, test = self.load(dataset)
-            self.sets[dataset] = CorruptedSets(test, self.experiment.corruptions, self.experiment.severities)
-        return self.sets[dataset]
-
-    def probe_part(self, train: ImageSet | FolderSet) -> ImageSet | FolderSet:
-        """What the probes learn from: all, or the first images of each class."""
-        images = self.experiment.probe_images
-        if images is None:
-            return train
-        labels = train.labels.cpu()
-        return train.select(torch.cat([(labels == label).nonzero()[:images, 0] for label in labels.unique()]))
-
-    def resident(self, data: ImageSet | FolderSet, workers: int = WORKERS) -> ImageSet:
-        """All images on the device as uint8: ImageNet's test set takes 8 GB, its hold-out 20."""
-        if isinstance(data, ImageSet):
-            return data.to(self.device)
-        images = torch.empty((len(data), 3, data.size, data.size), dtype=torch.uint8, device=self.device)
-        place = 0
-        for batch, _ in DataLoader(data, 256, num_workers=workers):
-            images[place : place + len(batch)] = batch.to(self.device)
-            place += len(batch)
-        return ImageSet(images, data.labels.to(self.device), data.classes)
-
-
-def load_dataset(dataset: str, folder: Path | None) -> tuple[ImageSet, ImageSet] | tuple[FolderSet, FolderSet]:
-    """The training split and the test set of that name below `folder`."""
-    if dataset == SHIPPED:
-        return load_sample(SAMPLE)
-    if dataset not in DATASETS:
-        raise ValueError(f'Unknown data set "{dataset}". Data sets: {", ".join(DATASETS)}.')
-    place = folder or Path("data")
-    if dataset == IMAGENET:
-        return load_folder(place / "train"), load_folder(place / "val")
-    return load_cifar(CIFAR[dataset], place, download=folder is None)
-
-
-def rehearse_corruptions(experiment: Experiment) -> None:
-    """Apply each corruption to one blank image: what they lack is said now, not after hours of training."""
-    blank = torch.zeros((1, 3, 32, 32), dtype=torch.uint8)
-    for name in experiment.corruptions:
-        try:
-            corrupt(blank, name, experiment.severities[0], seed=0)
-        except OSError as error:
-            raise DataError(
-                f"{experiment.name} measures under {name}. {error} `pip install --no-deps imagecorruptions-imaug` is "
-                "enough: nothing but its photographs is read."
-            ) from error
-
-
-def check_device(device: torch.device | str) -> torch.device:
-    target = torch.device(device)
-    if target.type == "cuda" and not torch.cuda.is_available():
-        raise ValueError(f"--device {target}: torch {torch.__version__} sees no GPU here. Use --device cpu.")
-    return target
 
 
 # Status

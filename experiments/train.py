@@ -17,6 +17,7 @@ import hashlib
 import json
 import math
 import os
+import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
@@ -30,20 +31,21 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 from torch.nn.parallel import DistributedDataParallel
 from torch.nn.utils import convert_conv2d_weight_memory_format
-from torch.utils.data import DataLoader
 
 from experiments.checkpoints import Progress, RunFolder
 from experiments.data import (
-    CIFAR,
+    DATASETS,
+    IMAGENET,
     WORKERS,
-    DataError,
     FolderSet,
     ImageSet,
-    load_cifar,
-    load_folder,
+    decode_batches,
+    in_order,
+    load_dataset,
     scale,
     split_indices,
 )
+from experiments.faults import FAULTS, explain, tracebacks_wanted
 from experiments.feeds import EpochDraws, Feed, ResidentFeed, Share, StreamedFeed, derive_seed
 from experiments.networks import NETWORKS, build_network
 
@@ -229,7 +231,7 @@ def train_network(
     the first one writes; batch norm then sees its own share alone, and the loss reported is the first process's.
     """
     started = time.monotonic()
-    share = _this_share(torch.device(device))
+    share = _this_share(check_device(device))
     _check_batch(recipe, len(data), share)
     convert_conv2d_weight_memory_format(network.to(share.device), torch.channels_last)
     draws = EpochDraws(len(data), recipe.batch, recipe.crop, seed, share)
@@ -280,9 +282,22 @@ def train_network(
     return progress
 
 
+def check_device(device: torch.device | str) -> torch.device:
+    """The device of that name, if it is here."""
+    try:
+        target = torch.device(device)
+    except RuntimeError:
+        target = None
+    if target is None or target.type not in ("cpu", "cuda"):
+        raise ValueError(f'Unknown --device "{device}". Devices: cpu; cuda; cuda:1, the second GPU; and so on.')
+    if target.type == "cuda" and not torch.cuda.is_available():
+        raise ValueError(f"--device {target}: torch {torch.__version__} sees no GPU here. Use --device cpu.")
+    if target.type == "cuda" and (target.index or 0) >= (count := torch.cuda.device_count()):
+        raise ValueError(f"--device {target}: the last GPU here is cuda:{count - 1}.")
+    return target
+
+
 def _this_share(device: torch.device) -> Share:
-    if device.type == "cuda" and not torch.cuda.is_available():
-        raise ValueError(f"The device {device} was asked for, but torch {torch.__version__} sees no GPU. Use cpu.")
     if device.type == "cuda":
         torch.backends.cudnn.benchmark = True
         torch.set_float32_matmul_precision("high")
@@ -341,7 +356,7 @@ def measure_accuracy(
     if isinstance(data, ImageSet):
         batches: Iterable[tuple[Tensor, Tensor]] = zip(data.images.split(batch), data.labels.split(batch), strict=True)
     else:
-        batches = DataLoader(data, batch, num_workers=workers)
+        batches = decode_batches(data, in_order(len(data), batch), workers)
     right = 0
     with torch.inference_mode(), torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
         for images, labels in batches:
@@ -356,46 +371,56 @@ def measure_accuracy(
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m experiments.train", description="Train one network.")
     parser.add_argument("--network", required=True, choices=NETWORKS)
-    parser.add_argument("--dataset", required=True, choices=[*CIFAR, "imagenet"])
-    parser.add_argument("--data", required=True, type=Path, help="the folder that holds the data set")
+    parser.add_argument("--dataset", required=True, choices=DATASETS)
+    parser.add_argument("--data", type=Path, help="folder of the data set; without it ./data, filled from the web")
     parser.add_argument("--out", required=True, type=Path, help="the folder of this run; it goes on from what is there")
     parser.add_argument("--epochs", type=int, help="instead of the recipe's number")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--train-fraction", type=float, default=0.9)
     parser.add_argument("--dropout", type=float, default=0.0, help="train for MC dropout at this rate")
     parser.add_argument("--flips-only", action="store_true", help="no crops in the recipe for MC dropout")
-    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    parser.add_argument("--device", help="cpu, cuda, cuda:1, …", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--max-seconds", type=float, default=math.inf)
     parser.add_argument("--workers", type=int, default=WORKERS, help="processes that decode image files")
     return parser.parse_args()
 
 
 def choose_recipe(dataset: str, *, dropout: float = 0.0, flips_only: bool = False) -> Recipe:
-    if dataset == "imagenet":
+    if dataset == IMAGENET:
         return PAPER_IMAGENET
     if dropout > 0:
         return MC_DROPOUT_FLIPS_ONLY if flips_only else MC_DROPOUT
     return PAPER_CIFAR
 
 
-def _load(dataset: str, folder: Path) -> tuple[ImageSet, ImageSet] | tuple[FolderSet, FolderSet]:
-    if dataset == "imagenet":
-        return load_folder(folder / "train"), load_folder(folder / "val")
-    return load_cifar(CIFAR[dataset], folder)
-
-
 def main() -> None:
     arguments = _arguments()
-    device = torch.device(arguments.device)
-    if "LOCAL_RANK" in os.environ:
-        if device.type == "cuda":
-            device = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
-            torch.cuda.set_device(device)
-        dist.init_process_group("nccl" if device.type == "cuda" else "gloo")
     try:
-        available, test = _load(arguments.dataset, arguments.data)
-    except DataError as error:
-        raise SystemExit(str(error)) from error
+        device = check_device(arguments.device)
+        if "LOCAL_RANK" in os.environ:
+            if device.type == "cuda":
+                device = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
+                torch.cuda.set_device(device)
+            dist.init_process_group("nccl" if device.type == "cuda" else "gloo")
+        _train(arguments, device)
+    except KeyboardInterrupt:
+        print("Stopped. The same command goes on from the last checkpoint.", file=sys.stderr)
+        raise SystemExit(130) from None
+    except FAULTS as fault:
+        if tracebacks_wanted():
+            raise
+        raise SystemExit(f"Error: {explain(fault)}") from None
+    finally:
+        if dist.is_initialized():
+            dist.destroy_process_group()
+
+
+def _leads() -> bool:
+    return not dist.is_initialized() or dist.get_rank() == 0
+
+
+def _train(arguments: argparse.Namespace, device: torch.device) -> None:
+    available, test = load_dataset(arguments.dataset, arguments.data)
     split = split_indices(
         available.labels, train_fraction=arguments.train_fraction, holdout_fraction=0.1, seed=arguments.seed
     )
@@ -407,9 +432,9 @@ def main() -> None:
         arguments.network,
         len(available.classes),
         dropout=arguments.dropout,
-        large_images=arguments.dataset == "imagenet",
+        large_images=arguments.dataset == IMAGENET,
     )
-    leads = not dist.is_initialized() or dist.get_rank() == 0
+    leads = _leads()
     seconds = 0.0
 
     def report(progress: Progress) -> None:
@@ -435,8 +460,6 @@ def main() -> None:
         print(f"test accuracy {accuracy:.4f}  training took {progress.seconds:.1f} s  split {split.digest}")
     elif leads:
         print(f"stopped after step {progress.step} of {progress.steps}; the same command goes on from there")
-    if dist.is_initialized():
-        dist.destroy_process_group()
 
 
 if __name__ == "__main__":

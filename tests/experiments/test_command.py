@@ -7,14 +7,18 @@ from pathlib import Path
 
 import pytest
 import torch
+import typer
 from PIL import Image
 from rich.console import Console
 from typer.testing import CliRunner
 
-from experiments.__main__ import Lines, app, in_words, parse_seeds, show_grid
+from experiments.__main__ import Lines, app, in_words, parse_seeds, show_grid, told_in_words
+from experiments.archives import DataError
+from experiments.provenance import recipe_of
 from experiments.recipes import RECIPES, Experiment
 from experiments.results import METRICS, Cell, CellResults, Row, write_results
-from experiments.run import Moment, Standing, recipe_of
+from experiments.run import Moment, Standing
+from experiments.train import Recipe
 
 
 def call(*arguments: str | Path) -> tuple[int, str]:
@@ -74,6 +78,7 @@ def test_no_time_at_all_leaves_everything_and_says_so(tmp_path: Path) -> None:
         (("run", "smoke", "--seeds", "3-1"), 2, "--seeds"),
         (("run", "smoke", "--shard", "2"), 2, r'--shard "2": expected i/n'),
         (("run", "smoke", "--shard", "3/2"), 1, "--shard 3/2: expected i/n"),
+        (("run", "smoke", "--device", "gpu"), 1, r'Unknown --device "gpu"\. Devices: cpu; cuda; cuda:1, the second'),
         (("run", "smoke", "--only", "vgg16/cifar10"), 1, r'Unknown --only "vgg16/cifar10"\. smoke has: tiny_vgg'),
         (
             ("look", "--dataset", "mnist"),
@@ -92,11 +97,72 @@ def test_wrong_folders_are_named(tmp_path: Path) -> None:
     folders = ("--runs", tmp_path / "runs", "--results", tmp_path / "results", "--data", tmp_path / "nothing")
     code, text = call("run", "mc_dropout", *folders, "--device", "cpu")
     assert code == 1
-    assert "Error: No cifar-10-batches-py in" in text
+    assert "0 done now, 0 before, 0 in the hands of other runners, 0 left of 20." in text
+    first = "cifar10-wide_resnet_28_10-s0-d0.1, cifar10-wide_resnet_28_10-s0-d0.2, cifar10-wide_resnet_28_10-s1-d0.1"
+    assert f"Error: 10 failed ({first} and 7 more): No cifar-10-batches-py in {tmp_path / 'nothing'}." in text
+    assert "leave --data out: then it is downloaded" in text
+    assert text.count("No cifar-10-batches-py") == 2  # when it happens and in the end
+    assert text.count("loading") == 2
     (tmp_path / "file").write_text("")
     code, text = call("run", "smoke", "--runs", tmp_path / "file", "--results", tmp_path / "results")
     assert code == 1
     assert str(tmp_path / "file") in text
+
+
+@pytest.mark.parametrize("command", ["tables", "figures"])
+def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path, command: str) -> None:
+    (tmp_path / "file").write_text("")
+    code, text = call(command, "--results", tmp_path, "--out", tmp_path / "file" / "below")
+    assert code == 1
+    assert text == f"Error: {tmp_path / 'file' / 'below'}: Not a directory.\n"
+
+
+def test_a_network_that_diverges_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    wild = replace(RECIPES["smoke"], networks=("tiny_vgg",), training=Recipe(1, batch=40, rate=1e20, weight_decay=0))
+    monkeypatch.setitem(RECIPES, "smoke", wild)
+    folders = ("--runs", tmp_path / "runs", "--results", tmp_path / "results", "--device", "cpu")
+    code, text = call("run", "smoke", *folders)
+    assert code == 1
+    assert (
+        "Error: 2 failed (cifar10_600-tiny_vgg-s0-t0.7-h0.3, cifar10_600-tiny_vgg-s1-t0.7-h0.3): Training div" in text
+    )
+    monkeypatch.setenv("LATES_DEBUG", "1")
+    with pytest.raises(FloatingPointError, match="Training diverged"):
+        call("run", "smoke", *folders)
+
+
+OUT_OF_MEMORY = (
+    "CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 139.00 GiB of which 1 GiB is free. "
+    "Process 7 has 138 GiB memory in use. See documentation for Memory Management"
+)
+
+
+@pytest.mark.parametrize(
+    ("fault", "words"),
+    [
+        (
+            torch.OutOfMemoryError(OUT_OF_MEMORY),
+            "The GPU's memory is full: CUDA out of memory. Tried to allocate 2.00 GiB. End what else runs there, or take "
+            "--device cpu.",
+        ),
+        (MemoryError(), "The memory is full. End what else runs here."),
+        (FloatingPointError("Training diverged."), "Training diverged."),
+        (PermissionError(13, "Permission denied", "/proc/x"), "/proc/x: Permission denied."),
+        (DataError("No images."), "No images."),
+    ],
+)
+def test_what_a_user_can_mend_is_told_in_a_sentence(
+    fault: Exception, words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(typer.Exit) as end, told_in_words():
+        raise fault
+    assert end.value.exit_code == 1
+    assert capsys.readouterr().err == f"Error: {words}\n"
+
+
+def test_a_mistake_in_the_code_keeps_its_traceback() -> None:
+    with pytest.raises(KeyError), told_in_words():
+        raise KeyError("name")
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
@@ -157,6 +223,14 @@ def test_lines_say_how_long_it_will_take() -> None:
         "[1/3] cifar10-resnet18-s0  evaluating",
         "[1/3] cifar10-resnet18-s0  evaluating, took 30 s; 2 cells to go, about 5 min 0 s",
     ]
+
+
+def test_a_failure_is_said_when_it_happens_but_its_reason_once() -> None:
+    lines: list[str] = []
+    show = Lines(lines.append)
+    for place in (1, 2):
+        show(Moment(Cell("smoke", "cifar10", "resnet18", place), place, 2, "failed", 0, 1, "No images."))
+    assert lines == ["[1/2] cifar10-resnet18-s1  failed: No images."]
 
 
 def test_lines_are_few() -> None:

@@ -4,6 +4,7 @@ import hashlib
 import io
 import os
 import pickle
+import re
 import tarfile
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -18,13 +19,14 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
-from torch.utils.data import DataLoader
 
 from experiments.archives import DataError, fetch, read_pickle, unpack
 from experiments.data import (
     CIFAR,
     CifarLayout,
     ImageSet,
+    decode_batches,
+    in_order,
     load_cifar,
     load_folder,
     load_sample,
@@ -206,7 +208,7 @@ def test_bytes_in_another_encoding_are_refused(tmp_path: Path) -> None:
 
 
 def test_a_wrong_folder_is_an_error_that_says_what_to_name(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"No cifar-100-python in .*cifar-100-python\.tar\.gz, or allow the download"):
+    with pytest.raises(DataError, match=r"No cifar-100-python in .*cifar-100-python\.tar\.gz, or leave --data out"):
         load_cifar(CIFAR["cifar100"], tmp_path)
 
 
@@ -437,7 +439,7 @@ def test_a_folder_is_read_class_by_class(tree: Path) -> None:
     data = load_folder(tree, size=32)
     assert data.classes == ("ash", "birch")
     assert data.labels.tolist() == [0, 0, 1]
-    images, labels = next(iter(DataLoader(data, batch_size=3)))
+    images, labels = next(decode_batches(data, in_order(3, 3), workers=0))
     assert images.shape == (3, 3, 32, 32)
     assert images.dtype == torch.uint8
     assert labels.tolist() == [0, 0, 1]
@@ -457,8 +459,10 @@ def test_the_centre_is_cut_out(tmp_path: Path) -> None:
 def test_a_corrupt_image_is_named_even_from_a_worker(tree: Path) -> None:
     whole = (tree / "birch" / "three.png").read_bytes()
     (tree / "birch" / "three.png").write_bytes(whole[: len(whole) // 2])
-    with pytest.raises(DataError, match=r"Cannot decode .*three\.png.*Replace or remove"):
-        list(DataLoader(load_folder(tree, size=32), batch_size=1, num_workers=1))
+    for workers in (0, 1):
+        with pytest.raises(DataError) as fault:
+            list(decode_batches(load_folder(tree, size=32), in_order(3, 2), workers))
+        assert re.fullmatch(r"Cannot decode \S*three\.png: .*\. Replace or remove the file\.", str(fault.value))
 
 
 def test_folders_without_images_are_refused(tmp_path: Path) -> None:

@@ -21,22 +21,15 @@ from PIL import Image
 
 from experiments import evaluate
 from experiments.archives import DataError
+from experiments.checkpoints import save_tensors
 from experiments.claims import CLAIM, claimed, read_claim
-from experiments.data import FolderSet, load_folder
+from experiments.data import FolderSet, load_dataset, load_folder
+from experiments.provenance import recipe_of
 from experiments.recipes import RECIPES
 from experiments.results import OtherRecipeError, find_results, is_finished, results_path
-from experiments.run import (
-    Folders,
-    Moment,
-    Outcome,
-    Shelf,
-    check_device,
-    choose_cells,
-    load_dataset,
-    read_standing,
-    recipe_of,
-    run_cells,
-)
+from experiments.run import FAILED, Folders, Moment, Outcome, choose_cells, read_standing, run_cells
+from experiments.shelf import Shelf
+from experiments.train import check_device
 from tests.experiments.sample import SHORT, sample_data, tiny_experiment
 
 FEW_METHODS = ("network", "temperature", "lates_none_1", "lates_paper")
@@ -71,7 +64,7 @@ def numbers(root: Path) -> dict[str, tuple[bytes, Any]]:
     for results in find_results(root / "results"):
         path = results_path(root / "results", results.cell)
         methods = {
-            name: {key: value for key, value in facts.items() if key != "seconds"}
+            name: {key: value for key, value in facts.items() if not key.endswith("seconds")}
             for name, facts in results.facts["methods"].items()
         }
         kept = {key: results.facts[key] for key in ("cell", "split", "rows", "probe_accuracy", "flops")}
@@ -121,11 +114,20 @@ def test_a_missing_gpu_is_said_before_anything_is_done(tmp_path: Path) -> None:
     assert check_device("cpu") == torch.device("cpu")
 
 
+def test_a_gpu_beyond_the_last_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
+    assert check_device("cuda:1") == torch.device("cuda", 1)
+    with pytest.raises(ValueError, match=r"--device cuda:2: the last GPU here is cuda:1\."):
+        check_device("cuda:2")
+
+
 def test_a_wrong_data_folder_is_named(tmp_path: Path) -> None:
     experiment = replace(RECIPES["in_distribution"], corruptions=())
     cells = choose_cells(experiment, seeds=[0], only="resnet18/cifar100")
-    with pytest.raises(DataError, match=r"No cifar-100-python in .*empty"):
-        run_cells(experiment, cells, replace(folders_in(tmp_path), data=tmp_path / "empty"), "cpu")
+    outcome = run_cells(experiment, cells, replace(folders_in(tmp_path), data=tmp_path / "empty"), "cpu")
+    assert outcome.failed.keys() == {*cells}
+    assert outcome.failed[cells[0]].startswith(f"No cifar-100-python in {tmp_path / 'empty'}.")
     assert read_claim(tmp_path / "runs" / cells[0].training) is None
 
 
@@ -241,6 +243,31 @@ def test_cells_held_by_another_runner_are_left_to_it(tmp_path: Path) -> None:
         assert mine
         outcome = run_tiny(tmp_path, seeds=(0, 1))
     assert outcome == Outcome((second,), (), (first,), ())
+
+
+def test_a_cell_that_fails_leaves_the_others_to_be_done(tmp_path: Path) -> None:
+    """Its folder holds a network that was trained in another way."""
+    first, second = tiny_experiment((0, 1)).cells()
+    other = tmp_path / "runs" / first.training / "network.safetensors"
+    other.parent.mkdir(parents=True)
+    save_tensors(other, {"weight": torch.zeros(1)}, {"recipe": "another"})
+    heard: list[Moment] = []
+    outcome = run_tiny(tmp_path, seeds=(0, 1), report=heard.append)
+    assert (outcome.done, outcome.left, [*outcome.failed]) == ((second,), (), [first])
+    assert "network.safetensors is of another run: its recipe is another" in outcome.failed[first]
+    failure = next(moment for moment in heard if moment.stage == FAILED)
+    assert (failure.cell, failure.reason) == (first, outcome.failed[first])
+    assert [results.cell for results in find_results(tmp_path / "results")] == [second]
+    assert read_claim(tmp_path / "runs" / first.training) is None
+
+
+def test_data_that_cannot_be_read_are_not_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("experiments.data.SAMPLE", tmp_path / "sample.npz")
+    first, second = tiny_experiment((0, 1)).cells()
+    heard: list[Moment] = []
+    outcome = run_tiny(tmp_path, seeds=(0, 1), report=heard.append)
+    assert [*outcome.failed] == [first, second]
+    assert [moment.stage for moment in heard] == ["loading", FAILED, FAILED]
 
 
 def test_standing_shows_what_is_done_running_and_trained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

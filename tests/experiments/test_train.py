@@ -272,7 +272,7 @@ def test_reports_come_once_an_epoch(images: ImageSet) -> None:
         pytest.param(
             SHORT,
             "cuda",
-            "device cuda was asked for, but torch .* sees no GPU",
+            "--device cuda: torch .* sees no GPU here",
             marks=pytest.mark.skipif(torch.cuda.is_available(), reason="a GPU is here"),
         ),
     ],
@@ -416,10 +416,31 @@ def test_the_command_trains_and_reports(
     assert "stopped after step 1 of 2" in capsys.readouterr().out
 
 
-def test_the_command_names_missing_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    command = f"train --network tiny_vgg --dataset cifar10 --data {tmp_path} --device cpu --out {tmp_path / 'run'}"
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ("--dataset cifar10 --data {folder}", r"^Error: No cifar-10-batches-py in .*leave --data out"),
+        ("--dataset imagenet --data {folder}", r"^Error: .*train has no folders"),
+        ("--train-fraction .98", r"^Error: Fractions have .* got train 0\.98, hold-out 0\.1\.$"),
+        ("--device gpu", r'^Error: Unknown --device "gpu"'),
+        ("--out {folder}/file/below", r"^Error: .*file/below: Not a directory\.$"),
+    ],
+)
+def test_the_command_says_what_is_wrong(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: str, message: str
+) -> None:
+    (tmp_path / "file").write_text("")
+    command = f"train --network tiny_vgg --dataset cifar10_600 --device cpu --out {tmp_path / 'run'} {options}"
+    monkeypatch.setattr(sys, "argv", command.format(folder=tmp_path).split())
+    with pytest.raises(SystemExit, match=message):
+        main()
+
+
+def test_the_command_shows_tracebacks_to_those_who_ask(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    command = f"train --network tiny_vgg --dataset cifar10_600 --device cpu --out {tmp_path} --train-fraction .98"
     monkeypatch.setattr(sys, "argv", command.split())
-    with pytest.raises(SystemExit, match="No cifar-10-batches-py in"):
+    monkeypatch.setenv("LATES_DEBUG", "1")
+    with pytest.raises(ValueError, match="Fractions have to be positive"):
         main()
 
 

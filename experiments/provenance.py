@@ -1,0 +1,49 @@
+"""How results were made: what two of them have to share before they may stand in one table."""
+
+from collections.abc import Iterable
+from dataclasses import asdict
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from experiments.dropout import SAMPLES
+from experiments.recipes import Experiment
+from experiments.results import Cell, OtherRecipeError, describe_differences, results_path
+
+
+def recipe_of(experiment: Experiment, cell: Cell) -> dict[str, Any]:
+    """What, beside the cell's own name, has to be the same in all results that are compared."""
+    return {
+        "training": asdict(experiment.training_of(cell)),
+        "corruptions": experiment.corruptions,
+        "severities": experiment.severities,
+        "probe_images": experiment.probe_images,
+        "samples": SAMPLES if cell.dropout > 0 else None,
+    }
+
+
+def refuse_other_recipe(experiment: Experiment, cells: Iterable[Cell], results: Path) -> None:
+    """Raise if results of these cells were made in another way: they are neither mixed with new ones nor overwritten."""
+    differences = {cell: describe_differences(results, cell, recipe_of(experiment, cell)) for cell in cells}
+    others = [cell for cell, difference in differences.items() if difference]
+    if others:
+        were = f", and {len(others) - 1} more, were" if len(others) > 1 else " was"
+        raise OtherRecipeError(
+            f"{results_path(results, others[0])}{were} made by another recipe: {differences[others[0]]}. Choose another "
+            f"--results, or remove what is there: {results / experiment.name}."
+        )
+
+
+def further_versions() -> dict[str, str | None]:
+    """Beside those that every evaluation names; None for what is not there."""
+    installed = {name: _installed_version(name) for name in ("scipy", "pillow")}
+    return {**installed, "cuda": torch.version.cuda}
+
+
+def _installed_version(package: str) -> str | None:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None

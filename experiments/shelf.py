@@ -1,0 +1,87 @@
+"""The data of a recipe where they are needed: read once, kept on the device, corrupted once."""
+
+import gc
+from pathlib import Path
+
+import torch
+
+from experiments.corruptions import corrupt
+from experiments.data import WORKERS, DataError, FolderSet, ImageSet, decode_batches, in_order, load_dataset
+from experiments.evaluate import CorruptedSets
+from experiments.recipes import Experiment
+
+
+class Shelf:
+    """The data sets of a runner, read when first needed and kept on the device, with their corrupted test sets."""
+
+    def __init__(self, experiment: Experiment, folder: Path | None, device: torch.device) -> None:
+        self.experiment, self.folder, self.device = experiment, folder, device
+        self.loaded: dict[str, tuple[ImageSet | FolderSet, ImageSet]] = {}
+        self.sets: dict[str, CorruptedSets] = {}
+        self.unreadable: dict[str, str] = {}
+
+    def load(self, dataset: str) -> tuple[ImageSet | FolderSet, ImageSet]:
+        """The training split, on the device unless it is a folder of files, and the test images.
+
+        What could not be read once is not tried again: a download that fails takes its minutes each time.
+        """
+        if dataset in self.unreadable:
+            raise DataError(self.unreadable[dataset])
+        if dataset not in self.loaded:
+            try:
+                available, test = load_dataset(dataset, self.folder)
+                if isinstance(available, ImageSet):
+                    available = available.to(self.device)
+                self.loaded[dataset] = available, self.resident(test)
+            except DataError as error:
+                self.unreadable[dataset] = str(error)
+                raise
+        return self.loaded[dataset]
+
+    def knows(self, dataset: str) -> bool:
+        """Whether `load` answers at once."""
+        return dataset in self.loaded or dataset in self.unreadable
+
+    def make_room(self) -> None:
+        """Give back what a failed cell held on the device, so that the next one has it."""
+        if self.device.type == "cuda":
+            gc.collect()
+            torch.cuda.empty_cache()
+
+    def corrupted(self, dataset: str) -> CorruptedSets:
+        if dataset not in self.sets:
+            _, test = self.load(dataset)
+            self.sets[dataset] = CorruptedSets(test, self.experiment.corruptions, self.experiment.severities)
+        return self.sets[dataset]
+
+    def probe_part(self, train: ImageSet | FolderSet) -> ImageSet | FolderSet:
+        """What the probes learn from: all, or the first images of each class."""
+        images = self.experiment.probe_images
+        if images is None:
+            return train
+        labels = train.labels.cpu()
+        return train.select(torch.cat([(labels == label).nonzero()[:images, 0] for label in labels.unique()]))
+
+    def resident(self, data: ImageSet | FolderSet, workers: int = WORKERS) -> ImageSet:
+        """All images on the device as uint8: ImageNet's test set takes 8 GB, its hold-out 20."""
+        if isinstance(data, ImageSet):
+            return data.to(self.device)
+        images = torch.empty((len(data), 3, data.size, data.size), dtype=torch.uint8, device=self.device)
+        place = 0
+        for batch, _ in decode_batches(data, in_order(len(data), 256), workers):
+            images[place : place + len(batch)] = batch.to(self.device)
+            place += len(batch)
+        return ImageSet(images, data.labels.to(self.device), data.classes)
+
+
+def rehearse_corruptions(experiment: Experiment) -> None:
+    """Apply each corruption to one blank image: what they lack is said now, not after hours of training."""
+    blank = torch.zeros((1, 3, 32, 32), dtype=torch.uint8)
+    for name in experiment.corruptions:
+        try:
+            corrupt(blank, name, experiment.severities[0], seed=0)
+        except OSError as error:
+            raise DataError(
+                f"{experiment.name} measures under {name}. {error} `pip install --no-deps imagecorruptions-imaug` is "
+                "enough: nothing but its photographs is read."
+            ) from error
