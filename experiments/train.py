@@ -20,7 +20,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -33,6 +33,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.nn.utils import convert_conv2d_weight_memory_format
 
 from experiments.checkpoints import Progress, RunFolder
+from experiments.claims import ClaimError, claimed, read_claim
 from experiments.data import (
     DATASETS,
     IMAGENET,
@@ -402,7 +403,8 @@ def main() -> None:
                 device = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
                 torch.cuda.set_device(device)
             dist.init_process_group("nccl" if device.type == "cuda" else "gloo")
-        _train(arguments, device)
+        with _claimed_by_first(arguments.out, device):
+            _train(arguments, device)
     except KeyboardInterrupt:
         print("Stopped. The same command goes on from the last checkpoint.", file=sys.stderr)
         raise SystemExit(130) from None
@@ -417,6 +419,20 @@ def main() -> None:
 
 def _leads() -> bool:
     return not dist.is_initialized() or dist.get_rank() == 0
+
+
+@contextmanager
+def _claimed_by_first(folder: Path, device: torch.device) -> Iterator[None]:
+    """The first process claims the folder for all, since `run` may want it too; all stop where another holds it."""
+    with claimed(folder) if _leads() else nullcontext(True) as mine:
+        shared = torch.tensor(mine, device=device)
+        if dist.is_initialized():
+            dist.broadcast(shared, 0)
+        if not shared:
+            holder = read_claim(folder) or {}
+            by = f"process {holder['pid']} on {holder['host']}" if holder else "another process"
+            raise ClaimError(f"{folder} is in the hands of {by}. Wait for it, or choose another --out.")
+        yield
 
 
 def _train(arguments: argparse.Namespace, device: torch.device) -> None:

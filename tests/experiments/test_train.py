@@ -26,6 +26,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from experiments.checkpoints import Progress, load_tensors, save_tensors, write_atomically
+from experiments.claims import CLAIM, claimed
 from experiments.data import ImageSet, load_folder, load_sample, scale
 from experiments.feeds import EpochDraws, Share, derive_seed
 from experiments.train import (
@@ -444,6 +445,19 @@ def test_the_command_shows_tracebacks_to_those_who_ask(tmp_path: Path, monkeypat
         main()
 
 
+def test_the_command_leaves_a_claimed_folder_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    command = f"train --network tiny_vgg --dataset cifar10_600 --device cpu --epochs 1 --out {tmp_path / 'run'}"
+    monkeypatch.setattr(sys, "argv", command.split())
+    with (
+        claimed(tmp_path / "run"),
+        pytest.raises(SystemExit, match=rf"run is in the hands of process {os.getpid()} on "),
+    ):
+        main()
+    assert [path.name for path in (tmp_path / "run").iterdir()] == [CLAIM]
+    main()
+    assert (tmp_path / "run" / "network.safetensors").exists()
+
+
 # Several processes, and sudden death. Children start from a server that has imported torch and computed nothing.
 
 PROCESSES = get_context("forkserver")
@@ -492,6 +506,27 @@ def test_two_processes_train_as_one_does(tmp_path: Path, images: ImageSet) -> No
     train_network(SHORT, alone, images, seed=3, device="cpu")
     for one, other in zip(together.parameters(), alone.parameters(), strict=True):
         torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-6)
+
+
+def command_in_group(rank: int, rendezvous: Path, folder: Path) -> None:
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", init_method=f"file://{rendezvous}", rank=rank, world_size=2)
+    sys.argv = f"train --network tiny_vgg --dataset cifar10_600 --device cpu --epochs 1 --out {folder}".split()
+    main()
+
+
+def test_two_processes_claim_a_folder_once_and_leave_a_claimed_one_together(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    with claimed(folder):
+        group = [start(command_in_group, rank, tmp_path / "refused", folder) for rank in range(2)]
+        for process in group:
+            process.join()
+    assert [process.exitcode for process in group] == [1, 1]
+    group = [start(command_in_group, rank, tmp_path / "trained", folder) for rank in range(2)]
+    for process in group:
+        process.join()
+    assert [process.exitcode for process in group] == [0, 0]
+    assert (folder / "network.safetensors").exists()
 
 
 def train_in_steps(folder: Path, recipe: Recipe, began: Event | None = None) -> None:
