@@ -75,3 +75,27 @@ def test_descend_stays_out_of_where_the_value_is_infinite() -> None:
     end = descend(walled, start)
     assert float(end.point[0]) <= 0.6
     assert end.value < rosenbrock(start)[0]
+
+
+def test_a_hessian_that_serves_is_kept() -> None:
+    """f = sum e^x - x, whose minimum is at 0 in every variable, sought from nearby."""
+    hessians = 0
+
+    def value_and_gradient(point: Tensor) -> tuple[float, Tensor]:
+        moved = point - 1
+        return float((moved.exp() - moved).sum()), moved.exp() - 1
+
+    def expand(point: Tensor) -> Expansion:
+        nonlocal hessians
+        hessians += 1
+        return Expansion(*value_and_gradient(point), (point - 1).exp().diag())
+
+    start, upper = torch.tensor([1.03, 0.98], dtype=torch.float64), torch.full((2,), 9.0, dtype=torch.float64)
+    found = [
+        minimise_convex(expand, lambda point: expand(point).value, start, upper, lambda _, __: "settled", True, cheaper)
+        for cheaper in (value_and_gradient, None)
+    ]
+    assert hessians == 1 + 1 + found[1].steps
+    for end in found:
+        assert end.residual <= 1e-10
+        torch.testing.assert_close(end.point, torch.ones(2, dtype=torch.float64), rtol=0, atol=1e-9)

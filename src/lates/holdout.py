@@ -15,8 +15,9 @@ rows live in several processes, a `reduce` that sums a tensor over all of them i
 """
 
 import functools
+import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -39,7 +40,8 @@ def in_this_process(sums: Tensor) -> Tensor:
 
 def rows_per_chunk(members: Members) -> int:
     """As many rows as keep a chunk within the processor's cache, or a graphics card busy."""
-    return max(1, CHUNK_ELEMENTS[_chunk_device(members).type] // (len(members) * members[-1].shape[1]))
+    rows = CHUNK_ELEMENTS[_chunk_device(members).type] // (len(members) * members[-1].shape[1])
+    return rows // 4 * 4 or max(1, rows)
 
 
 def excess_chunks(members: Members, labels: Tensor, rows: int | None = None) -> Iterator[tuple[Tensor, Tensor]]:
@@ -59,10 +61,10 @@ def excess_chunks(members: Members, labels: Tensor, rows: int | None = None) -> 
         yield excess, of_rows
 
 
-def combined(chunk: tuple[Tensor, Tensor], weights: Tensor) -> tuple[Tensor, Tensor]:
+def combined(chunk: tuple[Tensor, Tensor], weights: Tensor, out: Tensor | None = None) -> tuple[Tensor, Tensor]:
     """The stack's logits [rows, classes], up to a constant in each row, and the labels."""
     excess, labels = chunk
-    return (weights.to(excess.device) @ excess.flatten(1)).view(excess.shape[1:]), labels
+    return torch.mv(excess.flatten(1).T, weights.to(excess.device), out=out).view(excess.shape[1:]), labels
 
 
 def sum_over(terms: Iterable[Tensor]) -> Tensor:
@@ -70,22 +72,39 @@ def sum_over(terms: Iterable[Tensor]) -> Tensor:
     return functools.reduce(torch.add, terms).cpu()
 
 
-def log_loss_sums(chunk: tuple[Tensor, Tensor], weights: Tensor, curvature: bool) -> Tensor:
-    """Sums over a chunk's rows of the log-loss, packed: [value], or [value, gradient, Hessian row by row].
+def log_loss_sums(chunk: tuple[Tensor, Tensor], weights: Tensor, derivatives: int, scratch: Tensor) -> Tensor:
+    """Sums over a chunk's rows of the log-loss, packed: [value, gradient, Hessian row by row], up to these derivatives.
 
-    Overwrites the chunk. The covariance is summed centred: where a row is sure of a class, uncentred moments cancel.
+    The second overwrites the chunk; `scratch` [members + 1, rows, classes] is overwritten always. The covariance is summed
+    centred: where a row is sure of a class, uncentred moments cancel.
     """
     excess, _ = chunk
-    logits, _ = combined(chunk, weights)
-    log_normaliser = logits.logsumexp(dim=1, keepdim=True)
-    if not curvature:
-        return log_normaliser.sum()[None]
-    probabilities = (logits - log_normaliser).exp_()
-    weighted = excess * probabilities
+    logits, _ = combined(chunk, weights, out=scratch[-1].flatten())
+    peaks = logits.amax(dim=1, keepdim=True)
+    probabilities = logits.sub_(peaks).exp_()
+    totals = probabilities.sum(dim=1, keepdim=True)
+    value = (peaks.sum() + totals.log().sum())[None]
+    if derivatives == 0:
+        return value
+    probabilities.div_(totals)
+    if derivatives == 1:
+        return torch.cat([value, excess.flatten(1) @ probabilities.flatten()])
+    weighted = torch.mul(excess, probabilities, out=scratch[:-1])
     means = weighted.sum(dim=2)
     centred = excess.sub_(means[:, :, None])
-    hessian = torch.mul(centred, probabilities, out=weighted).flatten(1) @ centred.flatten(1).T
-    return torch.cat([log_normaliser.sum()[None], means.sum(dim=1), hessian.flatten()])
+    hessian = products(torch.mul(centred, probabilities, out=weighted), centred)
+    return torch.cat([value, means.sum(dim=1), hessian.flatten()])
+
+
+def products(left: Tensor, right: Tensor) -> Tensor:
+    """All inner products [members, members] of members [members, rows, classes].
+
+    So few products of so many numbers are one thread's work; cut into four they occupy four.
+    """
+    members, rows, classes = left.shape
+    parts = 4 if rows % 4 == 0 else 1
+    left, right = (factor.view(members, parts, rows // parts * classes).transpose(0, 1) for factor in (left, right))
+    return torch.bmm(left, right.transpose(1, 2)).sum(dim=0)
 
 
 @dataclass(frozen=True)
@@ -112,15 +131,31 @@ class Holdout:
         """The rms over rows and classes of each member's logits, centred by their mean over classes: [members]."""
 
         def squares(excess: Tensor) -> Tensor:
-            centred = excess.sub_(excess.mean(dim=2, keepdim=True)).flatten(1)
-            return torch.linalg.vector_norm(centred, dim=1).square()
+            total = torch.linalg.vector_norm(excess.flatten(1), dim=1).square()
+            return total - excess.shape[2] * excess.mean(dim=2).square().sum(dim=1)
 
-        total = self.reduce(sum_over(squares(excess) for excess, _ in self.chunks()))
+        total = self.reduce(sum_over(squares(excess) for excess, _ in self.chunks())).clamp(min=0)
         return (total / (self.rows() * self.classes)).sqrt()
 
-    def log_loss(self, weights: Tensor, curvature: bool) -> Tensor:
+    def every(self, stride: int) -> "Holdout":
+        """The same with every `stride`-th row of each part; views, not copies."""
+        thinned = tuple((tuple(m[::stride] for m in members), labels[::stride]) for members, labels in self.parts)
+        return replace(self, parts=thinned)
+
+    def log_loss(self, weights: Tensor, derivatives: int) -> Tensor:
         """Sums over all rows; packed as in `log_loss_sums`."""
-        return self.reduce(sum_over(log_loss_sums(chunk, weights, curvature) for chunk in self.chunks()))
+        scratch = torch.empty(0)
+
+        def sums(chunk: tuple[Tensor, Tensor]) -> Tensor:
+            """In memory that is taken once: to take it for every chunk would cost as much as the exponentials."""
+            nonlocal scratch
+            members, rows, classes = chunk[0].shape
+            if scratch.ndim != 3 or scratch.shape[1] < rows:
+                scratch = chunk[0].new_empty(members + 1, rows, classes)
+            shape = members + 1, rows, classes
+            return log_loss_sums(chunk, weights, derivatives, scratch.flatten()[: math.prod(shape)].view(shape))
+
+        return self.reduce(sum_over(map(sums, self.chunks())))
 
     def statistics(self, loss: Loss, weights: Tensor) -> Tensor:
         """The sums over all rows that the loss is a function of."""
@@ -143,18 +178,18 @@ class Holdout:
     def margins_moved(self, directions: Tensor, thresholds: Tensor) -> tuple[Tensor, Tensor]:
         """Whether each step of the weights raises, and whether it lowers, a margin (label over class) of any row.
 
-        Directions [steps, members] -> truth values [steps], [steps]; moves up to the step's threshold do not count.
+        Directions [steps, members] -> truth values [steps], [steps]; moves up to the step's threshold do not count. A
+        step that has done both is known, so that as a rule the first rows are all that is read.
         """
-
-        def moved(excess: Tensor) -> Tensor:
-            if excess.numel() == 0:
-                return torch.zeros(2, len(directions), dtype=torch.float64)
-            falls = [torch.stack(torch.aminmax(step @ excess.flatten(1))) for step in directions.to(excess.device)]
-            lowest, highest = torch.stack(falls, dim=1)
-            by = thresholds.to(excess.device)
-            return torch.stack([lowest < -by, highest > by]).double()
-
-        raised, lowered = self.reduce(sum_over(moved(excess) for excess, _ in self.chunks())) > 0
+        done = torch.zeros(2, len(directions), dtype=torch.bool)
+        for excess, _ in self.chunks():
+            unknown = (~done.all(dim=0)).nonzero()[:, 0]
+            if not len(unknown) or not excess.numel():
+                break
+            falls = directions[unknown].to(excess.device) @ excess.flatten(1)
+            lowest, highest = falls.amin(dim=1).cpu(), falls.amax(dim=1).cpu()
+            done[:, unknown] |= torch.stack([lowest < -thresholds[unknown], highest > thresholds[unknown]])
+        raised, lowered = self.reduce(done.double()) > 0
         return raised, lowered
 
 

@@ -9,6 +9,7 @@ bounds that bind at the minimum are found by the model, not one by one by f, whi
 Everything here is float64, on the CPU, and knows nothing of data.
 """
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
@@ -21,6 +22,7 @@ LOCAL_TOLERANCE = 1e-8
 MAX_STEPS = 200
 RIDGE = 1e-13
 ENOUGH = 1e-4
+SWIFT = 10
 SHORTEST, SHORTEST_LOCAL = 1e-12, 1e-7
 ROUNDING, NEGLIGIBLE = 1e-15, 1e-20
 
@@ -59,8 +61,12 @@ def minimise_convex(
     upper: Tensor,
     trend: Callable[[Tensor, Tensor], Trend],
     coercive: bool,
+    value_and_gradient: Callable[[Tensor], tuple[float, Tensor]] | None = None,
 ) -> Minimum:
     """Minimise a convex f to a KKT residual of 1e-10, never rising above f(start).
+
+    Near the minimum the Hessian hardly changes. So where `value_and_gradient` is given, being cheaper than `expand`, a
+    Hessian is kept for as long as each step with it cuts the residual tenfold.
 
     A small gradient is no proof of a minimum: far out, e^-x has one everywhere. There, however, Newton's step keeps its
     length, whereas it vanishes at a minimum. So `trend(point, step)` judges the step once the residual is small:
@@ -69,10 +75,14 @@ def minimise_convex(
     A `coercive` f has a minimum, whatever the trend. Raises RuntimeError where the residual stays large.
     """
     point, here, steps = start, expand(start), 0
+    last, kept = math.inf, False
     while True:
+        residual = kkt_residual(point, here.gradient, upper)
+        swift = residual <= last / SWIFT
+        if kept and not swift:
+            here = expand(point)
         step = box_minimiser(point, here.gradient, here.hessian, upper) - point
         slope = float(here.gradient @ step)
-        residual = kkt_residual(point, here.gradient, upper)
         if residual <= TOLERANCE:
             verdict = trend(point, step)
             exhausted = -slope <= NEGLIGIBLE * abs(here.value) or steps >= MAX_STEPS
@@ -83,7 +93,8 @@ def minimise_convex(
             raise RuntimeError(_not_converged(residual, steps))
 
         length, trial = 1.0, point + step
-        ahead = expand(trial)
+        keep = value_and_gradient if swift else None
+        ahead = Expansion(*keep(trial), here.hessian) if keep else expand(trial)
         value = ahead.value
         while value > here.value + ENOUGH * length * slope + ROUNDING * (1 + abs(here.value)):
             length /= 2
@@ -91,7 +102,8 @@ def minimise_convex(
                 raise RuntimeError(_not_converged(residual, steps))
             trial = point + length * step
             value = value_of(trial)
-        point, here, steps = trial, ahead if length == 1 else expand(trial), steps + 1
+        kept = keep is not None and length == 1
+        point, here, steps, last = trial, ahead if length == 1 else expand(trial), steps + 1, residual
 
 
 def descend(

@@ -4,6 +4,7 @@ Weights are scaled here, b_k = beta_k s_k with s_k the member's deviation: a uni
 """
 
 import math
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 import torch
@@ -16,6 +17,8 @@ from lates.newton import Expansion, Minimum, Trend, descend, minimise_convex
 CAP = 1000.0
 NLL_RISE = 0.01
 NOTICED, STEP_ACCURACY, EXACT = 1e-3, 1e-6, 1e-9
+STRIDE, ROWS_PER_WEIGHT = 17, 200  # a prime: labels in a regular order rarely repeat after as many rows
+MANY_MEMBERS = 4
 
 
 @dataclass(frozen=True)
@@ -42,6 +45,11 @@ class Objective:
         parts = tuple((members[-1:], labels) for members, labels in self.holdout.parts)
         return replace(self, holdout=replace(self.holdout, parts=parts), deviations=self.deviations[-1:])
 
+    def every(self, stride: int) -> "Objective":
+        """The same objective over every `stride`-th row."""
+        holdout = self.holdout.every(stride)
+        return replace(self, holdout=holdout, rows=holdout.rows())
+
     def cap(self, start: Tensor) -> Tensor:
         """The largest scaled weights: any where a penalty holds them, otherwise 1000, or `start` where that is more."""
         return torch.full_like(start, math.inf) if self.penalty > 0 else start.clamp(min=CAP)
@@ -49,18 +57,24 @@ class Objective:
     def expand(self, point: Tensor) -> Expansion:
         """The penalised log-loss with gradient and Hessian."""
         members, scales = len(point), self.scales
-        sums = self.holdout.log_loss(point / scales, curvature=True) / self.rows
+        sums = self.holdout.log_loss(point / scales, derivatives=2) / self.rows
         gradient = sums[1 : 1 + members] / scales + self.penalty * point / scales**2
         hessian = sums[1 + members :].view(members, members) / scales / scales[:, None]
         return Expansion(
             float(sums[0]) + self.penalty_at(point), gradient, hessian + torch.diag(self.penalty / scales**2)
         )
 
+    def value_and_gradient(self, point: Tensor) -> tuple[float, Tensor]:
+        """The penalised log-loss with gradient."""
+        scales = self.scales
+        value, *_ = sums = self.holdout.log_loss(point / scales, derivatives=1) / self.rows
+        return float(value) + self.penalty_at(point), sums[1:] / scales + self.penalty * point / scales**2
+
     def value(self, point: Tensor) -> float:
         return self.nll(point) + self.penalty_at(point)
 
     def nll(self, point: Tensor) -> float:
-        return float(self.holdout.log_loss(point / self.scales, curvature=False)) / self.rows
+        return float(self.holdout.log_loss(point / self.scales, derivatives=0)) / self.rows
 
     @torch.inference_mode(False)
     @torch.enable_grad()
@@ -80,21 +94,40 @@ class Objective:
         The step as a direction is known to the accuracy of its solution only, hence its coarser threshold.
         """
         main = torch.where(step.abs() > STEP_ACCURACY * step.abs().amax(), step, 0.0)
-        directions = torch.stack([step, _unit(main), _unit(point), *torch.eye(len(point), dtype=torch.float64)])
-        thresholds = torch.full((len(directions),), EXACT)
-        thresholds[:2] = torch.tensor([NOTICED, STEP_ACCURACY])
-        raised, lowered = self.holdout.margins_moved(directions / self.scales, thresholds)
-        feasible = (directions >= 0).all(dim=1)
-        if bool((feasible & raised & ~lowered)[1:].any()):
+        endless = torch.stack([_unit(main), _unit(point), *torch.eye(len(point), dtype=torch.float64)])
+        thresholds = torch.full((len(endless),), EXACT)
+        thresholds[0] = STEP_ACCURACY
+        raised, lowered = self.holdout.margins_moved(endless / self.scales, thresholds)
+        if bool(((endless >= 0).all(dim=1) & raised & ~lowered).any()):
             return "recedes"
-        return "turns" if bool(raised[0] | lowered[0]) else "settled"
+        return "turns" if self._notices(step) else "settled"
+
+    def _notices(self, step: Tensor) -> bool:
+        """Whether a step moves a margin by more than 1e-3.
+
+        No need to look where it cannot: a row's centred logits c have |c_a - c_b| <= √2 ||c|| and the deviation is the
+        rms of all c, so that a unit of any scaled weight moves a margin by at most √(2 · rows · classes).
+        """
+        if float(step.abs().sum()) * math.sqrt(2 * self.rows * self.holdout.classes) <= NOTICED:
+            return False
+        return any(map(bool, self.holdout.margins_moved((step / self.scales)[None], torch.tensor([NOTICED]))))
 
     def penalty_at(self, point: Tensor) -> float:
         return self.penalty / 2 * float((point / self.scales).square().sum())
 
 
 def log_loss_optimum(objective: Objective, start: Tensor | None) -> Minimum:
-    """From the network as it is to the best temperature; from there, or from a better `start`, to the best stack."""
+    """The best stack. A convex function's minimum is the same from wherever it is sought, so where there are rows enough
+    the search begins at the optimum of a few of them, and where it finds the minimum that is all.
+
+    Otherwise it goes from the network as it is to the best temperature; from there, or from a better `start`, to the
+    best stack: that is an orderly descent even where no minimum exists.
+    """
+    if start is None and objective.rows >= STRIDE * ROWS_PER_WEIGHT * len(objective.scales):
+        with suppress(RuntimeError):  # a few rows that are hard to fit say nothing about all of them
+            near = log_loss_optimum(objective.every(STRIDE), None)
+            if not near.bounded and not (end := _newton(objective, near.point)).bounded:
+                return end
     scales = objective.scales
     first = torch.zeros_like(scales)
     first[-1] = scales[-1]
@@ -103,8 +136,20 @@ def log_loss_optimum(objective: Objective, start: Tensor | None) -> Minimum:
     if start is not None:
         warm = start.detach().to("cpu", torch.float64) * scales
         first = min(first, warm, key=objective.value)
-    coercive = objective.penalty > 0
-    return minimise_convex(objective.expand, objective.value, first, objective.cap(first), objective.trend, coercive)
+    return _newton(objective, first)
+
+
+def _newton(objective: Objective, start: Tensor) -> Minimum:
+    """Newton's method; of few members the Hessian costs little beside the exponentials and is never kept."""
+    return minimise_convex(
+        objective.expand,
+        objective.value,
+        start,
+        objective.cap(start),
+        objective.trend,
+        coercive=objective.penalty > 0,
+        value_and_gradient=objective.value_and_gradient if len(start) >= MANY_MEMBERS else None,
+    )
 
 
 def local_optimum(objective: Objective, loss: Loss, start: Minimum) -> Minimum:

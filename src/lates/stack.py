@@ -183,7 +183,7 @@ def _described(
         loss=loss,
         regularise=regularise,
         objective=end.value,
-        nll=objective.nll(end.point),
+        nll=end.value - objective.penalty_at(end.point) if loss == "nll" else objective.nll(end.point),
         residual=end.residual,
         certified=certified,
         bounded=end.bounded,
