@@ -4,27 +4,22 @@ Exit codes: 0 done, or stopped in good order when the time was up; 1 failed; 2 w
 """
 
 import sys
-import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 from rich.console import Console
-from rich.table import Table
+
+from experiments.display import COLUMNS, Lines, describe_failure, describe_recipe, show_grid, wrapped
 
 if TYPE_CHECKING:
     from experiments.recipes import Experiment
-    from experiments.results import Cell
-    from experiments.run import Moment, Standing
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
 PASSED_ON = {"allow_extra_args": True, "ignore_unknown_options": True}
-SECONDS_BETWEEN_LINES = 10.0
-LAST_STAGE = "evaluating"
-OTHER = "other"
 
 Data = Annotated[
     Path | None, typer.Option(help="Folder of the data sets. Without it ./data, and what is missing is downloaded.")
@@ -41,8 +36,9 @@ def main() -> None:
 
     Begin with `python -m experiments run smoke`, a minute on two cores; `… recipes` lists the others.
 
-    All but smoke and mc_dropout corrupt images by frost too, for which they need photographs: `pip install --no-deps
-    imagecorruptions-imaug`, or a folder of frost1.png … frost5.jpg named in the environment variable LATES_FROST.
+    Recipes that corrupt images by frost need five photographs. Get them by
+    `pip install --no-deps imagecorruptions-imaug`, or name their folder in the
+    environment variable LATES_FROST.
     """
 
 
@@ -52,9 +48,7 @@ def recipes() -> None:
     from experiments.recipes import RECIPES
 
     for experiment in RECIPES.values():
-        for text in (experiment.command, f"  {experiment.question}", f"  Cost: {experiment.cost}."):
-            typer.echo(text)
-        typer.echo(f"  Expected: {experiment.expected}\n")
+        typer.echo(describe_recipe(experiment) + "\n")
 
 
 @app.command()
@@ -86,16 +80,19 @@ def run(
             Folders(data, runs, results),
             device or ("cuda" if torch.cuda.is_available() else "cpu"),
             max_seconds=float("inf") if max_minutes is None else 60 * max_minutes,
-            report=Lines(),
+            report=Lines(typer.echo),
         )
         typer.echo(
-            f"{len(outcome.done)} done now, {len(outcome.skipped)} before, {len(outcome.elsewhere)} in the hands of other "
-            f"runners, {len(outcome.left)} left of {len(cells)}."
+            wrapped(
+                f"{len(outcome.done)} done now, {len(outcome.skipped)} before, {len(outcome.elsewhere)} in the hands of "
+                f"other runners, {len(outcome.left)} left of {len(cells)}."
+            )
         )
         if outcome.left:
             typer.echo("The same command goes on from here.")
         for reason in dict.fromkeys(outcome.failed.values()):
-            show_failure(reason, [cell for cell, why in outcome.failed.items() if why == reason])
+            failed = [cell for cell, why in outcome.failed.items() if why == reason]
+            typer.echo(describe_failure(reason, failed), err=True)
         if outcome.failed:
             raise typer.Exit(1)
 
@@ -114,7 +111,7 @@ def status(
 
         experiment, folders = find_recipe(recipe), Folders(None, runs, results)
         cells = choose_cells(experiment, seeds=parse_seeds(seeds), only=only)
-        show_grid([read_standing(experiment, cell, folders) for cell in cells], Console(width=80))
+        show_grid([read_standing(experiment, cell, folders) for cell in cells], Console(width=COLUMNS))
 
 
 @app.command()
@@ -172,8 +169,8 @@ def parse_seeds(text: str | None) -> list[int] | None:
     if text is None:
         return None
     try:
-        ends = [[int(end) for end in part.split("-")] for part in text.split(",")]
-        seeds = [seed for first, *last in ends for seed in range(first, (last[0] if last else first) + 1)]
+        parts = [[int(end) for end in part.split("-", 1)] for part in text.split(",")]
+        seeds = [seed for ends in parts for seed in range(ends[0], ends[-1] + 1)]
     except ValueError:
         seeds = []
     if not seeds or len(set(seeds)) < len(seeds):
@@ -210,87 +207,6 @@ def told_in_words() -> Iterator[None]:
             raise
         typer.echo(f"Error: {explain(fault)}", err=True)
         raise typer.Exit(1) from None
-
-
-# What is shown
-
-
-class Lines:
-    """A line now and then: which cell of how many, what it does, how long that will take, how long all will take."""
-
-    def __init__(self, write: Callable[[str], None] = typer.echo, clock: Callable[[], float] = time.monotonic) -> None:
-        self.write, self.clock = write, clock
-        self.started = clock()
-        self.stage: tuple[str, str] | None = None
-        self.began, self.first, self.last = 0.0, 0, 0.0
-        self.ended = 0
-        self.said: set[str] = set()
-
-    def __call__(self, moment: "Moment") -> None:
-        now = self.clock()
-        if moment.reason:
-            if moment.reason not in self.said:
-                self.write(f"[{moment.place}/{moment.total}] {moment.cell.training}  {moment.stage}: {moment.reason}")
-            self.said.add(moment.reason)
-            return
-        fresh = (moment.cell.name, moment.stage) != self.stage
-        if fresh:
-            self.stage, self.began, self.first = (moment.cell.name, moment.stage), now, moment.done
-        finished = moment.done == moment.steps
-        if not (fresh or finished or now - self.last >= SECONDS_BETWEEN_LINES):
-            return
-        self.last = now
-        line = f"[{moment.place}/{moment.total}] {moment.cell.training}  {moment.stage}"
-        if finished:
-            line += f", took {in_words(now - self.began)}"
-        elif moment.done > self.first:
-            left = (now - self.began) / (moment.done - self.first) * (moment.steps - moment.done)
-            line += f" {moment.done / moment.steps:.0%}, {in_words(left)} left"
-        if finished and moment.stage == LAST_STAGE:
-            self.ended += 1
-            rest = moment.total - moment.place
-            line += f"; {rest} cells to go, about {in_words(rest * (now - self.started) / self.ended)}"
-        self.write(line)
-
-
-def show_failure(reason: str, cells: "list[Cell]", named: int = 3) -> None:
-    """One reason, and the cells that failed for it."""
-    names = ", ".join(cell.training for cell in cells[:named])
-    more = f" and {len(cells) - named} more" if len(cells) > named else ""
-    typer.echo(f"Error: {len(cells)} failed ({names}{more}): {reason}", err=True)
-
-
-def in_words(seconds: float) -> str:
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s" if minutes else f"{rest} s"
-
-
-def show_grid(standings: "list[Standing]", where: Console) -> None:
-    """A line per network, data set and fraction; a column per seed."""
-    seeds = sorted({standing.cell.seed for standing in standings})
-    lines: dict[tuple[str, str], dict[int, str]] = {}
-    for standing in standings:
-        cell = standing.cell
-        variant = cell.training.removeprefix(f"{cell.dataset}-{cell.network}-s{cell.seed}").removeprefix("-")
-        lines.setdefault((f"{cell.network}/{cell.dataset}", variant), {})[cell.seed] = in_a_word(standing)
-    table = Table("network/data set", "", *(f"s{seed}" for seed in seeds), box=None, pad_edge=False)
-    for names, of_seed in lines.items():
-        table.add_row(*names, *(of_seed.get(seed, "") for seed in seeds))
-    where.print(table)
-    done = sum(standing.finished for standing in standings)
-    where.print(f"{done} of {len(standings)} cells done, {sum(s.running for s in standings)} being worked on.")
-    if others := sum(standing.other_recipe for standing in standings):
-        where.print(f"{others} measured by another recipe, shown as {OTHER}: `run` says what differs.")
-
-
-def in_a_word(standing: "Standing") -> str:
-    if standing.finished:
-        return "done"
-    if standing.other_recipe:
-        return OTHER
-    word = "…" if standing.running else ""
-    return f"{standing.trained:.0%}{word}" if standing.trained else word or "-"
 
 
 if __name__ == "__main__":

@@ -12,8 +12,9 @@ from PIL import Image
 from rich.console import Console
 from typer.testing import CliRunner
 
-from experiments.__main__ import Lines, app, in_words, parse_seeds, show_grid, told_in_words
+from experiments.__main__ import app, parse_seeds, told_in_words
 from experiments.archives import DataError
+from experiments.display import Lines, in_words, show_grid
 from experiments.provenance import recipe_of
 from experiments.recipes import RECIPES, Experiment
 from experiments.results import METRICS, Cell, CellResults, Row, write_results
@@ -26,6 +27,10 @@ def call(*arguments: str | Path) -> tuple[int, str]:
     return outcome.exit_code, outcome.output
 
 
+def in_one_line(text: str) -> str:
+    return " ".join(text.split())
+
+
 def finish(results: Path, experiment: Experiment, cell: Cell) -> None:
     facts = {"methods": {}, "recipe": recipe_of(experiment, cell)}
     write_results(results, CellResults(cell, (Row("network", "clean", dict.fromkeys(METRICS, 0.5)),), facts))
@@ -34,10 +39,11 @@ def finish(results: Path, experiment: Experiment, cell: Cell) -> None:
 def test_every_recipe_states_command_cost_and_expectation() -> None:
     code, text = call("recipes")
     assert code == 0
+    assert max(map(len, text.splitlines())) <= 80
     for experiment in RECIPES.values():
         assert f"{experiment.command}\n" in text
-        assert experiment.cost in text
-        assert experiment.expected in text
+        assert experiment.cost in in_one_line(text)
+        assert experiment.expected in in_one_line(text)
 
 
 def test_a_finished_grid_is_skipped(tmp_path: Path) -> None:
@@ -76,6 +82,7 @@ def test_no_time_at_all_leaves_everything_and_says_so(tmp_path: Path) -> None:
         (("status", "smok"), 2, "Unknown recipe"),
         (("run", "smoke", "--seeds", "a"), 2, r'--seeds "a": expected distinct numbers and ranges'),
         (("run", "smoke", "--seeds", "3-1"), 2, "--seeds"),
+        (("run", "smoke", "--seeds", "1-2-3"), 2, r'--seeds "1-2-3": expected distinct numbers and ranges'),
         (("run", "smoke", "--shard", "2"), 2, r'--shard "2": expected i/n'),
         (("run", "smoke", "--shard", "3/2"), 1, "--shard 3/2: expected i/n"),
         (("run", "smoke", "--device", "gpu"), 1, r'Unknown --device "gpu"\. Devices: cpu; cuda; cuda:1, the second'),
@@ -98,8 +105,10 @@ def test_wrong_folders_are_named(tmp_path: Path) -> None:
     code, text = call("run", "mc_dropout", *folders, "--device", "cpu")
     assert code == 1
     assert "0 done now, 0 before, 0 in the hands of other runners, 0 left of 20." in text
+    assert max(map(len, text.splitlines())) <= max(80, 2 + len(f"{tmp_path / 'nothing'}."))
+    text = in_one_line(text)
     first = "cifar10-wide_resnet_28_10-s0-d0.1, cifar10-wide_resnet_28_10-s0-d0.2, cifar10-wide_resnet_28_10-s1-d0.1"
-    assert f"Error: 10 failed ({first} and 7 more): No cifar-10-batches-py in {tmp_path / 'nothing'}." in text
+    assert f"Error: 10 cells failed ({first} and 7 more): No cifar-10-batches-py in {tmp_path / 'nothing'}." in text
     assert "leave --data out: then it is downloaded" in text
     assert text.count("No cifar-10-batches-py") == 2  # when it happens and in the end
     assert text.count("loading") == 2
@@ -123,9 +132,8 @@ def test_a_network_that_diverges_is_said(tmp_path: Path, monkeypatch: pytest.Mon
     folders = ("--runs", tmp_path / "runs", "--results", tmp_path / "results", "--device", "cpu")
     code, text = call("run", "smoke", *folders)
     assert code == 1
-    assert (
-        "Error: 2 failed (cifar10_600-tiny_vgg-s0-t0.7-h0.3, cifar10_600-tiny_vgg-s1-t0.7-h0.3): Training div" in text
-    )
+    names = "cifar10_600-tiny_vgg-s0-t0.7-h0.3, cifar10_600-tiny_vgg-s1-t0.7-h0.3"
+    assert f"Error: 2 cells failed ({names}): Training diverged: the mean loss" in in_one_line(text)
     monkeypatch.setenv("LATES_DEBUG", "1")
     with pytest.raises(FloatingPointError, match="Training diverged"):
         call("run", "smoke", *folders)
@@ -221,8 +229,26 @@ def test_lines_say_how_long_it_will_take() -> None:
         "[1/3] cifar10-resnet18-s0  training 20%, 4 min 0 s left",
         "[1/3] cifar10-resnet18-s0  training, took 1 min 0 s",
         "[1/3] cifar10-resnet18-s0  evaluating",
-        "[1/3] cifar10-resnet18-s0  evaluating, took 30 s; 2 cells to go, about 5 min 0 s",
+        "[1/3] cifar10-resnet18-s0  evaluating, took 30 s",
+        "2 cells to go, about 5 min 0 s",
     ]
+    lines.clear()
+    for place in (2, 3):
+        for done in (1, 2):
+            show(Moment(replace(cell, seed=place), place, 3, "evaluating", done, 2))
+    assert [line for line in lines if "to go" in line] == ["1 cell to go, about 1 min 45 s"]
+
+
+def test_lines_fit_the_longest_cell_into_eighty_columns() -> None:
+    lines: list[str] = []
+    seconds = itertools.count(0, 700)
+    show = Lines(lines.append, lambda: next(seconds))
+    cell = max(RECIPES["holdout_size"].cells(), key=lambda cell: len(cell.name))
+    for done in (0, 1, 2, 96):
+        show(Moment(cell, 249, 250, "evaluating", done, 96))
+    show(Moment(cell, 250, 250, "failed", 0, 1, "The reason has quite a few words, which are " * 5))
+    assert max(len(line) for text in lines for line in text.splitlines()) <= 80
+    assert in_one_line(lines[1]).endswith(f"{cell.training} evaluating 1%, 18 h 28 min left")
 
 
 def test_a_failure_is_said_when_it_happens_but_its_reason_once() -> None:
