@@ -91,6 +91,7 @@ def calibrate(
                 views=views,
                 passes=passes,
                 budget=budget,
+                keep_logits=False,
                 memory=memory // 2,
                 role="train",
             )

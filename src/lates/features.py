@@ -31,7 +31,7 @@ class Features:
     Where several processes read a loader together, the rows are this one's, and the moments those of all.
 
     blocks     name -> features [n, width], float32
-    logits     [n, classes], float32, of the network itself
+    logits     [n, classes], float32, of the network itself; [0, classes] where they were not to be kept
     labels     [n], int64
     poolings   name -> how the features were made from the block's output
     centre, deviation   name -> [width], float64, over these rows; the deviation of a constant feature is 1
@@ -127,12 +127,15 @@ def extract_samples(
     progress: Progress | None = None,
     settings: Settings = DEFAULT,
     role: str = "loader",
+    keep_logits: bool = True,
     team: Team = ALONE,
 ) -> list[Features]:
     """As `extract`, for several models in one reading, so that their rows align: an ensemble, or one model given several
     times with `dropout` on, each time another draw.
 
     Views and dropout are drawn for each batch by its number, so that they are the same whoever of the `team` reads it.
+    Without `keep_logits` the features have none, [0, classes]: probes need no more of the training split, and with many
+    classes its logits would be larger than all features.
     """
     _check_arguments(models, loader, blocks, like, passes, role)
     target = torch.device(device) if device is not None else device_of(models[0])
@@ -141,14 +144,12 @@ def extract_samples(
     networks: list[RecordedNetwork] = []
     rows_of: dict[Number, int] = {}
     with torch.inference_mode(False), random_state_kept(target, seed), ExitStack() as stack:
-        stores = [stack.enter_context(RowStore(limit)) for _ in models]
-        moments: list[dict[str, Moments]] = [{} for _ in models]
+        collected = [Collected(stack.enter_context(RowStore(limit)), keep_logits) for _ in models]
         share = Share(loader, team, role)
         view = choose_view(views, share.loader, target, role, settings)
         if view is None and (passes is None or views == "auto"):
             passes = 1
         passes = settings.passes if passes is None else passes
-        done = 0
         for number_of_pass in range(passes):
             set_random_state(target, _mixed(seed, number_of_pass))
             for number, batch in share.read(target):
@@ -160,19 +161,14 @@ def extract_samples(
                 with random_state_kept(target, _mixed(seed, number_of_pass, number + 1)):
                     inputs = batch.inputs if view is None else view(copy_inputs(batch.inputs))
                     read = [read_rows(network, inputs, batch, role) for network in networks]
-                if number < 0:
-                    read = [{name: values[:0] for name, values in rows.items()} for rows in read]
-                for store, measured, rows in zip(stores, moments, read, strict=True):
-                    store.append(rows)
-                    _measure(measured, rows)
-                rows_of[number_of_pass, number] = len(read[0][LABELS])
-                done += 1
+                for of_model, rows in zip(collected, read, strict=True):
+                    of_model.append(rows if number >= 0 else {name: values[:0] for name, values in rows.items()})
+                rows_of[number_of_pass, number] = len(read[0][LABELS]) if number >= 0 else 0
                 if progress is not None:
-                    progress(f"reading {role}", done, share.batches and share.batches * passes)
+                    progress(f"reading {role}", len(rows_of), share.batches and share.batches * passes)
         standing = None if team.size == 1 else Standing.of(rows_of, team)
-        parameters = [count_parameters(model) for model in models]
-        parts = zip(stores, moments, poolings, parameters, strict=True)
-        return [_finish(*of_model, passes, standing) for of_model in parts]
+        parts = zip(collected, poolings, map(count_parameters, models), strict=True)
+        return [of_model.as_features(pooling, parameters, passes, standing) for of_model, pooling, parameters in parts]
 
 
 def _check_arguments(
@@ -193,40 +189,45 @@ def _check_arguments(
         raise ValueError("Both blocks= and like= were given; like= brings the blocks of earlier features. Pass one.")
 
 
-def _measure(moments: dict[str, Moments], rows: Mapping[str, Tensor]) -> None:
-    for name, values in rows.items():
-        if name not in (HEAD, LABELS):
-            moments.setdefault(name, Moments(values)).add(values)
+class Collected:
+    """What was read of one model, batch by batch: the rows, in their store, and the moments of the features."""
 
+    def __init__(self, store: RowStore, keep_logits: bool) -> None:
+        self.store, self.keep_logits = store, keep_logits
+        self.moments: dict[str, Moments] = {}
+        self.no_logits: Tensor | None = None
 
-def _finish(
-    store: RowStore,
-    measured: Mapping[str, Moments],
-    poolings: dict[str, Pooling],
-    parameters: int,
-    passes: int,
-    standing: Standing | None,
-) -> Features:
-    if not (store.rows if standing is None else standing.total):
-        raise ValueError(f"No row is left to learn from: every label is {IGNORED}, which marks rows to ignore.")
-    team = ALONE if standing is None else standing.team
-    moments = {name: measured[name].over(team) for name in poolings}
-    for name in poolings:
-        if not moments[name].finite:
-            raise ValueError(f'Block "{name}" puts out NaN or infinite values. Leave it out, or look for overflow.')
-    mapped, tensors = store.spilled, store.collect()
-    return Features(
-        {name: tensors[name] for name in poolings},
-        check_logits(tensors[HEAD], "the network's logits", least_rows=0),
-        tensors[LABELS],
-        poolings,
-        {name: moments[name].centre for name in poolings},
-        {name: moments[name].deviation for name in poolings},
-        parameters,
-        mapped,
-        passes,
-        standing,
-    )
+    def append(self, rows: Mapping[str, Tensor]) -> None:
+        for name in rows.keys() - {HEAD, LABELS}:
+            self.moments.setdefault(name, Moments(rows[name])).add(rows[name])
+        self.no_logits = rows[HEAD][:0]
+        self.store.append(rows if self.keep_logits else {name: rows[name] for name in rows if name != HEAD})
+
+    def as_features(
+        self, poolings: dict[str, Pooling], parameters: int, passes: int, standing: Standing | None
+    ) -> Features:
+        if not (self.store.rows if standing is None else standing.total):
+            raise ValueError(f"No row is left to learn from: every label is {IGNORED}, which marks rows to ignore.")
+        team = ALONE if standing is None else standing.team
+        moments = {name: self.moments[name].over(team) for name in poolings}
+        for name in poolings:
+            if not moments[name].finite:
+                raise ValueError(f'Block "{name}" puts out NaN or infinite values. Leave it out, or look for overflow.')
+        mapped, tensors = self.store.spilled, self.store.collect()
+        logits = tensors[HEAD] if self.keep_logits else self.no_logits
+        assert logits is not None, "rows were read"
+        return Features(
+            {name: tensors[name] for name in poolings},
+            check_logits(logits, "the network's logits", least_rows=0),
+            tensors[LABELS],
+            poolings,
+            {name: moments[name].centre for name in poolings},
+            {name: moments[name].deviation for name in poolings},
+            parameters,
+            mapped,
+            passes,
+            standing,
+        )
 
 
 def _mixed(*numbers: int) -> int:
