@@ -18,7 +18,7 @@ SETS = {"as they are": "as they are", "with noise": "noise", "less contrast": "c
 
 def test_the_readme_is_short_and_has_code() -> None:
     assert len(TEXT.splitlines()) < 150
-    assert len(BLOCKS) == 4
+    assert len(BLOCKS) == 3
 
 
 def test_the_code_of_the_readme_runs(
@@ -30,6 +30,7 @@ def test_the_code_of_the_readme_runs(
         "other_model": ensemble[1],
         "train_loader": problem.train,
         "holdout_loader": problem.holdout,
+        "test_loader": [(problem.images, problem.labels)],
         "images": problem.images,
         "labels": problem.labels,
         "probe_logits": torch.randn(len(problem.labels), 10, generator=torch.Generator().manual_seed(0)),
@@ -37,6 +38,7 @@ def test_the_code_of_the_readme_runs(
     for block in BLOCKS:
         exec(compile(block, str(README), "exec"), names)
     assert (tmp_path / "my.lates.safetensors").is_file()
+    assert (tmp_path / "report.html").is_file()
     assert names["probabilities"].sum(1).allclose(torch.ones(len(problem.labels)))
 
 
