@@ -1,6 +1,7 @@
 """Several processes end with the calibration of one, or all stop and say why; and memory stays bounded, whatever n is."""
 
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -23,6 +24,7 @@ from tests.processes import Outcome, Place
 
 ROOT = Path(__file__).parents[1]
 DEADLINE = 120.0
+ENVIRONMENT = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT)]), "OMP_NUM_THREADS": "1"}
 Together = list[dict[str, Any]]
 """For each process what each of its tasks came to: an outcome, or (kind of fault, message)."""
 
@@ -30,10 +32,9 @@ Together = list[dict[str, Any]]
 def start(life: str, *arguments: object) -> "subprocess.Popen[str]":
     """A process of its own that lives one of the lives in `tests.processes`."""
     command = [sys.executable, "-m", "tests.processes", life, *map(str, arguments)]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT)])}
     pipe = subprocess.PIPE
     return subprocess.Popen(
-        command, stdin=pipe, stdout=pipe, stderr=subprocess.STDOUT, text=True, cwd=ROOT, env=environment
+        command, stdin=pipe, stdout=pipe, stderr=subprocess.STDOUT, text=True, cwd=ROOT, env=ENVIRONMENT
     )
 
 
@@ -130,6 +131,31 @@ def test_a_process_that_waits_in_vain_says_what_to_do(tmp_path: Path) -> None:
     said = (tmp_path / "said").read_text("utf-8")
     assert said.startswith("Process 0 of 2 could not reach the others")
     assert 'shares="whole"' in said
+
+
+def test_the_script_in_the_documentation_calibrates_together(tmp_path: Path) -> None:
+    page = (ROOT / "docs" / "scale.md").read_text("utf-8")
+    (script,) = re.findall(r'^```python title="calibrate_together.py"\n(.*?)^```$', page, re.MULTILINE | re.DOTALL)
+    (tmp_path / "calibrate_together.py").write_text(script, "utf-8")
+    (tmp_path / "my_project.py").write_text(
+        "from tests.processes import loaders, network as make_model\nmake_loaders = lambda: loaders().values()\n",
+        "utf-8",
+    )
+    command = [
+        sys.executable,
+        "-m",
+        "torch.distributed.run",
+        "--standalone",
+        "--nproc-per-node=2",
+        "calibrate_together.py",
+    ]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, env=ENVIRONMENT, timeout=DEADLINE)
+    assert done.returncode == 0, done.stderr
+    loaded = lates.load(tmp_path / "model.lates.safetensors", processes.network())
+    with pytest.warns(UserWarning, match="budget"):  # so small a network can afford no probe
+        alone = processes.calibrate(budget=0.01)
+    assert loaded.weights == pytest.approx(alone.weights, abs=1e-5)
+    assert loaded.fit.rows == processes.HELD
 
 
 @given(batches=st.integers(1, 40), size=st.integers(2, 7))
