@@ -91,6 +91,14 @@ def test_several_models_are_read_together_and_dropout_draws_each_time_anew() -> 
     assert torch.equal(first.blocks["body.9"], second.blocks["body.9"]), "before the dropout nothing differs"
 
 
+def test_logits_that_are_not_to_be_kept_leave_their_width() -> None:
+    kept = lates.extract(network(), loader())
+    (without,) = extract_samples([network()], loader(), keep_logits=False)
+    assert list(without.logits.shape) == [0, 3]
+    assert (without.rows, without.classes) == (kept.rows, kept.classes)
+    assert all(torch.equal(without.blocks[name], kept.blocks[name]) for name in kept.blocks)
+
+
 # Networks and inputs of other kinds
 
 

@@ -53,7 +53,7 @@ def calibrate(
               or "auto", for images what the settings say and None otherwise; `passes` times over (None: as the settings say,
               and once where there are no views)
     memory    bytes for what grows with the rows; beyond that it spills to temporary files, with the same result
-    progress  bars on a terminal or in a notebook; False: silence; or a function (stage, done, total)
+    progress  bars on a terminal or in a notebook; False: silence; or a function (stage, done, total); in the first process
     shares    who reads what where torch.distributed runs several processes, all of which must call this and get the same
               calibration. "dealt": all pass the same loaders, whose batches are dealt out; "own": each passes loaders of
               rows that no other has; "whole": this process works alone

@@ -10,7 +10,7 @@ In one process all of this is nothing at all.
 
 import socket
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
@@ -21,7 +21,6 @@ from torch import Tensor
 Shares = Literal["dealt", "own", "whole"]
 """Under torch.distributed. "dealt": every process passes the same loaders, whose batches are dealt out among them; "own":
 each passes loaders of rows that no other has; "whole": this process works alone."""
-
 
 HOST = torch.device("cpu")
 ENVELOPE = 4096
@@ -77,10 +76,14 @@ class Team:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, fault: BaseException | None, trace: object) -> None:
-        """An interrupt ends the process, which the others notice by themselves."""
-        unheard = fault is None or (isinstance(fault, Exception) and not isinstance(fault, OtherProcessError))
-        if self.size > 1 and unheard:
-            self._mail(fault=fault)
+        """Wait for the others, or tell them of a fault. An interrupt ends the process, which they notice by themselves."""
+        if self.size == 1:
+            return
+        if fault is None:
+            self._mail()
+        elif isinstance(fault, Exception) and not isinstance(fault, OtherProcessError):
+            with suppress(OtherProcessError):  # whoever cannot be told need not be; this process's own fault matters
+                self._mail(fault=fault)
 
     def _mail(self, values: Tensor | None = None, fault: BaseException | None = None) -> Tensor:
         """Exchange envelopes: the sum of the few `values`, unless any process has failed. Then all hear of it, and those
