@@ -7,13 +7,19 @@ export PYTHONDONTWRITEBYTECODE := 1
 # One test file at a time on each core, with one thread: twice as fast as one process with as many threads as cores.
 PYTEST := OMP_NUM_THREADS=1 $(VENV)/bin/python -m pytest -n auto --dist loadfile
 
-.PHONY: demo docs test test-slow wheel lint format clean
+.PHONY: bench bench-large demo docs test test-slow wheel lint format clean
 
 demo: $(READY)
 	$(VENV)/bin/lates demo
 
 docs: $(READY)
 	$(VENV)/bin/zensical build --clean --strict
+
+bench: $(READY)
+	$(VENV)/bin/python -m benchmarks
+
+bench-large: $(READY)
+	$(VENV)/bin/python -m benchmarks.large
 
 test: $(READY)
 	$(PYTEST)

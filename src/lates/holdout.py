@@ -86,7 +86,7 @@ def log_loss_sums(chunk: tuple[Tensor, Tensor], weights: Tensor, derivatives: in
     value = (peaks.sum() + totals.log().sum())[None]
     if derivatives == 0:
         return value
-    probabilities.div_(totals)
+    probabilities.mul_(totals.reciprocal())
     if derivatives == 1:
         return torch.cat([value, excess.flatten(1) @ probabilities.flatten()])
     weighted = torch.mul(excess, probabilities, out=scratch[:-1])

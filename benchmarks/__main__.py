@@ -1,0 +1,52 @@
+"""`python -m benchmarks`: the table on the terminal, and benchmarks/results.json."""
+
+import argparse
+import json
+import time
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+
+from benchmarks.records import Group, machine
+from benchmarks.rows import calibrate, growth, inference, metrics, stack, temperature
+from benchmarks.table import draw, draw_group
+
+RESULTS = Path(__file__).parent / "results.json"
+ROWS: dict[int, Callable[[], list[Group]]] = {
+    1: temperature.measure,
+    2: stack.measure,
+    3: metrics.measure,
+    4: calibrate.measure,
+    5: inference.measure,
+    6: growth.measure,
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="benchmarks", description=__doc__)
+    parser.add_argument(
+        "rows", nargs="*", type=int, choices=[*ROWS, []], help="rows to measure; all where none is named"
+    )
+    parser.add_argument("--device", default="cpu", help="of rows 4 and 5, which then take CIFAR's full size")
+    parser.add_argument("--out", type=Path, default=RESULTS, help="where the results go (default: %(default)s)")
+    chosen = parser.parse_args()
+    rows = dict(ROWS)
+    if chosen.device != "cpu":
+        rows[4] = lambda: calibrate.measure(calibrate.FULL_TRAIN, calibrate.FULL_HOLDOUT, 3, device=chosen.device)
+        rows[5] = lambda: inference.measure(device=chosen.device)
+    begin, before, groups = time.perf_counter(), machine(), []
+    for number in chosen.rows or rows:
+        for group in rows[number]():
+            print(draw_group(group), end="\n\n", flush=True)
+            groups.append(group)
+    print(draw(groups).rpartition("\n\n")[2])
+    write(chosen.out, groups, before, time.perf_counter() - begin)
+
+
+def write(path: Path, groups: list[Group], before: dict[str, object], seconds: float) -> None:
+    contents = {"machine": before, "seconds": round(seconds, 1), "groups": [asdict(group) for group in groups]}
+    path.write_text(json.dumps(contents, indent=1) + "\n", "utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,62 @@
+"""Row 3: each metric from the same logits. The value that each contender comes to stands beside its time."""
+
+from contextlib import ExitStack
+from pathlib import Path
+
+from benchmarks.contest import ROUNDS, THREADS, Times, compete, gather
+from benchmarks.environments import HOME
+from benchmarks.inputs import save_logits
+from benchmarks.records import Goal, Group, Line
+
+SIZES = ((10_000, 1_000), (50_000, 1_000))
+ADAPTERS = ("torchmetrics", "scikit_learn", "netcal", "torch_uncertainty", "relplot", "mapie")
+TITLES = {
+    "ece": "ECE",
+    "classwise_ece": "Classwise ECE",
+    "brier": "Brier",
+    "nll": "NLL",
+    "auc": "Macro AUC",
+    "smooth_ece": "Smooth ECE",
+}
+LEAD = {"auc": 4.0}
+
+
+def measure(
+    sizes: tuple[tuple[int, int], ...] = SIZES,
+    adapters: tuple[str, ...] = ADAPTERS,
+    rounds: int = ROUNDS,
+    threads: int = THREADS,
+    folder: Path = HOME / "data",
+) -> list[Group]:
+    groups = []
+    with ExitStack() as stack:
+        contenders, absent = gather(stack, adapters, threads)
+        for n, classes in sizes:
+            files = save_logits(folder, n, classes)
+            for contender in contenders:
+                contender.ask(do="load", **files)
+            softmax = {each.who: each.median for each in compete(contenders, "softmax", 3) if not each.fault}
+            for task in TITLES:
+                groups.append(_group(task, n, classes, compete(contenders, task, rounds), absent, softmax))
+    return groups
+
+
+def _group(
+    task: str, n: int, classes: int, times: list[Times], absent: dict[str, str], softmax: dict[str, float]
+) -> Group:
+    absent = absent | {each.who: each.fault for each in times if each.fault}
+    present = [each for each in times if not each.fault]
+    ours, peers = present[0], sorted(present[1:], key=lambda each: each.median)
+    lines = []
+    for each in (ours, *peers):
+        share = f", {softmax[each.who]:.2g} s of it softmax" if each.who in softmax else ""
+        value = f"{each.value:.7f}{share}"
+        lines.append(
+            Line(each.who, each.median, ratio=each.median / ours.median, reached=value, repeats=tuple(each.seconds))
+        )
+    goals = []
+    if peers:
+        least, lead = LEAD.get(task, 1.0), peers[0].median / ours.median
+        text = "faster than every peer" if least == 1 else f"{least:g}x faster than every peer"
+        goals.append(Goal(text, f"{lead:.2f}x ({peers[0].who})", lead > least))
+    return Group(3, f"{TITLES[task]}, {n:,} x {classes:,}", tuple(lines), tuple(goals), absent)

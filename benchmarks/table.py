@@ -1,0 +1,40 @@
+"""The table as it is printed: one block for each group, within 100 columns."""
+
+from collections.abc import Iterable
+
+from benchmarks.records import Group
+
+WIDTH = 100
+MARKS = {True: "met", False: "NOT MET", None: ""}
+
+
+def draw(groups: Iterable[Group]) -> str:
+    """All groups, then who could not take part and why, then how many goals were met."""
+    groups = list(groups)
+    blocks = [draw_group(group) for group in groups]
+    absent = {who: reason for group in groups for who, reason in group.absent.items()}
+    blocks += [f"Not measured: {who}: {reason}"[:WIDTH] for who, reason in absent.items()]
+    verdicts = [goal.met for group in groups for goal in group.goals if goal.met is not None]
+    blocks.append(f"{sum(verdicts)} of {len(verdicts)} goals met")
+    return "\n\n".join(blocks)
+
+
+def draw_group(group: Group) -> str:
+    lines = [f"{group.row}  {group.title}"]
+    for line in group.lines:
+        ratio = "" if line.ratio is None else f"{line.ratio:.3g}x"
+        lines.append(
+            f"   {line.who:<22}{amount(line.amount, line.unit):>14}{ratio:>9}   {line.reached}"[:WIDTH].rstrip()
+        )
+    for goal in group.goals:
+        lines.append(
+            f"   {'goal' if goal.met is not None else 'seen'}: {goal.text}: {goal.found}  {MARKS[goal.met]}".rstrip()
+        )
+    return "\n".join(lines)
+
+
+def amount(value: float, unit: str) -> str:
+    """A number to three or four digits with its unit; seconds below 1 in milliseconds."""
+    if unit == "s" and value < 1:
+        return f"{1000 * value:.3g} ms"
+    return f"{value:.4g} {unit}"

@@ -1,0 +1,58 @@
+"""The process in which a contender runs: commands come in and answers go out as lines of JSON.
+
+    {"do": "load", "logits": FILE, "labels": FILE}   read the inputs into memory, in the contender's own container
+    {"do": "tasks"}                                  -> the names of the tasks it can do
+    {"do": "run", "task": NAME}                      -> {"seconds": …, "value": …}
+
+An answer {"error": …} stands for anything that went wrong. Only numpy is needed here, besides what the adapter imports.
+"""
+
+import gc
+import importlib
+import io
+import json
+import sys
+import time
+import warnings
+from contextlib import redirect_stderr, redirect_stdout
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+
+
+def answer(adapter: ModuleType, state: dict[str, Any], command: dict[str, str]) -> dict[str, Any]:
+    """What came of one command; `state` holds the inputs between commands."""
+    if command["do"] == "load":
+        state["inputs"] = adapter.native(np.load(command["logits"]), np.load(command["labels"]))
+        return {}
+    if command["do"] == "tasks":
+        names = [name for name, value in vars(adapter).items() if getattr(value, "__module__", "") == adapter.__name__]
+        return {"tasks": [name for name in names if not name.startswith("_") and name != "native"]}
+    task = getattr(adapter, command["task"])
+    gc.collect()
+    begin = time.perf_counter()
+    value = task(*state["inputs"])
+    return {"seconds": time.perf_counter() - begin, "value": float(value)}
+
+
+def serve(name: str, threads: int) -> None:
+    """Answer commands until the input ends."""
+    out, state, adapter = sys.stdout, {}, None
+    warnings.simplefilter("ignore")
+    for line in sys.stdin:
+        noise = io.StringIO()
+        try:
+            with redirect_stdout(noise), redirect_stderr(noise):
+                if adapter is None:
+                    adapter = importlib.import_module(f"benchmarks.adapters.{name}")
+                    if "torch" in sys.modules:
+                        sys.modules["torch"].set_num_threads(threads)
+                reply = answer(adapter, state, json.loads(line))
+        except Exception as fault:
+            reply = {"error": f"{type(fault).__name__}: {fault}"}
+        print(json.dumps(reply), file=out, flush=True)
+
+
+if __name__ == "__main__":
+    serve(sys.argv[1], int(sys.argv[2]))

@@ -1,0 +1,195 @@
+"""The benchmarks' own logic, and each row once at a size that takes no time; no peer's environment is made here."""
+
+import json
+import math
+import sys
+import time
+from contextlib import ExitStack
+from importlib.metadata import version
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from benchmarks import environments
+from benchmarks.__main__ import ROWS, write
+from benchmarks.contest import OURS, Contender, Times, gather, interleave
+from benchmarks.environments import PEERS, Peer, python_of
+from benchmarks.inputs import make_members, save_logits
+from benchmarks.large import fit
+from benchmarks.memory import PeakMemory
+from benchmarks.records import Goal, Group, Line, machine
+from benchmarks.rows import calibrate, growth, inference, metrics, stack, temperature
+from benchmarks.table import WIDTH, draw, draw_group
+from lates import fit_stack
+
+
+def test_runs_take_turns_after_one_unmeasured_round() -> None:
+    calls: list[str] = []
+
+    def runner(who: str, seconds: float) -> tuple[float, float | None]:
+        calls.append(who)
+        return seconds, float(len(calls))
+
+    first, second = interleave({"a": lambda: runner("a", 0.1), "b": lambda: runner("b", 0.2)}, rounds=3)
+    assert calls == ["a", "b"] * 4
+    assert (first.seconds, second.seconds) == ([0.1] * 3, [0.2] * 3)
+    assert second.value == 8.0
+
+
+def test_slow_runs_are_repeated_less_often() -> None:
+    found = interleave({"slow": lambda: (2.0, None), "very slow": lambda: (60.0, None)}, rounds=7)
+    assert [len(each.seconds) for each in found] == [3, 1]
+
+
+def test_a_contender_that_fails_is_named_and_the_others_go_on() -> None:
+    def broken() -> tuple[float, float | None]:
+        raise RuntimeError("no such function")
+
+    bad, good = interleave({"bad": broken, "good": lambda: (0.1, 1.0)}, rounds=2)
+    assert bad.fault == "no such function"
+    assert (good.fault, good.median) == (None, 0.1)
+
+
+def test_the_median_is_what_counts() -> None:
+    assert Times("who", [9.0, 1.0, 2.0]).median == 2.0
+
+
+def test_a_worker_answers_with_time_and_value(tmp_path: Path) -> None:
+    files = save_logits(tmp_path, 300, 4)
+    with Contender(OURS, "ours", Path(sys.executable), threads=1) as ours:
+        ours.ask(do="load", **files)
+        assert set(metrics.TITLES) | {"temperature"} == set(ours.ask(do="tasks")["tasks"])
+        answer = ours.ask(do="run", task="temperature")
+        with pytest.raises(RuntimeError, match=r"AttributeError.*no attribute 'missing'"):
+            ours.ask(do="run", task="missing")
+    logits, labels = (torch.from_numpy(np.load(files[name])) for name in ("logits", "labels"))
+    assert answer["value"] == float(fit_stack([logits], labels).weights[0])
+    assert answer["seconds"] > 0
+
+
+def test_a_peer_that_cannot_be_installed_is_named_with_the_reason(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(python: Path, arguments: tuple[str, ...]) -> None:
+        raise RuntimeError("cannot be installed: no network")
+
+    monkeypatch.setattr(environments, "HOME", tmp_path)
+    monkeypatch.setattr(environments, "_install", refuse)
+    monkeypatch.setattr(environments.venv, "create", lambda *_, **__: None)
+    monkeypatch.setattr("benchmarks.contest.python_of", lambda peer: python_of(peer, tmp_path))
+    with ExitStack() as stack_of_workers:
+        found, absent = gather(stack_of_workers, ["netcal"], threads=1)
+        assert [each.who for each in found] == [OURS]
+    assert absent == {"netcal": "cannot be installed: no network"}
+
+
+def test_an_environment_that_is_there_is_used_again_until_other_versions_are_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    installed: list[tuple[str, ...]] = []
+    monkeypatch.setattr(environments, "_install", lambda _, arguments: installed.append(arguments))
+    monkeypatch.setattr(environments.venv, "create", lambda folder, **_: folder.mkdir(parents=True, exist_ok=True))
+    peer = Peer("peer", "peer", ("numpy==2.4.6",), alone=("peer==1.0",))
+    assert python_of(peer, tmp_path) == python_of(peer, tmp_path)
+    assert installed == [("numpy==2.4.6",), ("--no-deps", "peer==1.0")]
+    python_of(Peer("peer", "peer", ("numpy==2.4.5",)), tmp_path)
+    assert installed[2:] == [("numpy==2.4.5",)]
+    assert (tmp_path / ".gitignore").read_text("utf-8") == "*\n"
+
+
+@pytest.mark.parametrize("peer", PEERS, ids=lambda peer: peer.name)
+def test_every_peer_has_an_adapter_and_a_pinned_version(peer: Peer) -> None:
+    folder = Path(environments.__file__).parent / "adapters"
+    assert "def native(" in (folder / f"{peer.adapter}.py").read_text("utf-8")
+    assert peer.version
+
+
+def test_temperatures_are_judged_by_the_log_loss_that_they_reach(tmp_path: Path) -> None:
+    (group,) = temperature.measure(((400, 5),), adapters=(), rounds=1, threads=1, folder=tmp_path)
+    files = save_logits(tmp_path, 400, 5)
+    logits, labels = (torch.from_numpy(np.load(files[name])) for name in ("logits", "labels"))
+    best = fit_stack([logits], labels)
+    assert group.lines[0].reached == f"NLL {best.nll:.9f}"
+    assert temperature.log_loss(files, 1.1 * float(best.weights[0])) > best.nll
+
+
+def test_metrics_row(tmp_path: Path) -> None:
+    groups = metrics.measure(((200, 5),), adapters=(), rounds=1, threads=1, folder=tmp_path)
+    assert [group.title.partition(",")[0] for group in groups] == list(metrics.TITLES.values())
+
+
+def test_stack_row() -> None:
+    (group,) = stack.measure(((1_000, 5, 3),), rounds=1, threads=1)
+    assert [line.who for line in group.lines] == [OURS, "one logsumexp pass"]
+    assert [goal.met for goal in group.goals][1] is True
+
+
+def test_inference_row_counts_operations_and_time() -> None:
+    operations, forward = inference.measure((1,), ("eager",), rounds=1, threads=1, train=8, holdout=8)
+    assert operations.goals[0].met
+    assert forward.title == "Forward pass, batch 1, eager"
+    assert forward.goals[0].met is None
+
+
+def test_calibrate_row_says_where_the_time_goes() -> None:
+    (group,) = calibrate.measure(8, 8, threads=1)
+    assert "reading train" in group.lines[0].reached
+    assert group.lines[1].who == "one inference pass"
+
+
+def test_growth_row() -> None:
+    groups = growth.measure({"rows": 50, "classes": 2, "members": 1}, rounds=1, threads=1)
+    assert [line.who for line in groups[0].lines] == ["50 rows", "100 rows", "200 rows", "400 rows"]
+
+
+def test_the_exponent_of_a_power_is_found() -> None:
+    assert growth.exponent([1, 2, 4, 8], [3.0, 12.0, 48.0, 192.0]) == pytest.approx(2)
+
+
+def test_large_members_are_mapped_and_removed(tmp_path: Path) -> None:
+    found, seconds, peak = fit(500, 4, 3, tmp_path, threads=1)
+    assert found.certified
+    assert seconds > 0
+    assert peak > 0
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_peak_memory_sees_what_is_gone_again() -> None:
+    with PeakMemory() as memory:
+        held = torch.ones(16_000_000)
+        deadline = time.monotonic() + 10
+        while memory.extra < 32_000_000 and time.monotonic() < deadline:
+            held.sum()
+        del held
+    assert memory.extra >= 32_000_000
+
+
+def test_the_table_keeps_within_its_width_and_counts_goals() -> None:
+    line = Line("a peer", 0.0123, ratio=2.0, reached="x" * 200)
+    goals = (Goal("fast", "2x", True), Goal("same", "1", False), Goal("growth", "n^1", None))
+    group = Group(1, "Title", (line,), goals, {"absent peer": "no network"})
+    text = draw([group])
+    assert max(map(len, text.splitlines())) <= WIDTH
+    assert "12.3 ms" in draw_group(group)
+    assert "Not measured: absent peer: no network" in text
+    assert text.endswith("1 of 2 goals met")
+
+
+def test_results_are_written_with_the_machine(tmp_path: Path) -> None:
+    group = Group(2, "Title", (Line("lates", 1.0, repeats=(1.0, 2.0)),))
+    write(tmp_path / "results.json", [group], machine(), 3.14)
+    found = json.loads((tmp_path / "results.json").read_text("utf-8"))
+    assert found["groups"][0]["lines"][0]["repeats"] == [1.0, 2.0]
+    assert found["machine"]["torch"] == version("torch")
+    assert sorted(ROWS) == [1, 2, 3, 4, 5, 6]
+
+
+def test_members_are_the_same_each_time_and_the_head_is_the_best() -> None:
+    members, labels = make_members(500, 6, 3)
+    again, _ = make_members(500, 6, 3)
+    assert all(map(torch.equal, members, again))
+    losses = [fit_stack([member], labels).nll for member in members]
+    assert losses == sorted(losses, reverse=True)
+    assert math.isfinite(losses[0])
