@@ -43,10 +43,14 @@ def write_figures(results: Path, out: Path) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The command; 0 when done."""
+    """The command; 0 when done, 1 without results."""
     parser = argparse.ArgumentParser(prog="python -m experiments figures", description="Draw every figure.")
     parser.add_argument("--results", type=Path, default=Path("results"), help="folder of CSV and JSON files")
     parser.add_argument("--out", type=Path, default=Path("results/figures"), help="folder of the PNG and SVG files")
     chosen = parser.parse_args(arguments)
+    if not chosen.results.is_dir():
+        print(f"{chosen.results} is no folder. Run a recipe first, or give the folder of its results.")
+        return 1
     write_figures(chosen.results, chosen.out)
+    print(f"Figures written to {chosen.out}.")
     return 0

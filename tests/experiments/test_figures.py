@@ -108,3 +108,9 @@ def test_scatter_holds_every_corrupted_set_once_in_its_winners_colour(measured: 
         assert all(sign * (ours - theirs) > 0 for theirs, ours in won)
         assert all(sign * (ours - theirs) < 0 for theirs, ours in lost)
         assert f"{100 * len(won) / 190:.0f} % of 190" in texts(axes)[0]
+
+
+def test_a_folder_that_is_not_there_is_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([f"--results={tmp_path / 'nowhere'}", f"--out={tmp_path / 'figures'}"]) == 1
+    assert "nowhere is no folder" in capsys.readouterr().out
+    assert not (tmp_path / "figures").exists()
