@@ -134,6 +134,14 @@ def test_biases_count(features: Both, trained: Trained) -> None:
     assert parameters(fit_budget(trained, features[1], exact * 0.9999)) < dense
 
 
+def test_probes_that_gain_nothing_are_left_out_with_the_reason(features: Both) -> None:
+    """What was learned from labels that are always wrong can only harm."""
+    train, holdout = features
+    probes = lates.train_probes(replace(train, labels=(train.labels + 1) % 10), settings=lates.DEFAULT)
+    with pytest.warns(UserWarning, match=r"the hold-out gains by no probe of that size\. No block gets a probe"):
+        assert fit_budget(probes, holdout, 0.01) == {}
+
+
 @pytest.mark.parametrize(("allocation", "budget"), [("gain", 0.001), ("equal", 0.001), ("equal", 0.006), ("gain", 0.0)])
 def test_a_budget_too_small_warns_and_leaves_the_head_alone(
     features: Both, trained: Trained, allocation: str, budget: float

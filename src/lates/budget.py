@@ -74,9 +74,11 @@ def choose_ranks(
     plan = holdout.team.gather(plans[0])[0]
     if not any(plan.values()):
         share = f" ({limit // len(costs)} for each block)" if settings.allocation == "equal" else ""
+        reason = f"the smallest probe needs {smallest}"
+        if settings.allocation == "gain" and limit >= smallest:
+            reason = "the hold-out gains by no probe of that size"
         warnings.warn(
-            f"The budget allows {limit} parameters{share}; the smallest probe needs {smallest}. No block gets a probe: this "
-            "is temperature scaling.",
+            f"The budget allows {limit} parameters{share}; {reason}. No block gets a probe: this is temperature scaling.",
             UserWarning,
             stacklevel=level_of_the_caller(),
         )
