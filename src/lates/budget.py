@@ -78,7 +78,8 @@ def choose_ranks(
         if settings.allocation == "gain" and limit >= smallest:
             reason = "the hold-out gains by no probe of that size"
         warnings.warn(
-            f"The budget allows {limit} parameters{share}; {reason}. No block gets a probe: this is temperature scaling.",
+            f"The budget allows {limit} parameters{share}; {reason}. No block gets a probe: this is temperature "
+            f"scaling. For probes, raise budget= above {max(limit, smallest) / holdout.parameters:.2g}, or pass None for no cap.",
             UserWarning,
             stacklevel=level_of_the_caller(),
         )
