@@ -79,7 +79,7 @@ def choose_ranks(
             reason = "the hold-out gains by no probe of that size"
         warnings.warn(
             f"The budget allows {limit} parameters{share}; {reason}. No block gets a probe: this is temperature "
-            f"scaling. For probes, raise budget= above {max(limit, smallest) / holdout.parameters:.2g}, or pass None for no cap.",
+            f"scaling. For probes, raise budget= above {max(limit, smallest) / holdout.parameters:.2g} or lift it with None.",
             UserWarning,
             stacklevel=level_of_the_caller(),
         )
