@@ -1,7 +1,17 @@
 """How a command ends: done, failed in words, stopped."""
 
+import gc
+import os
+import signal
+import sys
+import threading
 import traceback
 import warnings
+from _thread import interrupt_main
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from types import FrameType
 from typing import Any
 
 import typer
@@ -16,20 +26,64 @@ class ToldInWords(TyperCommand):
     """A command whose errors become one message and exit code 1, unless `lates --debug` asked for the traceback."""
 
     def invoke(self, ctx: Any) -> Any:
-        try:
-            with warnings.catch_warnings():
-                warnings.showwarning = tell_warning
-                return super().invoke(ctx)
-        except (*WRONGLY_CALLED, BrokenPipeError):
-            raise
-        except KeyboardInterrupt:
-            typer.echo("Stopped.", err=True)
-            raise typer.Exit(STOPPED) from None
-        except Exception as fault:
-            if ctx.find_root().params["debug"]:
-                raise
-            tell_error(fault)
-            raise typer.Exit(FAILED) from None
+        with noticing_stop() as stop:
+            try:
+                with warnings.catch_warnings():
+                    warnings.showwarning = tell_warning
+                    return super().invoke(ctx)
+            except BaseException as fault:
+                if stop.asked or isinstance(fault, KeyboardInterrupt):
+                    traceback.clear_frames(fault.__traceback__)
+                    gc.collect()  # loaders end their workers here, where their complaints are not shown
+                    typer.echo("Stopped.", err=True)
+                    raise typer.Exit(STOPPED) from None
+                if isinstance(fault, (*WRONGLY_CALLED, BrokenPipeError)) or not isinstance(fault, Exception):
+                    raise
+                if ctx.find_root().params["debug"]:
+                    raise
+                tell_error(fault)
+                raise typer.Exit(FAILED) from None
+
+
+@dataclass
+class Stop:
+    asked: bool = False
+
+
+@contextmanager
+def noticing_stop() -> Iterator[Stop]:
+    """Remember that Ctrl-C was pressed: what breaks after it breaks because of it, in whatever words.
+
+    A terminal signals loaders' workers too. Forked ones leave it to this process, which ends them. An interrupt that
+    falls into a destructor is lost to Python; it is sent once more.
+    """
+    stop, process, tell_unraisable = Stop(), os.getpid(), sys.unraisablehook
+    if threading.current_thread() is not threading.main_thread() or (
+        signal.getsignal(signal.SIGINT) is not signal.default_int_handler
+    ):
+        yield stop
+        return
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        if os.getpid() == process:
+            stop.asked = True
+            raise KeyboardInterrupt
+
+    def hush_while_stopping(lost: "sys.UnraisableHookArgs") -> None:
+        if not stop.asked:
+            tell_unraisable(lost)
+        elif isinstance(lost.exc_value, KeyboardInterrupt):
+            again = threading.Timer(0.05, interrupt_main)
+            again.daemon = True
+            again.start()
+
+    signal.signal(signal.SIGINT, interrupt)
+    sys.unraisablehook = hush_while_stopping
+    try:
+        yield stop
+    finally:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        sys.unraisablehook = tell_unraisable
 
 
 def tell_error(fault: Exception) -> None:
