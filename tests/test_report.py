@@ -210,6 +210,35 @@ def test_members_carry_the_model_s_contributions_and_none_that_it_did_not_keep(
     assert {member.name for member in findings.members if member.accuracy} == set(calibrated.member_names)
 
 
+def test_probes_without_a_vote_are_drawn_hollow_with_their_accuracy_on_the_hold_out(
+    problem: Problem, features: tuple[lates.Features, lates.Features], test_sets: dict[str, DataLoader], tmp_path: Path
+) -> None:
+    calibrated = lates.calibrate(
+        problem.model, train=problem.train, holdout=problem.holdout, budget=0.02, views=None, progress=False
+    )
+    held = features[1]
+    expected = {
+        name: float((own.probe.logits(held.blocks[name]).argmax(1) == held.labels).double().mean())
+        for name, own in lates.train_probes(*features).items()
+    }
+    expected["head"] = float((held.logits.argmax(1) == held.labels).double().mean())
+    assert calibrated.holdout_accuracies == pytest.approx(expected, abs=0.002)
+    silent = [name for name in calibrated.weights if name not in calibrated.member_names]
+    assert silent
+    calibrated.save(tmp_path / "saved")
+    loaded = lates.load(tmp_path / "saved", problem.model)
+    assert loaded.holdout_accuracies == calibrated.holdout_accuracies
+    lates.write_report(loaded, test_sets["clean"], tmp_path / "r.html", progress=False)
+    html = (tmp_path / "r.html").read_text("utf-8")
+    layers = [layer["data"]["values"] for layer in charts_in(html)["depth-0"]["layer"]]
+    rows = {row["name"]: row for layer in layers for row in layer if "measured" in row}
+    assert list(rows) == list(calibrated.weights)
+    for name, row in rows.items():
+        assert row["measured"] == (words.ON_THE_HOLDOUT if name in silent else words.ON_THE_TEST_SET)
+    assert rows[silent[0]]["value"] == calibrated.holdout_accuracies[silent[0]]
+    assert html.count("<small>on the hold-out</small>") == len(silent)
+
+
 def test_the_picture_spends_its_height_on_votes_and_joins_ribbons_without_gap(findings: Findings) -> None:
     picture = picture_rows(findings.members)
     ends = [row for row in picture.ribbons if row["x"] == pytest.approx(0.9)]

@@ -70,6 +70,18 @@ def test_means_of_several_draws_are_saved_with_their_seed(
         lates.load(tmp_path / "mean", problem.model)
 
 
+@pytest.mark.parametrize("accuracies", [[0.5], ["0.5"] * 4])
+def test_accuracies_that_fit_no_member_are_refused(saved: Path, problem: Problem, accuracies: list[Any]) -> None:
+    tamper(saved, lambda metadata: metadata["voters"][0].update(accuracies=accuracies))
+    with pytest.raises(ValueError, match=r"are damaged .*accuracies"):
+        lates.load(saved, problem.model)
+
+
+def test_a_file_without_accuracies_is_read_too(saved: Path, problem: Problem) -> None:
+    tamper(saved, lambda metadata: metadata["voters"][0].pop("accuracies"))
+    assert lates.load(saved, problem.model).holdout_accuracies == {}
+
+
 def test_the_file_holds_no_part_of_the_network_and_says_what_it_is_for(saved: Path, problem: Problem) -> None:
     tensors, metadata = read_calibration(saved)
     assert sum(value.numel() for value in tensors.values()) == (48 + 48 + 96) * 10 + 3 * 10 + 4 + 4

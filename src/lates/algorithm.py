@@ -1,11 +1,11 @@
 """Algorithm 1 of the paper: probes on the blocks, trained on the training split; weights for all, fitted on the hold-out."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from lates.batches import refuse_one_shot, refuse_overlap
 from lates.blocks import HEAD
@@ -13,10 +13,11 @@ from lates.budget import check_budget, fit_budget
 from lates.features import Features, extract_samples
 from lates.memory import default_memory
 from lates.model import CalibratedModel
-from lates.probes import Probe, member_logits, train_probes
+from lates.probes import Probe, TrainedProbe, member_logits, train_probes
 from lates.progress import Progress, shown
 from lates.sampling import Draws, read_draws
 from lates.settings import DEFAULT, Settings
+from lates.standardised import rows_at_once
 from lates.taps import device_of
 from lates.team import Shares, Team, form_team
 from lates.views import Views
@@ -82,7 +83,7 @@ def calibrate(
         learn = partial(train_probes, loss=loss, seed=seed, device=device, progress=report, settings=settings)
         if train is None or blocks == []:
             held = read(draws.models, holdout, [], memory=memory // 4, role="holdout")
-            probes: list[dict[str, Probe]] = [{} for _ in draws.networks]
+            trained: Iterator[dict[str, TrainedProbe]] = ({} for _ in draws.networks)
         else:
             seen = read(
                 draws.networks,
@@ -97,18 +98,41 @@ def calibrate(
             )
             held = read(draws.models, holdout, like=draws.repeat(seen), memory=memory // 4, role="holdout")
             spare = memory - sum(features.held for features in (*seen, *held))
-            probes = [
-                fit_budget(learn(seen.pop(0), rows, memory=spare), rows, budget, settings=settings)
-                for rows in held[:: draws.samples]
-            ]
+            trained = (learn(seen.pop(0), rows, memory=spare) for rows in held[:: draws.samples])  # one at a time
+        probes: list[dict[str, Probe]] = []
+        accuracies: list[dict[str, float]] = []
+        for own, rows in zip(trained, held[:: draws.samples], strict=True):
+            probes.append(fit_budget(own, rows, budget, settings=settings) if own else {})
+            accuracies.append(holdout_accuracies(own, rows))
         room = memory // 4 // len(held)
         members = [member_logits(own, rows, memory=room) for own, rows in zip(draws.repeat(probes), held, strict=True)]
         votes = fit_votes(members, held[0].labels, draws, loss, settings, seed, team.sum if team.size > 1 else None)
-    return CalibratedModel(make_voters(draws, held, probes, votes), votes.fit, draws.samples, seed)
+    return CalibratedModel(make_voters(draws, held, probes, votes, accuracies), votes.fit, draws.samples, seed)
+
+
+def holdout_accuracies(trained: Mapping[str, TrainedProbe], holdout: Features) -> dict[str, float]:
+    """How often each probe as trained, before any cut, and the head are right on the hold-out.
+
+    Taken now, for probes without a vote are not kept, and how knowledge grows with depth is worth seeing.
+    """
+    right = {name: _right(own.probe, holdout.blocks[name], holdout.labels) for name, own in trained.items()}
+    head = int((holdout.logits.argmax(1) == holdout.labels).sum())
+    counts = holdout.team.sum(torch.tensor([*right.values(), head], dtype=torch.float64))
+    return dict(zip([*right, HEAD], (counts / holdout.all_rows).tolist(), strict=True))
+
+
+def _right(probe: Probe, features: Tensor, labels: Tensor) -> int:
+    step = rows_at_once(features.shape[1], len(probe.bias), probe.bias.device)
+    chunks = zip(features.split(step), labels.split(step), strict=True)
+    return sum(int((probe.logits(rows).argmax(1) == own.to(probe.bias.device)).sum()) for rows, own in chunks)
 
 
 def make_voters(
-    draws: Draws, held: Sequence[Features], probes: Sequence[Mapping[str, Probe]], votes: Votes
+    draws: Draws,
+    held: Sequence[Features],
+    probes: Sequence[Mapping[str, Probe]],
+    votes: Votes,
+    accuracies: Sequence[Mapping[str, float]],
 ) -> list[Voter]:
     """Each network with its probes and weights; blocks that got no probe are listed with weight 0."""
     voters: list[Voter] = []
@@ -120,7 +144,8 @@ def make_voters(
         chosen = [of_member.get(name) for name in names]
         full_weights = torch.stack([weights[i] if i is not None else weights.new_zeros(()) for i in chosen])
         full_deviations = torch.stack([deviations[i] if i is not None else weights.new_zeros(()) for i in chosen])
-        voters.append(Voter(network, names, full_weights, full_deviations, own, poolings, draws.dropout))
+        alone = [accuracies[place][name] for name in names]
+        voters.append(Voter(network, names, full_weights, full_deviations, own, poolings, draws.dropout, alone))
     return voters
 
 

@@ -78,6 +78,15 @@ class CalibratedModel(nn.Module):
         return {name: weight * deviations[name] for name, weight in self.weights.items()}
 
     @property
+    def holdout_accuracies(self) -> dict[str, float]:
+        """How often each member alone was right on the hold-out, votes or not; empty for files that do not say."""
+        return {
+            prefix + name: accuracy
+            for prefix, voter in self._named_voters()
+            for name, accuracy in zip(voter.names, voter.accuracies, strict=False)
+        }
+
+    @property
     def temperature(self) -> float:
         """1 / weight of the head, inf where that is 0; an error where other members vote too.
 
@@ -104,6 +113,7 @@ class CalibratedModel(nn.Module):
             voters.append(
                 {
                     "names": voter.names,
+                    "accuracies": voter.accuracies,
                     "poolings": {name: asdict(pooling) for name, pooling in voter.poolings.items()},
                     "network": fingerprint(voter.network.network),
                 }
@@ -184,7 +194,10 @@ def _load_voter(
         raise ValueError(
             f"{path} holds weights {weights.tolist()} for members {saved['names']}. Save the calibration again."
         )
-    return Voter(network, saved["names"], weights, deviations, probes, poolings, dropout)
+    accuracies = saved.get("accuracies", [])
+    if accuracies and (len(accuracies), {type(value) for value in accuracies}) != (*shape, {float}):
+        raise TypeError(f"accuracies={accuracies!r}")
+    return Voter(network, saved["names"], weights, deviations, probes, poolings, dropout, accuracies)
 
 
 def _read_probe(path: str, name: str, tensors: Mapping[str, Tensor], classes: int) -> Probe:

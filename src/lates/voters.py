@@ -44,6 +44,7 @@ class Voter(nn.Module):
     """One network with a vote for each of its members: forward gives sum_k weight_k logits_k, [n, classes].
 
     names       of all members considered, the head last; weights and deviations [members] go with them.
+    accuracies  of each member alone on the hold-out, its probe as trained, vote or no vote; empty where that is not known.
     A member of weight 0 has no probe and no recorder here: it costs nothing. Nor is a head of weight 0 in the sum, so that
     an exported graph ends with the last block that votes.
     """
@@ -57,6 +58,7 @@ class Voter(nn.Module):
         probes: Mapping[str, Probe],
         poolings: Mapping[str, Pooling],
         dropout: bool = False,
+        accuracies: Sequence[float] = (),
     ) -> None:
         super().__init__()
         device = device_of(model)
@@ -67,6 +69,7 @@ class Voter(nn.Module):
         self.voting = tuple(name for name, weight in zip(names[:-1], weights.tolist(), strict=False) if weight > 0)
         self.poolings = {name: poolings[name] for name in self.voting}
         self.dropout = dropout
+        self.accuracies = tuple(accuracies)
         self.network = RecordedNetwork(model, self.poolings)
         self.probes = nn.ModuleList(frozen[name] for name in self.voting)
         self.weights: Tensor

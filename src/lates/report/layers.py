@@ -1,9 +1,11 @@
 """The charts of the layers: who votes, drawn as a picture of the network, and how good each member is by itself."""
 
+from collections.abc import Sequence
+
 import altair as alt
 
 import lates.report.words as words
-from lates.report.frame import NAME_LIMIT, Spec, chart_of, colour, finished
+from lates.report.frame import NAME_LIMIT, Row, Spec, chart_of, colour, finished
 from lates.report.numbers import Findings, Member
 from lates.report.picture import picture_rows
 from lates.report.predictions import LATES, NETWORK
@@ -51,18 +53,8 @@ def picture_chart(members: list[Member], networks: int, alt_text: str) -> Spec:
 
 
 def depth_chart(members: list[Member], findings: Findings) -> Spec:
-    """The accuracy of every member that is kept, in the order of depth, beside that of the whole."""
-    rows = [
-        {
-            "name": member.name,
-            "method": NETWORK if member.is_head else LATES,
-            "value": member.accuracy.value,
-            "low": member.accuracy.low,
-            "high": member.accuracy.high,
-        }
-        for member in members
-        if member.accuracy is not None
-    ]
+    """Every member's accuracy in the order of depth, beside that of the whole; hollow where only the hold-out's is known."""
+    rows = [row for member in members if (row := _depth_row(member)) is not None]
     whole = {"name": f"all: {LABELS[findings.main]}", "value": findings.test.measured[findings.main]["accuracy"].value}
     order = [row["name"] for row in rows]
     tooltip = [
@@ -71,14 +63,18 @@ def depth_chart(members: list[Member], findings: Findings) -> Spec:
         alt.Tooltip("low:Q", title="95 % from", format=".1%"),
         alt.Tooltip("high:Q", title="to", format=".1%"),
     ]
+    measured = alt.Tooltip("measured:N", title="measured")
     base = chart_of(rows).encode(
         y=alt.Y("name:N", title=None, sort=order).axis(labelLimit=NAME_LIMIT, labelColor="var(--ink)"),
         color=colour((NETWORK, LATES)),
-        tooltip=tooltip,
+        tooltip=[*tooltip[:2], measured],
     )
-    x = alt.X("value:Q", title="accuracy on the test set").scale(zero=False, padding=12).axis(format=".0%", tickCount=5)
-    whiskers = base.mark_rule(strokeWidth=2).encode(x=alt.X("low:Q"), x2="high:Q")
-    dots = base.mark_point(filled=True, size=80, opacity=1).encode(x=x)
+    x = alt.X("value:Q", title=_depth_axis(rows)).scale(zero=False, padding=12).axis(format=".0%", tickCount=5)
+    tested = base.transform_filter(f"datum.measured === '{words.ON_THE_TEST_SET}'").encode(tooltip=[*tooltip, measured])
+    hollow = base.transform_filter(f"datum.measured === '{words.ON_THE_HOLDOUT}'")
+    whiskers = tested.mark_rule(strokeWidth=2).encode(x=alt.X("low:Q"), x2="high:Q")
+    dots = tested.mark_point(filled=True, size=80, opacity=1).encode(x=x)
+    rings = hollow.mark_point(filled=False, size=60, strokeWidth=2, fill="var(--paper)", opacity=1).encode(x=x)
     reference = (
         chart_of([whole])
         .mark_rule(strokeDash=[4, 3], color="var(--ink)")
@@ -89,4 +85,20 @@ def depth_chart(members: list[Member], findings: Findings) -> Spec:
         .mark_text(align="right", dx=-4, dy=-6, baseline="bottom", color="var(--ink)")
         .encode(x="value:Q", y=alt.value(0), text="name:N")
     )
-    return finished([reference, whiskers, dots, label], words.depth(findings), max(60, 24 * len(rows)))
+    return finished([reference, whiskers, dots, rings, label], words.depth(findings), max(60, 24 * len(rows)))
+
+
+def _depth_row(member: Member) -> Row | None:
+    row: Row = {"name": member.name, "method": NETWORK if member.is_head else LATES}
+    if member.accuracy is not None:
+        own = member.accuracy
+        return {**row, "value": own.value, "low": own.low, "high": own.high, "measured": words.ON_THE_TEST_SET}
+    if member.holdout_accuracy is not None:
+        return {**row, "value": member.holdout_accuracy, "measured": words.ON_THE_HOLDOUT}
+    return None
+
+
+def _depth_axis(rows: Sequence[Row]) -> str:
+    if all(row["measured"] == words.ON_THE_TEST_SET for row in rows):
+        return f"accuracy {words.ON_THE_TEST_SET}"
+    return f"accuracy {words.ON_THE_TEST_SET}; hollow, no vote: {words.ON_THE_HOLDOUT}"

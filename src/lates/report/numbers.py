@@ -40,13 +40,17 @@ class Bin:
 
 @dataclass(frozen=True)
 class Member:
-    """One member of the stack: `accuracy` is None for a block without a vote, of which no probe is kept."""
+    """One member of the stack: `accuracy`, on the test set, is None for a block without a vote, of which no probe is kept.
+
+    `holdout_accuracy`, of the probe as trained, is None where the calibration's file does not say.
+    """
 
     network: int
     name: str
     weight: float
     contribution: float
     accuracy: Interval | None
+    holdout_accuracy: float | None
 
     @property
     def is_head(self) -> bool:
@@ -218,10 +222,12 @@ def coverage_of(rows: Rows) -> tuple[tuple[float, float], ...]:
 
 def members_of(calibrated: CalibratedModel, accuracies: Mapping[str, Interval]) -> tuple[Member, ...]:
     contributions, several = calibrated.contributions, len(calibrated.voters) > 1
+    alone = calibrated.holdout_accuracies
     members: list[Member] = []
     for full, weight in calibrated.weights.items():
         place, name = full.split("/", 1) if several else ("0", full)
-        members.append(Member(int(place), name, weight, contributions[full], accuracies.get(full)))
+        known = (accuracies.get(full), alone.get(full))
+        members.append(Member(int(place), name, weight, contributions[full], *known))
     return tuple(members)
 
 

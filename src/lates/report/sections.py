@@ -146,8 +146,11 @@ def _votes(findings: Findings) -> str:
         figures += _figure(f"depth-{network}", title=f"{label}Accuracy of each member by itself")
     rows = []
     for member in findings.members:
-        accuracy = member.accuracy
-        known = "no probe kept" if accuracy is None else _with_interval(accuracy, "accuracy")
+        known = "no probe kept"
+        if member.accuracy is not None:
+            known = _with_interval(member.accuracy, "accuracy")
+        elif member.holdout_accuracy is not None:
+            known = f"{number(member.holdout_accuracy, 'accuracy')}<small>{words.ON_THE_HOLDOUT}</small>"
         name = f"{member.network + 1}/{member.name}" if several else member.name
         rows.append([escape(name), f"{member.weight:.4f}", percent(member.contribution), known])
     head = [("Member", ""), ("Weight", ""), ("Contribution", ""), ("Accuracy", "")]

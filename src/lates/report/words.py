@@ -24,6 +24,7 @@ LOSSES = {"nll": "log-loss", "brier": "Brier score", "soft_ece": "soft calibrati
 IN_PERCENT = ("accuracy", "ece", "classwise_ece", "aurc")
 BETTER, WORSE, UNCLEAR = "better", "worse", "unclear"
 HANDED_OVER = 0.2
+ON_THE_TEST_SET, ON_THE_HOLDOUT = "on the test set", "on the hold-out"
 
 
 def number(value: float, metric: str = "nll") -> str:
@@ -163,11 +164,26 @@ def depth(findings: Findings) -> str:
     heads = [member.accuracy for member in findings.members if member.is_head and member.accuracy]
     head = f"the head alone is right in {listed([number(own.value, 'accuracy') for own in heads])}"
     if not known:
-        return f"No probe votes; {head}."
+        return f"No probe votes; {head}.{silent(findings)}"
     best, accuracy = max(known, key=lambda pair: pair[1].value)
     return (
         f"The best probe, on {full_name(best, findings)}, is right in {number(accuracy.value, 'accuracy')} by itself; {head}, "
-        f"all together in {number(main.value, 'accuracy')}. Probes without a vote are not kept."
+        f"all together in {number(main.value, 'accuracy')}.{silent(findings)}"
+    )
+
+
+def silent(findings: Findings) -> str:
+    """On the probes without a vote: measured when they were trained, for they are not kept."""
+    silent = [member for member in findings.members if member.accuracy is None]
+    measured = [(own, own.holdout_accuracy) for own in silent if own.holdout_accuracy is not None]
+    if not silent:
+        return ""
+    if not measured:
+        return " Probes without a vote are not kept."
+    best, accuracy = max(measured, key=lambda pair: pair[1])
+    return (
+        f" Probes without a vote are not kept: hollow dots say how often they were right {ON_THE_HOLDOUT}, the best of them, "
+        f"on {full_name(best, findings)}, in {number(accuracy, 'accuracy')}."
     )
 
 
