@@ -142,11 +142,32 @@ def test_evaluate_prints_a_table_of_80_columns(folder: Folder) -> None:
     assert "* LATES better, ! worse than temperature by more than chance (paired); of" in lines
 
 
-def test_other_weights_than_at_calibration_are_warned_of(folder: Folder) -> None:
+@pytest.mark.parametrize(
+    "command",
+    [("evaluate",), ("report", "-o", "page.html"), ("export", "-o", "their.onnx"), ("export", "-o", "their.pt2")],
+)
+def test_a_forgotten_checkpoint_is_an_error(folder: Folder, command: tuple[str, ...]) -> None:
     calibrate(folder)
-    result = run("evaluate", CALIBRATION, "--model", folder.name("make_model"), "--data", folder.name("make_loaders"))
-    assert result.exit_code == 0
+    name, *output = command
+    untrained = ["--model", folder.name("make_model"), "--data", folder.name("make_loaders")]
+    result = run(name, CALIBRATION, *output, *untrained)
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert "weights differ from those it was calibrated with. Did you forget --checkpoint?" in result.stderr
+    assert [path.name for path in Path().iterdir()] == [CALIBRATION]
+
+
+def test_other_weights_than_at_calibration_are_judged_when_asked_for(folder: Folder) -> None:
+    calibrate(folder)
+    untrained = ["--model", folder.name("make_model"), "--data", folder.name("make_loaders")]
+    result = run("evaluate", CALIBRATION, *untrained, "--other-weights")
+    assert result.exit_code == 0, result.output
     assert result.stderr.startswith("Warning: 6 of 6 tensors of this network have other values")
+    assert "trained weights were never loaded" in result.stderr
+
+
+@pytest.mark.parametrize("command", ["evaluate", "report", "export"])
+def test_the_examples_load_the_checkpoint(command: str) -> None:
+    assert "--checkpoint weights.pt" in run(command, "--help").stdout
 
 
 @pytest.mark.parametrize(("model", "copies"), [("make_ensemble", 2), ("make_dropout", 1)])

@@ -23,6 +23,10 @@ KEY = "lates"
 """The key of the safetensors metadata under which ours lies, as JSON."""
 
 
+class OtherWeightsWarning(UserWarning):
+    """The network's weights are not those that it was calibrated with."""
+
+
 def write_calibration(path: str | os.PathLike[str], tensors: Mapping[str, Tensor], metadata: Mapping[str, Any]) -> None:
     """One safetensors file: the tensors, and the metadata as JSON beside them."""
     text = json.dumps({"format": FORMAT, **metadata})
@@ -125,8 +129,9 @@ def check_fingerprint(saved: Mapping[str, Sequence[Any]], network: nn.Module, so
     if changed:
         warnings.warn(
             f"{len(changed)} of {len(saved)} tensors of this network have other values than when it was calibrated "
-            f"({_some(changed)}): cast or trained on since. The calibration may no longer hold; calibrate again.",
-            UserWarning,
+            f"({_some(changed)}): cast or trained on since, or its trained weights were never loaded. The calibration may no "
+            "longer hold: load them, or calibrate again.",
+            OtherWeightsWarning,
             stacklevel=level_of_the_caller(),
         )
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
-from lates.cli.options import SOURCES, AsJson, Checkpoints, Device, Seed
+from lates.cli.options import SOURCES, AsJson, Checkpoints, Device, OtherWeights, Seed
 from lates.cli.outputs import print_json
 
 if TYPE_CHECKING:
@@ -37,6 +37,7 @@ def evaluate_file(
         ),
     ] = None,
     checkpoints: Checkpoints = None,
+    other_weights: OtherWeights = False,
     device: Device = None,
     labels: Annotated[
         Path | None,
@@ -58,7 +59,8 @@ def evaluate_file(
     A calibration is compared with the network alone and with temperature scaling, on each test set:
 
         lates evaluate my.lates.safetensors \\
-            --model my_module:make_model --data my_module:make_loaders
+            --model my_module:make_model --checkpoint weights.pt \\
+            --data my_module:make_loaders
 
     Cached logits need no network; with `--fitted`, they are compared before and after:
 
@@ -73,7 +75,7 @@ def evaluate_file(
     if model is not None and data is not None:
         if labels is not None or fitted is not None:
             raise typer.BadParameter("is for cached logits, without --model.", param_hint="--labels / --fitted")
-        predictions = predict_tests(file, model, checkpoints, data, device, seed)
+        predictions = predict_tests(file, model, checkpoints, data, device, other_weights, seed)
     else:
         predictions = {file.name: read_methods(file, labels, fitted)}
     with shown(True) as progress:
@@ -90,14 +92,20 @@ def evaluate_file(
 
 
 def predict_tests(
-    file: Path, model: str, checkpoints: list[Path] | None, data: str, device: str | None, seed: int
+    file: Path,
+    model: str,
+    checkpoints: list[Path] | None,
+    data: str,
+    device: str | None,
+    other_weights: bool,
+    seed: int,
 ) -> dict[str, "Predictions"]:
     """What network, temperature and LATES say of each test set."""
     from lates.cli.sources import load_calibrated, make_loaders
     from lates.progress import shown
     from lates.report.predictions import read_predictions
 
-    calibrated = load_calibrated(file, model, checkpoints, device)
+    calibrated = load_calibrated(file, model, checkpoints, device, other_weights)
     loaders = make_loaders(data).needed_test
     with shown(True) as progress:
         return {

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from lates.cli.options import OUTPUT, AsJson, Checkpoints, Data, Device, Force, Model
+from lates.cli.options import OUTPUT, AsJson, Checkpoints, Data, Device, Force, Model, OtherWeights
 from lates.cli.outcomes import FAILED
 from lates.cli.outputs import check_output, print_json, tell_written
 
@@ -30,6 +30,7 @@ def export_calibration(
         ),
     ],
     checkpoints: Checkpoints = None,
+    other_weights: OtherWeights = False,
     device: Device = None,
     check: Annotated[
         bool,
@@ -46,7 +47,8 @@ def export_calibration(
     Blocks without a vote are not in the graph.
 
         lates export my.lates.safetensors -o my.onnx --check \\
-            --model my_module:make_model --data my_module:make_loaders
+            --model my_module:make_model --checkpoint weights.pt \\
+            --data my_module:make_loaders
     """
     if output.suffix not in (ONNX, PROGRAM):
         raise typer.BadParameter(f"{output}: expected a name ending in {ONNX} or {PROGRAM}.", param_hint="--output")
@@ -59,7 +61,7 @@ def export_calibration(
     from lates.export import check_onnx, export_onnx, export_program
     from lates.storage import write_whole
 
-    calibrated = load_calibrated(file, model, checkpoints, device)
+    calibrated = load_calibrated(file, model, checkpoints, device, other_weights)
     inputs = make_loaders(data).first_inputs
     if output.suffix == PROGRAM:
         program = io.BytesIO()

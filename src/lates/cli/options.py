@@ -39,6 +39,14 @@ Checkpoints = Annotated[
         show_default=False,
     ),
 ]
+OtherWeights = Annotated[
+    bool,
+    typer.Option(
+        "--other-weights",
+        rich_help_panel=SOURCES,
+        help="Go on though the network's weights are not those that it was calibrated with.",
+    ),
+]
 Device = Annotated[
     str | None,
     typer.Option(

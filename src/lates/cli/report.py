@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from lates.cli.options import OUTPUT, AsJson, Checkpoints, Data, Device, Force, Model, Seed
+from lates.cli.options import OUTPUT, AsJson, Checkpoints, Data, Device, Force, Model, OtherWeights, Seed
 from lates.cli.outputs import check_output, print_json, tell_written
 
 
@@ -14,6 +14,7 @@ def report_calibration(
     model: Model,
     data: Data,
     checkpoints: Checkpoints = None,
+    other_weights: OtherWeights = False,
     device: Device = None,
     output: Annotated[
         Path, typer.Option("--output", "-o", metavar="FILE", rich_help_panel=OUTPUT, help="The page to write.")
@@ -40,14 +41,15 @@ def report_calibration(
     the others are its shifts.
 
         lates report my.lates.safetensors -o report.html \\
-            --model my_module:make_model --data my_module:make_loaders
+            --model my_module:make_model --checkpoint weights.pt \\
+            --data my_module:make_loaders
     """
     check_output(output, force)
     from lates.cli.sources import load_calibrated, make_loaders
     from lates.report import write_report
 
     names = None if class_names is None else class_names.read_text("utf-8").splitlines()
-    calibrated = load_calibrated(file, model, checkpoints, device)
+    calibrated = load_calibrated(file, model, checkpoints, device, other_weights)
     tests = make_loaders(data).needed_test
     write_report(calibrated, tests, output, title=title, class_names=names, seed=seed)
     tell_written(output)

@@ -2,6 +2,7 @@
 
 import os
 import sys
+import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import redirect_stdout
 from dataclasses import dataclass, field
@@ -19,7 +20,7 @@ from lates.cli.checkpoint import load_checkpoint
 from lates.cli.fitted import is_fitted
 from lates.model import CalibratedModel, load
 from lates.sampling import read_draws
-from lates.storage import read_calibration
+from lates.storage import OtherWeightsWarning, read_calibration
 
 Network = nn.Module | Sequence[nn.Module]
 ROLES = ("train", "holdout", "test")
@@ -95,14 +96,29 @@ def make_network(source: str, checkpoints: Sequence[Path] | None, device: str | 
     return made
 
 
-def load_calibrated(file: Path, model: str, checkpoints: Sequence[Path] | None, device: str | None) -> CalibratedModel:
-    """The calibration of a file on the user's network; a wrong file is told before the network is made."""
+def load_calibrated(
+    file: Path, model: str, checkpoints: Sequence[Path] | None, device: str | None, other_weights: bool
+) -> CalibratedModel:
+    """The calibration of a file on the user's network; a wrong file is told before the network is made.
+
+    Weights that differ from those at calibration are mostly a checkpoint that was forgotten: an error, unless meant.
+    """
     _, metadata = read_calibration(file)
     if is_fitted(metadata):
         raise ValueError(
             f"{file} holds weights for cached logits, by `lates fit`; expected what `lates calibrate` wrote."
         )
-    return load(file, make_network(model, checkpoints, device))
+    network = make_network(model, checkpoints, device)
+    with warnings.catch_warnings():
+        warnings.simplefilter("always" if other_weights else "error", OtherWeightsWarning)
+        try:
+            return load(file, network)
+        except OtherWeightsWarning as fault:
+            cause = "Is --checkpoint the one of then?" if checkpoints else "Did you forget --checkpoint?"
+            raise ValueError(
+                f"The network's weights differ from those it was calibrated with. {cause} If they are meant to differ, pass "
+                f"--other-weights.\n{fault}"
+            ) from fault
 
 
 def move_to(network: nn.Module, device: str) -> None:
