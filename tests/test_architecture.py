@@ -17,6 +17,7 @@ ORDER = [
     "settings",
     "checks",
     "progress",
+    "threads",
     "memory",
     "team",
     "batches",

@@ -15,6 +15,7 @@ rows live in several processes, a `reduce` that sums a tensor over all of them i
 """
 
 import functools
+import itertools
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -23,6 +24,7 @@ import torch
 from torch import Tensor
 
 from lates.losses import Loss
+from lates.threads import in_threads, row_shares, thread_count
 
 CHUNK_ELEMENTS = {
     "cpu": 2**18,
@@ -31,6 +33,7 @@ CHUNK_ELEMENTS = {
 
 Reduce = Callable[[Tensor], Tensor]
 Members = Sequence[Tensor]
+Chunk = tuple[Tensor, Tensor]
 
 
 def in_this_process(sums: Tensor) -> Tensor:
@@ -40,11 +43,10 @@ def in_this_process(sums: Tensor) -> Tensor:
 
 def rows_per_chunk(members: Members) -> int:
     """As many rows as keep a chunk within the processor's cache, or a graphics card busy."""
-    rows = CHUNK_ELEMENTS[_chunk_device(members).type] // (len(members) * members[-1].shape[1])
-    return rows // 4 * 4 or max(1, rows)
+    return max(1, CHUNK_ELEMENTS[_chunk_device(members).type] // (len(members) * members[-1].shape[1]))
 
 
-def excess_chunks(members: Members, labels: Tensor, rows: int | None = None) -> Iterator[tuple[Tensor, Tensor]]:
+def excess_chunks(members: Members, labels: Tensor, rows: int | None = None) -> Iterator[Chunk]:
     """Yield (excess [members, rows, classes] in float64, labels [rows]) for consecutive rows.
 
     Every chunk overwrites the one before. Where there are no rows, as some process may have none, there is one empty chunk.
@@ -61,7 +63,7 @@ def excess_chunks(members: Members, labels: Tensor, rows: int | None = None) -> 
         yield excess, of_rows
 
 
-def combined(chunk: tuple[Tensor, Tensor], weights: Tensor, out: Tensor | None = None) -> tuple[Tensor, Tensor]:
+def combined(chunk: Chunk, weights: Tensor, out: Tensor | None = None) -> tuple[Tensor, Tensor]:
     """The stack's logits [rows, classes], up to a constant in each row, and the labels."""
     excess, labels = chunk
     return torch.mv(excess.flatten(1).T, weights.to(excess.device), out=out).view(excess.shape[1:]), labels
@@ -72,7 +74,7 @@ def sum_over(terms: Iterable[Tensor]) -> Tensor:
     return functools.reduce(torch.add, terms).cpu()
 
 
-def log_loss_sums(chunk: tuple[Tensor, Tensor], weights: Tensor, derivatives: int, scratch: Tensor) -> Tensor:
+def log_loss_sums(chunk: Chunk, weights: Tensor, derivatives: int, scratch: Tensor) -> Tensor:
     """Sums over a chunk's rows of the log-loss, packed: [value, gradient, Hessian row by row], up to these derivatives.
 
     The second overwrites the chunk; `scratch` [members + 1, rows, classes] is overwritten always. The covariance is summed
@@ -92,19 +94,8 @@ def log_loss_sums(chunk: tuple[Tensor, Tensor], weights: Tensor, derivatives: in
     weighted = torch.mul(excess, probabilities, out=scratch[:-1])
     means = weighted.sum(dim=2)
     centred = excess.sub_(means[:, :, None])
-    hessian = products(torch.mul(centred, probabilities, out=weighted), centred)
+    hessian = torch.mul(centred, probabilities, out=weighted).flatten(1) @ centred.flatten(1).T
     return torch.cat([value, means.sum(dim=1), hessian.flatten()])
-
-
-def products(left: Tensor, right: Tensor) -> Tensor:
-    """All inner products [members, members] of members [members, rows, classes].
-
-    So few products of so many numbers are one thread's work; cut into four they occupy four.
-    """
-    members, rows, classes = left.shape
-    parts = 4 if rows % 4 == 0 else 1
-    left, right = (factor.view(members, parts, rows // parts * classes).transpose(0, 1) for factor in (left, right))
-    return torch.bmm(left, right.transpose(1, 2)).sum(dim=0)
 
 
 @dataclass(frozen=True)
@@ -115,9 +106,23 @@ class Holdout:
     reduce: Reduce = in_this_process
     chunk_rows: int | None = None
 
-    def chunks(self) -> Iterator[tuple[Tensor, Tensor]]:
+    def chunks(self) -> Iterator[Chunk]:
         for members, labels in self.parts:
             yield from excess_chunks(members, labels, self.chunk_rows)
+
+    def total(self, sums: Callable[[Iterator[Chunk]], Tensor]) -> Tensor:
+        """What `sums` makes of the chunks, added up over threads that have rows of their own, and over all processes."""
+        return self.reduce(sum_over(in_threads(lambda share: sums(share.chunks()), self._shares())))
+
+    def _shares(self) -> "list[Holdout]":
+        """The rows of each part cut for threads."""
+        elements = sum(len(members) * len(labels) * self.classes for members, labels in self.parts)
+        count = thread_count(elements, _chunk_device(self.parts[0][0]))
+        cut = [
+            [(tuple(member[rows] for member in members), labels[rows]) for rows in row_shares(len(labels), count)]
+            for members, labels in self.parts
+        ]
+        return [replace(self, parts=parts) for parts in zip(*cut, strict=True)]
 
     @property
     def classes(self) -> int:
@@ -134,7 +139,7 @@ class Holdout:
             total = torch.linalg.vector_norm(excess.flatten(1), dim=1).square()
             return total - excess.shape[2] * excess.mean(dim=2).square().sum(dim=1)
 
-        total = self.reduce(sum_over(squares(excess) for excess, _ in self.chunks())).clamp(min=0)
+        total = self.total(lambda chunks: sum_over(squares(excess) for excess, _ in chunks)).clamp(min=0)
         return (total / (self.rows() * self.classes)).sqrt()
 
     def every(self, stride: int) -> "Holdout":
@@ -144,35 +149,37 @@ class Holdout:
 
     def log_loss(self, weights: Tensor, derivatives: int) -> Tensor:
         """Sums over all rows; packed as in `log_loss_sums`."""
-        scratch = torch.empty(0)
 
-        def sums(chunk: tuple[Tensor, Tensor]) -> Tensor:
+        def sums(chunks: Iterator[Chunk]) -> Tensor:
             """In memory that is taken once: to take it for every chunk would cost as much as the exponentials."""
-            nonlocal scratch
-            members, rows, classes = chunk[0].shape
-            if scratch.ndim != 3 or scratch.shape[1] < rows:
-                scratch = chunk[0].new_empty(members + 1, rows, classes)
-            shape = members + 1, rows, classes
-            return log_loss_sums(chunk, weights, derivatives, scratch.flatten()[: math.prod(shape)].view(shape))
+            first = next(chunks)
+            members, rows, classes = first[0].shape
+            scratch = first[0].new_empty((members + 1) * rows * classes)
 
-        return self.reduce(sum_over(map(sums, self.chunks())))
+            def of_chunk(chunk: Chunk) -> Tensor:
+                shape = members + 1, len(chunk[1]), classes
+                return log_loss_sums(chunk, weights, derivatives, scratch[: math.prod(shape)].view(shape))
+
+            return sum_over(map(of_chunk, itertools.chain([first], chunks)))
+
+        return self.total(sums)
 
     def statistics(self, loss: Loss, weights: Tensor) -> Tensor:
         """The sums over all rows that the loss is a function of."""
-        return self.reduce(sum_over(loss.statistics(*combined(chunk, weights)) for chunk in self.chunks()))
+        return self.total(lambda chunks: sum_over(loss.statistics(*combined(chunk, weights)) for chunk in chunks))
 
     @torch.inference_mode(False)
     @torch.enable_grad()
     def pull_back(self, loss: Loss, weights: Tensor, derivative: Tensor) -> tuple[Tensor, Tensor]:
         """Those sums once more, and the gradient [members] in the weights of derivative·sums."""
 
-        def sums_and_gradient(chunk: tuple[Tensor, Tensor]) -> Tensor:
+        def sums_and_gradient(chunk: Chunk) -> Tensor:
             logits = combined(chunk, weights)[0].requires_grad_()
             sums = loss.statistics(logits, chunk[1].clone())  # autograd keeps no label recorded under inference mode
             (of_logits,) = torch.autograd.grad(sums, logits, derivative.to(sums.device))
             return torch.cat([sums.detach(), chunk[0].flatten(1) @ of_logits.flatten()])
 
-        packed = self.reduce(sum_over(map(sums_and_gradient, self.chunks())))
+        packed = self.total(lambda chunks: sum_over(map(sums_and_gradient, chunks)))
         return packed[: len(derivative)], packed[len(derivative) :]
 
     def margins_moved(self, directions: Tensor, thresholds: Tensor) -> tuple[Tensor, Tensor]:

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from lates.metrics.columns import ascending, probability_columns
-from lates.metrics.rows import Array, Rows, checked, checked_logits, describe_rows, shifted_chunks
+from lates.metrics.columns import Columns, ascending, over_columns
+from lates.metrics.rows import Array, Rows, checked, checked_logits, describe_rows, softmax_totals
 
 BINS = 15
 BINNINGS = ("width", "mass")
@@ -114,14 +114,14 @@ def classwise_ece(logits: Array, labels: Array, bins: int = BINS, binning: str =
 def class_errors(logits: Array, labels: Array, bins: int = BINS, binning: str = "width") -> Tensor:
     """The calibration error of each class's probability [classes], of which `classwise_ece` is the mean."""
     logits, labels = checked(logits, labels)
-    errors: list[Tensor] = []
-    for columns in probability_columns(logits, labels):
+
+    def sum_of_errors(columns: Columns) -> Tensor:
         residuals = columns.probabilities
         index = assign_bins(residuals, bin_edges(residuals, bins, binning))
         residuals[columns.owners, columns.rows] -= 1
-        sums = residuals.new_zeros(len(residuals), bins).scatter_add_(1, index, residuals)
-        errors.append(sums.abs().sum(dim=1))
-    return torch.cat(errors).cpu() / len(labels)
+        return residuals.new_zeros(len(residuals), bins).scatter_add_(1, index, residuals).abs().sum(dim=1)
+
+    return over_columns(sum_of_errors, logits, labels).cpu() / len(labels)
 
 
 def ece_floor(logits: Array, bins: int = BINS, binning: str = "width", draws: int = 100, seed: int = 0) -> float:
@@ -133,7 +133,7 @@ def ece_floor(logits: Array, bins: int = BINS, binning: str = "width", draws: in
     if draws < 1:
         raise ValueError(f"draws came as {draws}; expected at least 1.")
     logits = checked_logits(logits)
-    confidence = torch.cat([1 / shifted.exp_().sum(dim=1) for _, shifted in shifted_chunks(logits)]).cpu()
+    confidence = softmax_totals(logits).reciprocal().cpu()
     index = assign_bins(confidence, bin_edges(confidence, bins, binning))
     inside = torch.nn.functional.one_hot(index, bins).double()
     generator = torch.Generator().manual_seed(seed)

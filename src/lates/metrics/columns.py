@@ -1,12 +1,13 @@
 """The same logits seen class by class: columns of the float64 softmax, a few classes at a time."""
 
-from collections.abc import Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from lates.metrics.rows import CHUNK, shifted_chunks
+from lates.metrics.rows import CHUNK, softmax_totals
+from lates.threads import in_threads, row_shares, thread_count
 
 FEWEST_COLUMNS = 16  # 64 bytes of a float32 row: reading fewer would fetch the same cache lines again
 
@@ -25,22 +26,32 @@ class Columns:
     positives: Tensor
 
 
-def probability_columns(logits: Tensor, labels: Tensor) -> Iterator[Columns]:
-    """All columns of softmax(logits), computed a second time per column so that no [n, classes] float64 is held."""
+def over_columns(function: Callable[[Columns], Tensor], logits: Tensor, labels: Tensor) -> Tensor:
+    """The function [k] of all columns of softmax(logits), a few at a time, put together: [classes].
+
+    The softmax is computed a second time per column, so that no [n, classes] float64 is held.
+    """
     n, classes = logits.shape
-    peaks = logits.amax(dim=1).double()
-    totals = torch.cat([shifted.exp_().sum(dim=1) for _, shifted in shifted_chunks(logits)])
+    peaks, totals = logits.amax(dim=1).double(), softmax_totals(logits)
     by_class = torch.argsort(labels, stable=True)
     positives = torch.bincount(labels, minlength=classes)
     ends = positives.cumsum(0).tolist()
     width = max(FEWEST_COLUMNS, CHUNK // n)
-    for first in range(0, classes, width):
+
+    def columns_from(first: int) -> Columns:
         columns = logits[:, first : first + width].T
         columns = columns.to(torch.float64, copy=True, memory_format=torch.contiguous_format)
         columns.sub_(peaks).exp_().div_(totals)
         last = first + len(columns)
         rows = by_class[ends[first] - int(positives[first]) : ends[last - 1]]
-        yield Columns(columns, labels[rows] - first, rows, positives[first:last])
+        return Columns(columns, labels[rows] - first, rows, positives[first:last])
+
+    def of_share(firsts: range) -> list[Tensor]:
+        return [function(columns_from(first)) for first in firsts]
+
+    firsts = range(0, classes, width)
+    shares = [firsts[part] for part in row_shares(len(firsts), thread_count(logits.numel(), logits.device))]
+    return torch.cat([result for results in in_threads(of_share, shares) for result in results])
 
 
 def ascending(values: Tensor) -> Tensor:

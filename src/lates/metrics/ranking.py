@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from lates.metrics.columns import Columns, ascending, probability_columns
+from lates.metrics.columns import Columns, ascending, over_columns
 from lates.metrics.rows import Array, Rows, checked, describe_rows, shifted_chunks
 
 CELL_SHIFT = 17  # keeps a float32's exponent and 6 bits of its mantissa
@@ -55,7 +55,7 @@ def auc(logits: Array, labels: Array) -> float:
     same but for rounding, and the area is the usual binary one, of the probability of class 1.
     """
     logits, labels = checked(logits, labels)
-    areas = torch.cat([class_areas(columns) for columns in probability_columns(logits, labels)])
+    areas = over_columns(class_areas, logits, labels)
     return float(areas[1] if len(areas) == 2 else areas.nanmean())
 
 

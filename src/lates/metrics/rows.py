@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from lates.checks import check_labels, check_logits, warn_if_probabilities
+from lates.threads import in_threads, row_shares, thread_count
 
 CHUNK = 2**18  # float64 elements worked on at once: 2 MiB, about a core's cache
 
@@ -39,6 +40,16 @@ def shifted_chunks(logits: Tensor) -> Iterator[tuple[slice, Tensor]]:
         yield slice(start, start + len(chunk)), chunk.sub_(chunk.amax(dim=1, keepdim=True))
 
 
+def softmax_totals(logits: Tensor) -> Tensor:
+    """S of every row [n]."""
+    shares = row_shares(len(logits), thread_count(logits.numel(), logits.device))
+
+    def totals(rows: slice) -> Tensor:
+        return torch.cat([shifted.exp_().sum(dim=1) for _, shifted in shifted_chunks(logits[rows])])
+
+    return torch.cat(in_threads(totals, shares))
+
+
 @dataclass(frozen=True, eq=False)
 class Rows:
     """Per-row values [n], float64, on the CPU: all that the metrics without a view of single classes need."""
@@ -62,6 +73,12 @@ def describe_rows(logits: Array, labels: Array) -> Rows:
     exponentials, so it is looked up only where a tie is possible: two equal maxima make S at least 2.
     """
     logits, labels = checked(logits, labels)
+    shares = row_shares(len(logits), thread_count(logits.numel(), logits.device))
+    return Rows(*torch.cat(in_threads(lambda rows: _row_values(logits[rows], labels[rows]), shares), dim=1).cpu())
+
+
+def _row_values(logits: Tensor, labels: Tensor) -> Tensor:
+    """The four fields of `Rows`, [4, n]."""
     chunks = []
     for rows, shifted in shifted_chunks(logits):
         index = labels[rows, None]
@@ -75,4 +92,4 @@ def describe_rows(logits: Array, labels: Array) -> Rows:
         if len(doubtful):
             correct[doubtful] = logits[rows][doubtful].argmax(dim=1) == index[doubtful, 0]
         chunks.append(torch.stack([1 / total, correct.double(), total.log() - own, brier]))
-    return Rows(*torch.cat(chunks, dim=1).cpu())
+    return torch.cat(chunks, dim=1)
