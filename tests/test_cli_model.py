@@ -15,6 +15,7 @@ from typer.testing import CliRunner, Result
 
 import lates
 from lates.cli import app
+from lates.cli.sources import find_named
 from tests.cli_problem import MODULE, Folder, make_folder
 
 runner = CliRunner(env={"COLUMNS": "80", "LATES_DEBUG": "", "TERM": "dumb"})
@@ -309,9 +310,30 @@ def test_what_the_user_s_code_prints_does_not_mix_with_results(folder: Folder) -
 
 
 def test_a_file_s_path_names_its_module_too(folder: Folder) -> None:
-    options = ["--model", "their_module.py:make_model", "--checkpoint", folder.weights]
-    result = run("calibrate", *options, "--data", folder.name("make_loaders"), "-o", CALIBRATION, "--blocks", "none")
+    file = folder.path / f"{MODULE}.py"
+    options = ["--model", f"{file}:make_model", "--checkpoint", folder.weights, "--data", f"{file}:make_loaders"]
+    result = run("calibrate", *options, "-o", CALIBRATION, "--blocks", "none")
     assert result.exit_code == 0, result.output
+
+
+def test_a_path_means_that_file_and_no_other_of_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "below").mkdir()
+    (tmp_path / "beside.py").write_text("HERE = 'above'")
+    for place, value in {
+        "named_alike.py": "beside.HERE",
+        "below/named_alike.py": "'below'",
+        "json.py": "'json'",
+    }.items():
+        (tmp_path / place).write_text(f"import beside\n\nWHERE = {value}\n")
+    monkeypatch.chdir(tmp_path / "below")
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    assert find_named("../named_alike.py:WHERE", "--model") == "above"
+    assert find_named("named_alike.py:WHERE", "--model") == "below"
+    assert find_named("./named_alike.py:WHERE", "--model") == "below"
+    assert find_named(f"{tmp_path}/json.py:WHERE", "--model") == "json"
+    assert find_named("../named_alike.py:WHERE", "--model") == "above"
+    with pytest.raises(ValueError, match=r"--model \.\./nowhere\.py:f: there is no file .*nowhere\.py\."):
+        find_named("../nowhere.py:f", "--model")
 
 
 def test_missing_loaders_are_named(folder: Folder) -> None:

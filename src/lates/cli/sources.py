@@ -7,8 +7,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import redirect_stdout
 from dataclasses import dataclass, field
 from importlib import import_module
+from importlib.util import module_from_spec, spec_from_file_location
 from operator import attrgetter
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import torch
@@ -31,20 +33,20 @@ CONTRACT = (
 
 
 def find_named(source: str, option: str) -> Any:
-    """What `module:name` names, with the current folder importable; `folder/file.py:name` is understood too."""
-    path, _, name = source.partition(":")
-    if not path or not name:
+    """What `module:name` names, with the current folder importable, or `folder/file.py:name` in just that file."""
+    place, _, name = source.rpartition(":")
+    if not place or not name:
         raise typer.BadParameter(f'"{source}": expected module:function, as in my_module:make_it.', param_hint=option)
-    module_name = path.removesuffix(".py").strip("./").replace("/", ".")
-    if os.getcwd() not in sys.path:
-        sys.path.insert(0, os.getcwd())
+    make_importable(Path.cwd())
     try:
         with redirect_stdout(sys.stderr):  # standard output is for results; user's code may print
-            module = import_module(module_name)
+            module = import_file(Path(place)) if place.endswith(".py") else import_module(place)
+    except NoSuchFileError as fault:
+        raise ValueError(f"{option} {source}: {fault}") from fault
     except ModuleNotFoundError as fault:
-        if fault.name and f"{module_name}.".startswith(f"{fault.name}."):
+        if fault.name and f"{place}.".startswith(f"{fault.name}."):
             raise ValueError(
-                f'{option} {source}: there is no module "{module_name}" in {os.getcwd()} or among the installed packages.'
+                f'{option} {source}: there is no module "{place}" in {os.getcwd()} or among the installed packages.'
             ) from fault
         raise failed(option, source, fault) from fault
     except Exception as fault:
@@ -54,8 +56,46 @@ def find_named(source: str, option: str) -> Any:
     except AttributeError as fault:
         public = [key for key, value in vars(module).items() if callable(value) and not key.startswith("_")]
         raise ValueError(
-            f'{option} {source}: module "{module_name}" has no "{name}". It has {", ".join(public) or "no function"}.'
+            f'{option} {source}: module "{module.__name__}" has no "{name}". It has {", ".join(public) or "no function"}.'
         ) from fault
+
+
+class NoSuchFileError(Exception):
+    pass
+
+
+def import_file(path: Path) -> ModuleType:
+    """The module in a file, as Python would run it: what lies beside it can be imported.
+
+    Its name is the dotted path below the current folder, so that relative imports work; elsewhere, the file's own name.
+    One that another file has taken already, such as an installed package, is left to that file.
+    """
+    file = path.resolve()
+    if not file.is_file():
+        raise NoSuchFileError(f"there is no file {file}.")
+    inside = file.relative_to(Path.cwd()) if file.is_relative_to(Path.cwd()) else Path(file.name)
+    name = ".".join(inside.with_suffix("").parts)
+    for known in (name, unique := "_".join(file.with_suffix("").parts[1:])):
+        if getattr(sys.modules.get(known), "__file__", None) == str(file):
+            return sys.modules[known]
+    if name in sys.modules:
+        name = unique
+    make_importable(file.parent)
+    spec = spec_from_file_location(name, file)
+    assert spec is not None  # nor is its loader, for a name ending in .py
+    assert spec.loader is not None
+    module = sys.modules[name] = module_from_spec(spec)
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        del sys.modules[name]
+        raise
+    return module
+
+
+def make_importable(folder: Path) -> None:
+    if str(folder) not in sys.path:
+        sys.path.insert(0, str(folder))
 
 
 def call_named(source: str, option: str) -> Any:
