@@ -248,6 +248,35 @@ def test_the_picture_spends_its_height_on_votes_and_joins_ribbons_without_gap(fi
     assert all(0 <= row["y"] <= row["y2"] <= picture.height + 1e-9 for row in [*picture.ribbons, *picture.boxes])
 
 
+def test_a_loss_against_the_network_under_shift_is_not_hidden_by_a_gain_on_temperature(findings: Findings) -> None:
+    worse, better = (metrics.Interval(v, v - 0.01, v + 0.01, 0.95, 100) for v in (0.108, -0.164))
+    differences = {NETWORK: {"nll": worse}, TEMPERATURE: {"nll": better}}
+    odd = replace(findings, sets=(findings.test, replace(findings.sets[1], differences=differences)))
+    text = words.shifts(odd)
+    assert "is, against temperature scaling, clearly better on 1, clearly worse on 0" in text
+    assert "against the network alone, clearly better on 0, clearly worse on 1" in text
+    section = page_of(odd, draw_all(odd), "odd").split('id="shifts"')[1]
+    assert '<td data-method="network"><span class="worse">+0.1080 worse</span>' in section
+    assert '<td data-method="temperature"><span class="better">−0.1640 better</span>' in section
+
+
+def test_the_risk_at_every_tenth_of_coverage_stands_in_a_table(
+    page: str, findings: Findings, predictions: dict[str, Predictions]
+) -> None:
+    table = page.split("<summary>Numbers of the curve</summary>")[1].split("</table>")[0]
+    logits, labels = predictions["clean"].logits[LATES], predictions["clean"].labels
+    surest = logits.softmax(1).amax(1).argsort(descending=True)[:300]
+    wrong = float((logits.argmax(1) != labels)[surest].double().mean())
+    assert table.count("<tr>") == 11
+    (row,) = [row for row in table.split("<tr>") if "30\u00a0%</th>" in row]
+    assert f'<td data-method="lates">{100 * wrong:.2f}\u00a0%</td>' in row
+
+
+def test_a_block_named_by_a_number_reads_as_a_name(findings: Findings) -> None:
+    numbered = tuple(replace(one, name=one.name.removeprefix("stages.")) for one in findings.members)
+    assert re.search(r"the strongest of them, on block “\d”, has", words.votes(replace(findings, members=numbered)))
+
+
 def test_the_lead_says_the_measured_numbers(findings: Findings) -> None:
     text = words.lead(findings)
     accuracy = findings.test.measured[LATES]["accuracy"]
@@ -302,7 +331,7 @@ def test_without_shifts_there_is_no_section_on_them(
     lates.write_report(calibrated, test_sets["clean"], tmp_path / "plain.html", progress=False)
     html = (tmp_path / "plain.html").read_text("utf-8")
     assert "Under shift" not in html
-    assert "<title>ResidualNetwork</title>" in html
+    assert "<title>ResidualNetwork, 10 classes</title>" in html
 
 
 def test_the_same_seed_writes_the_same_bytes(

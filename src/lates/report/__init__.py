@@ -10,7 +10,7 @@ from typing import Any
 
 from lates.model import CalibratedModel
 from lates.progress import Progress, shown
-from lates.report.numbers import find
+from lates.report.numbers import default_title, find
 from lates.report.predictions import read_predictions, read_sets
 from lates.storage import check_target, write_whole
 
@@ -33,6 +33,7 @@ def write_report(
 
     test         loader of (inputs, labels); or name -> loader, the plain test set first, shifted ones after it
     path         of the page, written whole or not at all
+    title        of the page; the network's class and how many classes it tells apart otherwise
     class_names  one for each class; their numbers otherwise
     seed         of the bootstrap and of MC dropout's samples
     progress     bars on a terminal or in a notebook; False: silence; or a function (stage, done, total)
@@ -68,5 +69,5 @@ def write_report(
             for name, loader in sets.items()
         }
     findings = find(calibrated, predictions, class_names, seed)
-    heading = title or findings.subject.network
+    heading = title or default_title(findings.subject)
     write_whole(Path(path), page_of(findings, draw_all(findings), heading).encode("utf-8"))

@@ -186,6 +186,11 @@ def describe_subject(calibrated: CalibratedModel) -> Subject:
     )
 
 
+def default_title(subject: Subject) -> str:
+    """The class alone says little: many a network is a Sequential."""
+    return f"{subject.network}, {subject.classes:,} classes"
+
+
 def bins_of(rows: Rows) -> tuple[Bin, ...]:
     """The reliability diagram's bins, those that `lates.metrics.ece` sums over."""
     diagram = reliability_of_rows(rows)

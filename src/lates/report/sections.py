@@ -73,6 +73,19 @@ def _with_interval(found: Interval, metric: str) -> Cell:
     return f"{number(found.value, metric)}<small>{between(found, metric)}</small>"
 
 
+def _difference(found: Interval, metric: str) -> Cell:
+    outcome = verdict(found, metric)
+    return (
+        f'<span class="{outcome}">{signed(found.value, metric)} {outcome}</span>'
+        f"<small>{signed_range(found, metric)}</small>"
+    )
+
+
+def _difference_titles(findings: Findings, metric: str = "") -> list[tuple[str, str]]:
+    start = f"{metric}, {LABELS[findings.main]}" if metric else LABELS[findings.main]
+    return [(f"{start} minus {LABELS[method].lower()}", method) for method in findings.methods[:-1]]
+
+
 def _details(summary: str, content: str) -> str:
     return f"<details><summary>{escape(summary)}</summary>{content}</details>"
 
@@ -105,7 +118,7 @@ def _facts(subject: Subject) -> str:
 
 
 def _comparison(findings: Findings) -> str:
-    test, methods, main = findings.test, findings.methods, findings.main
+    test, methods = findings.test, findings.methods
     hints = {"accuracy": "more is better", "nll": "less is better", "ece": "less is better", "brier": "less is better"}
     figures = "".join(
         _figure(f"metric-{metric}", title=METRIC_TITLES[metric], hint=hint) for metric, hint in hints.items()
@@ -115,19 +128,14 @@ def _comparison(findings: Findings) -> str:
         measured = [test.measured[method][metric] for method in methods]
         cells = [_with_interval(own, metric) for own in measured]
         for method in methods[:-1]:
-            difference = test.differences[method][metric]
-            outcome = verdict(difference, metric)
-            cells.append(
-                f'<span class="{outcome}">{signed(difference.value, metric)} {outcome}</span>'
-                f"<small>{signed_range(difference, metric)}</small>"
-            )
+            cells.append(_difference(test.differences[method][metric], metric))
         rows.append([METRIC_TITLES[metric], *cells])
     none = ["–"] * (len(methods) - 1)
     rows.append(["Calibration error expected by chance", *(number(test.ece_floor[m], "ece") for m in methods), *none])
     for metric, values in findings.points.items():
         rows.append([METRIC_TITLES[metric], *(number(values[method], metric) for method in methods), *none])
     head = [("Metric", ""), *((LABELS[method], method) for method in methods)]
-    head += [(f"{LABELS[main]} minus {LABELS[method].lower()}", method) for method in methods[:-1]]
+    head += _difference_titles(findings)
     caption = (
         f"{test.rows:,} test inputs; 95\u00a0% intervals from {test.draws:,} bootstrap draws; differences paired, those of "
         "shares in percentage points"
@@ -200,7 +208,17 @@ def _reliability(findings: Findings) -> str:
 
 def _coverage(findings: Findings) -> str:
     text = "Sort the inputs by confidence and answer only the surest: how often is the answer wrong? Lower is better."
-    return _paragraph(words.handing_over(findings)) + _figure("coverage", caption=text)
+    head = [("Answered", ""), *((LABELS[method], method) for method in findings.methods)]
+    rows: list[list[Cell]] = []
+    for tenth in range(1, 11):
+        risks = [words.risk_at(findings.coverage[method], tenth / 10) for method in findings.methods]
+        rows.append([percent(tenth / 10, 0), *(percent(risk, 2) for risk in risks)])
+    table = _table(head, rows, "How often the answer is wrong, by the share of inputs answered, the surest first")
+    return (
+        _paragraph(words.handing_over(findings))
+        + _figure("coverage", caption=text)
+        + _details("Numbers of the curve", table)
+    )
 
 
 def _classes(findings: Findings) -> str:
@@ -228,7 +246,7 @@ def _classes(findings: Findings) -> str:
 def _shifts(findings: Findings) -> str:
     figures = "".join(_figure(f"shift-{metric}", title=METRIC_TITLES[metric]) for metric in ("accuracy", "nll", "ece"))
     metrics = ("accuracy", "nll", "brier", "ece")
-    head = [("Test set", ""), ("Inputs", "")]
+    head = [("Test set", ""), ("Inputs", ""), *_difference_titles(findings, METRIC_TITLES["nll"])]
     head += [
         (f"{METRIC_TITLES[metric]}, {LABELS[method]}", method) for metric in metrics for method in findings.methods
     ]
@@ -236,6 +254,7 @@ def _shifts(findings: Findings) -> str:
         [
             escape(one.name),
             f"{one.rows:,}",
+            *(_difference(one.differences[method]["nll"], "nll") for method in findings.methods[:-1]),
             *(
                 _with_interval(one.measured[method][metric], metric)
                 for metric in metrics

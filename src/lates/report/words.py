@@ -1,6 +1,7 @@
 """What the numbers say, in plain words: the sentence above each chart, which is also what a screen reader hears."""
 
 import math
+from collections.abc import Sequence
 
 from lates.metrics.intervals import Interval
 from lates.report.numbers import Findings, Member, SetNumbers
@@ -145,7 +146,7 @@ def votes(findings: Findings) -> str:
     strongest = max((member for member in members if not member.is_head), key=lambda member: member.contribution)
     return (
         f"{subject.voting} of {subject.members} members vote. The head {head}; the probes on earlier blocks have "
-        f"{share(probes)}; the strongest of them, {full_name(strongest, findings)}, has "
+        f"{share(probes)}; the strongest of them, on {full_name(strongest, findings)}, has "
         f"{share(strongest.contribution)}."
     )
 
@@ -155,7 +156,8 @@ def share(value: float) -> str:
 
 
 def full_name(member: Member, findings: Findings) -> str:
-    return f"{member.name} of network {member.network + 1}" if findings.subject.networks > 1 else member.name
+    name = f"block “{member.name}”"
+    return f"{name} of network {member.network + 1}" if findings.subject.networks > 1 else name
 
 
 def depth(findings: Findings) -> str:
@@ -225,12 +227,16 @@ def histogram(findings: Findings, method: str) -> str:
     )
 
 
+def risk_at(curve: Sequence[tuple[float, float]], coverage: float) -> float:
+    """The error rate at the point of the curve nearest to that share of inputs answered."""
+    return min(curve, key=lambda point: abs(point[0] - coverage))[1]
+
+
 def handing_over(findings: Findings) -> str:
     parts = []
     for method in findings.methods:
-        curve = findings.coverage[method]
-        kept = min(curve, key=lambda point: abs(point[0] - (1 - HANDED_OVER)))
-        parts.append(f"{percent(kept[1])} ({INSIDE[method]})")
+        risk = risk_at(findings.coverage[method], 1 - HANDED_OVER)
+        parts.append(f"{percent(risk)} ({INSIDE[method]})")
     everything = findings.coverage[findings.main][-1][1]
     return (
         f"Hand the least sure {share(HANDED_OVER)} of the inputs to somebody else, and the error rate on the rest is "
@@ -255,11 +261,17 @@ def classwise(findings: Findings) -> str:
 
 
 def shifts(findings: Findings) -> str:
-    rival = findings.methods[-2]
-    verdicts = [verdict(one.differences[rival]["nll"], "nll") for one in findings.sets[1:]]
-    better, worse, unclear = (verdicts.count(outcome) for outcome in (BETTER, WORSE, UNCLEAR))
+    """Against the rival and against the network as it was: a shift can make the rival so poor that beating it says little."""
+    shifted = findings.sets[1:]
+    counts = []
+    for rival in reversed(findings.methods[:-1]):
+        verdicts = [verdict(one.differences[rival]["nll"], "nll") for one in shifted]
+        better, worse, unclear = (verdicts.count(outcome) for outcome in (BETTER, WORSE, UNCLEAR))
+        counts.append(
+            f"against {INSIDE[rival]}, clearly better on {better}, clearly worse on {worse} and not clearly different "
+            f"on {unclear}"
+        )
     return (
-        f"On {len(verdicts)} shifted {'set' if len(verdicts) == 1 else 'sets'} the log-loss of {INSIDE[findings.main]} is "
-        f"clearly better than that of {INSIDE[rival]} on {better}, clearly worse on {worse}, and not clearly different on "
-        f"{unclear}."
+        f"On {len(shifted)} shifted {'set' if len(shifted) == 1 else 'sets'} the log-loss of {INSIDE[findings.main]} is, "
+        f"{'; '.join(counts)}."
     )
