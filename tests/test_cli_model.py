@@ -76,7 +76,7 @@ def test_calibrate_writes_what_the_library_would_and_says_where(folder: Folder) 
 @pytest.mark.parametrize(
     ("arguments", "options"),
     [
-        (["--blocks", "1", "--views", "none"], {"blocks": 1, "views": None}),
+        (["--blocks", "last:1", "--views", "none"], {"blocks": 1, "views": None}),
         (["--blocks", "first.1, second.1", "--loss", "brier"], {"blocks": ["first.1", "second.1"], "loss": "brier"}),
         (["--blocks", "none"], {"blocks": []}),
         (["--budget", "20%", "--memory", "1K", "--seed", "3"], {"budget": 0.2, "memory": 1024, "seed": 3}),
@@ -341,6 +341,24 @@ def test_missing_loaders_are_named(folder: Folder) -> None:
     result = run("evaluate", CALIBRATION, *sources(folder, data="make_holdout"))
     assert result.exit_code == 1
     assert "gave holdout; this command needs test." in result.stderr
+
+
+def test_a_bare_number_is_a_block_s_name_and_never_a_count(folder: Folder) -> None:
+    result = run("calibrate", *numbered(folder), "--blocks", "0", "--json")
+    assert result.exit_code == 0, result.output
+    assert [member["name"] for member in json.loads(result.stdout)["members"]] == ["0", "head"]
+    for text, advice in {"2": "last:2 takes the last 2", "last:few": "expected a number"}.items():
+        refused = calibrate(folder, "--blocks", text, output="other.safetensors")
+        assert refused.exit_code == 2
+        assert advice in " ".join(refused.stderr.replace("│", "").split())
+
+
+def numbered(folder: Folder) -> list[object]:
+    """A network whose blocks are named 0, 1, …"""
+    text = "from torch import nn\n\n\ndef make():\n    return nn.Sequential("
+    text += "nn.Linear(6, 9), nn.ReLU(), nn.Linear(9, 9), nn.ReLU(), nn.Linear(9, 4))\n"
+    Path("numbered.py").write_text(text)
+    return ["--model", "numbered.py:make", "--data", folder.name("make_loaders"), "-o", CALIBRATION, "--budget", "none"]
 
 
 def test_a_wrong_block_is_answered_with_the_right_ones(folder: Folder) -> None:

@@ -2,7 +2,7 @@
 
 import time
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -10,8 +10,11 @@ from lates.cli.fit import Loss
 from lates.cli.options import OUTPUT, AsJson, Checkpoints, Data, Device, Force, Model
 from lates.cli.outputs import check_output, print_json, tell_written
 
+if TYPE_CHECKING:
+    from lates.cli.sources import Network
+
 HOW = "How to calibrate"
-NONE, ALL = "none", "all"
+NONE, ALL, LAST = "none", "all", "last:"
 UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30}
 
 
@@ -26,8 +29,8 @@ def calibrate_model(
         typer.Option(
             metavar="NAMES",
             rich_help_panel=HOW,
-            help="Which blocks get a probe: all; a number, the last so many; names with commas between them; none, "
-            "which is temperature scaling and needs no `train`. A name that is wrong is answered with the right ones.",
+            help="Which blocks get a probe: all; last:3, the last three; names with commas between them; none, which is "
+            "temperature scaling and needs no `train`. A name that is wrong is answered with the right ones.",
         ),
     ] = ALL,
     loss: Annotated[Loss, typer.Option(rich_help_panel=HOW, help="What probes and weights minimise.")] = Loss.nll,
@@ -96,6 +99,7 @@ def calibrate_model(
     It needs `holdout`, and `train` unless you say `--blocks none`. Then see what it did: `lates evaluate`, `lates report`.
     """
     check_output(output, force)
+    wanted = parse_blocks(blocks)
     share, spill = parse_budget(budget), None if memory is None else parse_bytes(memory)
     import lates
     from lates.cli.sources import find_named, make_loaders, make_network
@@ -103,12 +107,13 @@ def calibrate_model(
     view: Any = None if views == NONE else find_named(views, "--views") if ":" in views else views
     loaders = make_loaders(data)
     network = make_network(model, checkpoints, device)
+    refuse_count(blocks, network)
     start = time.perf_counter()
     calibrated = lates.calibrate(
         network,
         train=loaders.train,
         holdout=loaders.needed_holdout,
-        blocks=parse_blocks(blocks),
+        blocks=wanted,
         loss=loss.value,
         budget=share,
         views=view,
@@ -131,14 +136,27 @@ def calibrate_model(
 
 
 def parse_blocks(text: str) -> list[str] | int | None:
-    """all: None; none: no block; a number: the last so many; otherwise names."""
+    """all: None; none: no block; last:3: the last three; otherwise names. A bare number is a name: of nn.Sequential's."""
     if text == ALL:
         return None
     if text == NONE:
         return []
-    if text.isdecimal():
-        return int(text)
+    if text.startswith(LAST):
+        if not text.removeprefix(LAST).isdecimal():
+            raise typer.BadParameter(f'"{text}": expected a number, such as {LAST}3.', param_hint="--blocks")
+        return int(text.removeprefix(LAST))
     return [name.strip() for name in text.split(",") if name.strip()]
+
+
+def refuse_count(text: str, network: "Network") -> None:
+    """A number that is no block's name was meant as a count."""
+    from lates.blocks import named_modules
+    from lates.sampling import read_draws
+
+    if text.isdecimal() and not any(text in named_modules(one) for one in read_draws(network).networks):
+        raise typer.BadParameter(
+            f'no block is named "{text}"; {LAST}{text} takes the last {text}.', param_hint="--blocks"
+        )
 
 
 def parse_budget(text: str) -> float | None:
