@@ -60,6 +60,17 @@ def test_logits_and_labels_of_one_file(tmp_path: Path, suffix: str) -> None:
     assert np.array_equal(cached.labels.numpy(), labels)
 
 
+@pytest.mark.parametrize("header", ["", "a,b,c,target"])
+def test_labels_among_the_logits_of_a_table_are_no_class(tmp_path: Path, header: str) -> None:
+    logits, labels = draw()
+    table = np.column_stack([logits, labels])
+    np.savetxt(tmp_path / "plain.csv", table, delimiter=",", header=header, comments="", fmt="%.17g")
+    np.save(tmp_path / "labels.npy", labels)
+    result = run("fit", tmp_path / "plain.csv", "--labels", tmp_path / "labels.npy")
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert 'column 4 holds the labels, not logits. Give the file a header that names it "label"' in result.stderr
+
+
 @pytest.mark.parametrize("suffix", [".npy", ".npz", ".safetensors", ".csv"])
 def test_labels_of_a_file_of_their_own(tmp_path: Path, suffix: str) -> None:
     logits, labels = draw()

@@ -66,7 +66,21 @@ def read_cached(path: Path, labels_path: Path | None = None) -> Cached:
                 f'{path}: member "{name}" has shape {list(logits.shape)}, the head {list(members[HEAD].shape)}; expected '
                 "the same rows and classes."
             )
-    return Cached(members, check_labels(inside[0], *members[HEAD].shape))
+    cached = Cached(members, check_labels(inside[0], *members[HEAD].shape))
+    if path.suffix == ".csv":
+        refuse_label_column(cached, path)
+    return cached
+
+
+def refuse_label_column(cached: Cached, path: Path) -> None:
+    """A table's column of labels, without its name, would count as one class more."""
+    same = (cached.head == cached.labels[:, None]).all(dim=0)
+    if cached.labels.unique().numel() > 1 and bool(same.any()):
+        column = int(same.nonzero()[0, 0]) + 1
+        raise ValueError(
+            f'{path}: column {column} holds the labels, not logits. Give the file a header that names it "label", and leave '
+            "out --labels."
+        )
 
 
 def named_members(arrays: Mapping[str, Tensor], path: Path) -> dict[str, Tensor]:
