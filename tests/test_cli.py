@@ -20,10 +20,11 @@ runner = CliRunner(env={"COLUMNS": "80", "LATES_DEBUG": "", "TERM": "dumb"})
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Result]:
-    """The cache folder after a brief training by the command line, and what it printed."""
+    """The cache folder after a brief training by the command line, and what it printed; an old page was to go."""
     folder = tmp_path_factory.mktemp("cache")
+    (folder / "page.html").write_text("old")
     arguments = ["demo", "--train", "--epochs", "1", "--seed", "5", "--quick", "--report", str(folder / "page.html")]
-    return folder / "lates", runner.invoke(app, arguments, env={"XDG_CACHE_HOME": str(folder)})
+    return folder / "lates", runner.invoke(app, [*arguments, "--force"], env={"XDG_CACHE_HOME": str(folder)})
 
 
 def test_version_is_the_package_s() -> None:
@@ -97,6 +98,24 @@ def test_wrong_calls_exit_with_2(arguments: list[str]) -> None:
     result = runner.invoke(app, arguments)
     assert result.exit_code == 2
     assert arguments[-2 if len(arguments) > 1 else -1] in result.stderr
+
+
+@pytest.mark.parametrize("options", [["--report"], ["--train", "--no-report", "--weights"]])
+def test_demo_overwrites_no_file_that_was_named_unless_asked(tmp_path: Path, options: list[str]) -> None:
+    named = tmp_path / "named"
+    named.write_text("precious")
+    result = runner.invoke(app, ["demo", "--quick", *options, str(named)])
+    assert result.exit_code == 1
+    assert result.stderr == f"Error: {named} exists already. Pass --force to overwrite it, or name another file.\n"
+    assert named.read_text() == "precious"
+
+
+def test_demo_may_overwrite_its_own_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("lates-demo-report.html").write_text("of last time")
+    result = runner.invoke(app, ["demo", "--quick", "--weights", "none.safetensors"])
+    assert "exists already" not in result.stderr
+    assert "There is no file none.safetensors" in result.stderr
 
 
 def test_an_error_is_told_in_words_and_exits_with_1(tmp_path: Path) -> None:

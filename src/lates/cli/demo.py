@@ -9,6 +9,11 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from lates.cli.outputs import refuse_existing
+
+PAGE = Path("lates-demo-report.html")
+"""Ours by its name: the demo replaces it without asking."""
+
 
 def show_demo(
     train: Annotated[bool, typer.Option("--train", help="First train the network anew: a few minutes.")] = False,
@@ -29,9 +34,16 @@ def show_demo(
         bool, typer.Option("--quick", help="A sixth of the images: a look in ten seconds, its numbers rough.")
     ] = False,
     report: Annotated[
-        Path, typer.Option(dir_okay=False, metavar="FILE", help="The page to write: the same with pictures.")
-    ] = Path("lates-demo-report.html"),
+        Path | None,
+        typer.Option(
+            dir_okay=False,
+            metavar="FILE",
+            help="The page to write: the same with pictures.",
+            show_default=str(PAGE),
+        ),
+    ] = None,
     no_report: Annotated[bool, typer.Option("--no-report", help="Write no page.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite an existing file that you name.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print numbers for machines instead of the table.")] = False,
 ) -> None:
     """See it work: a network, three ways to calibrate it, four sets of test images, in half a minute.
@@ -43,6 +55,10 @@ def show_demo(
     """
     if epochs is not None and not train:
         raise typer.BadParameter("only has a meaning together with --train.", param_hint="--epochs")
+    if report is not None and not no_report:
+        refuse_existing(report, force)
+    if train and weights is not None:
+        refuse_existing(weights, force)
     from lates.demo import (
         calibrate_all,
         compare,
@@ -57,8 +73,9 @@ def show_demo(
     from lates.progress import shown
     from lates.storage import check_target
 
+    page = report or PAGE
     if not no_report:
-        check_target(report)
+        check_target(page)
     splits = load_splits().shrink(6 if quick else 1)
     with shown(True) as progress:
         if train:
@@ -79,11 +96,11 @@ def show_demo(
         from lates.demo import write_page
 
         try:
-            write_page(made, splits, report, seed=seed, progress=True)
+            write_page(made, splits, page, seed=seed, progress=True)
         except ModuleNotFoundError as fault:
             typer.echo(f"\nNo page was written. {fault}", err=True)
         else:
-            typer.echo(f"\nThe same with pictures:\n{report.resolve().as_uri()}", err=as_json)
+            typer.echo(f"\nThe same with pictures:\n{page.resolve().as_uri()}", err=as_json)
 
 
 def cache_folder() -> Path:
