@@ -277,6 +277,15 @@ def test_a_block_named_by_a_number_reads_as_a_name(findings: Findings) -> None:
     assert re.search(r"the strongest of them, on block “\d”, has", words.votes(replace(findings, members=numbered)))
 
 
+def test_mistakes_have_a_scale_of_their_own(findings: Findings) -> None:
+    charts = draw_all(findings)
+    for method, bins in findings.bins.items():
+        chart = charts[f"wrong-{method}"]
+        wrong = [one.count - one.right for one in bins]
+        assert [row["top"] for row in chart["data"]["values"]] == wrong
+        assert chart["layer"][0]["encoding"]["y"]["scale"]["domain"][1] == pytest.approx(1.05 * max(wrong))
+
+
 def test_the_lead_says_the_measured_numbers(findings: Findings) -> None:
     text = words.lead(findings)
     accuracy = findings.test.measured[LATES]["accuracy"]
@@ -306,7 +315,7 @@ def test_the_page_holds_every_part_and_every_chart_has_its_place_and_its_words(p
     assert len(found.ids()) == len(set(found.ids()))
     assert set(charts) <= set(found.ids())
     assert set(charts) == set(draw_all(findings))
-    kinds = ("metric", "votes", "depth", "reliability", "histogram", "coverage", "classes", "shift")
+    kinds = ("metric", "votes", "depth", "reliability", "histogram", "wrong", "coverage", "classes", "shift")
     assert {place.split("-")[0] for place in charts} == set(kinds)
     assert all(len(spec["description"]) > 40 for spec in charts.values())
     for sentence in (words.lead, words.comparison, words.votes, words.depth, words.honesty, words.handing_over):

@@ -228,3 +228,15 @@ def test_it_prints_light_and_within_the_page(browser: Browser, report: Path, tmp
     assert not page.locator("#theme").is_visible()
     assert page.locator(".swatch.lates").is_visible()
     page.context.close()
+
+
+def test_on_a_phone_a_caption_wraps_while_its_table_scrolls(browser: Browser, report: Path) -> None:
+    opened = open_report(browser, report, viewport={"width": 390, "height": 844})
+    page = opened.page
+    caption = page.locator("#comparison .caption").bounding_box()
+    assert caption is not None
+    assert caption["x"] + caption["width"] <= 390
+    table = page.locator("#comparison table").bounding_box()
+    assert table is not None
+    assert table["width"] > 390
+    page.context.close()

@@ -1,5 +1,7 @@
 """The charts, as Vega-Lite specifications made with Altair: each function turns numbers into marks and computes nothing."""
 
+from collections.abc import Sequence
+
 import altair as alt
 
 import lates.report.words as words
@@ -36,6 +38,7 @@ def draw_all(findings: Findings) -> dict[str, Spec]:
     for method in findings.methods:
         specs[f"reliability-{method}"] = reliability_chart(findings, method)
         specs[f"histogram-{method}"] = histogram_chart(findings, method)
+        specs[f"wrong-{method}"] = wrong_chart(findings, method)
     specs["coverage"] = coverage_chart(findings)
     specs["classes"] = class_chart(findings)
     if len(findings.sets) > 1:
@@ -102,20 +105,31 @@ def reliability_chart(findings: Findings, method: str) -> Spec:
 
 
 def histogram_chart(findings: Findings, method: str) -> Spec:
-    """How many inputs get which confidence, right answers below wrong ones."""
+    """How many inputs get which confidence."""
+    counts = [one.count for one in findings.bins[method]]
+    return _bars(findings, method, counts, "inputs", f"var(--{method})", 90, None)
+
+
+def wrong_chart(findings: Findings, method: str) -> Spec:
+    """How many of them are answered wrongly: a panel of its own, for beside all inputs the mistakes would hardly show."""
+    counts = [one.count - one.right for one in findings.bins[method]]
+    return _bars(findings, method, counts, "wrong", "var(--wrong)", 70, "confidence")
+
+
+def _bars(
+    findings: Findings, method: str, counts: Sequence[int], title: str, ink: str, height: int, below: str | None
+) -> Spec:
+    """A bar for each bin of confidence."""
     rows = [
         {
             "from": one.low,
             "to": one.high,
-            "foot": foot,
+            "foot": 0,
             "top": top,
-            "answers": answers,
             "all": one.count,
             "wrong": one.count - one.right,
         }
-        for one in findings.bins[method]
-        for answers, foot, top in (("right", 0, one.right), ("wrong", one.right, one.count))
-        if top > foot
+        for one, top in zip(findings.bins[method], counts, strict=True)
     ]
     tooltip = [
         alt.Tooltip("from:Q", title="confidence above", format=".1%"),
@@ -123,22 +137,11 @@ def histogram_chart(findings: Findings, method: str) -> Spec:
         alt.Tooltip("all:Q", title="inputs", format=","),
         alt.Tooltip("wrong:Q", title="of them wrong", format=","),
     ]
-    x = unit_axis("from:Q", "confidence")
-    highest = max(one.count for one in findings.bins[method])
-    bars = chart_of(rows).mark_rect(stroke="var(--paper)", strokeWidth=1)
-    bars = bars.encode(
-        x=x,
-        x2="to:Q",
-        y=alt.Y("foot:Q", title="inputs")
-        .scale(domain=[0, 1.05 * highest], nice=False)
-        .axis(tickCount=3, format="~s", minExtent=38, maxExtent=38),
-        y2="top:Q",
-        color=alt.Color("answers:N", legend=None).scale(
-            domain=["right", "wrong"], range=[f"var(--{method})", "var(--wrong)"]
-        ),
-        tooltip=tooltip,
-    )
-    return finished([bars], words.histogram(findings, method), 110)
+    y = alt.Y("foot:Q", title=title).scale(domain=[0, 1.05 * max(*counts, 1)], nice=False)
+    y = y.axis(tickCount=3, tickMinStep=1, format="~s", minExtent=38, maxExtent=38)
+    bars = chart_of(rows).mark_rect(stroke="var(--paper)", strokeWidth=1, color=ink)
+    bars = bars.encode(x=unit_axis("from:Q", below), x2="to:Q", y=y, y2="top:Q", tooltip=tooltip)
+    return finished([bars], words.histogram(findings, method), height)
 
 
 def coverage_chart(findings: Findings) -> Spec:

@@ -74,7 +74,9 @@ def depth_chart(members: list[Member], findings: Findings) -> Spec:
     hollow = base.transform_filter(f"datum.measured === '{words.ON_THE_HOLDOUT}'")
     whiskers = tested.mark_rule(strokeWidth=2).encode(x=alt.X("low:Q"), x2="high:Q")
     dots = tested.mark_point(filled=True, size=80, opacity=1).encode(x=x)
-    rings = hollow.mark_point(filled=False, size=60, strokeWidth=2, fill="var(--paper)", opacity=1).encode(x=x)
+    rings = [hollow.mark_point(filled=False, size=60, strokeWidth=2, fill="var(--paper)", opacity=1).encode(x=x)]
+    if all(row["measured"] == words.ON_THE_TEST_SET for row in rows):
+        rings = []  # an empty layer would have no extent
     reference = (
         chart_of([whole])
         .mark_rule(strokeDash=[4, 3], color="var(--ink)")
@@ -85,7 +87,7 @@ def depth_chart(members: list[Member], findings: Findings) -> Spec:
         .mark_text(align="right", dx=-4, dy=-6, baseline="bottom", color="var(--ink)")
         .encode(x="value:Q", y=alt.value(0), text="name:N")
     )
-    return finished([reference, whiskers, dots, rings, label], words.depth(findings), max(60, 24 * len(rows)))
+    return finished([reference, whiskers, dots, *rings, label], words.depth(findings), max(60, 24 * len(rows)))
 
 
 def _depth_row(member: Member) -> Row | None:

@@ -54,7 +54,10 @@ def _paragraph(text: str, kind: str = "") -> str:
 
 
 def _table(head: Sequence[tuple[str, str]], rows: Sequence[Sequence[Cell]], caption: str) -> str:
-    """`head`: (title, method or ""); a column of a method goes with its switch."""
+    """`head`: (title, method or ""); a column of a method goes with its switch.
+
+    The caption stands outside: inside it would be as wide as the table, and scroll away with it.
+    """
     tags = [f' data-method="{method}"' if method else "" for _, method in head]
     titles = "".join(f'<th scope="col"{tag}>{escape(title)}</th>' for (title, _), tag in zip(head, tags, strict=True))
     body = "".join(
@@ -63,9 +66,10 @@ def _table(head: Sequence[tuple[str, str]], rows: Sequence[Sequence[Cell]], capt
         + "</tr>"
         for first, *rest in rows
     )
+    label = f'aria-label="{escape(caption)}"'
     return (
-        f'<div class="scroll" tabindex="0" role="region" aria-label="{escape(caption)}"><table><caption>{escape(caption)}'
-        f"</caption><thead><tr>{titles}</tr></thead><tbody>{body}</tbody></table></div>"
+        f'<p class="caption" aria-hidden="true">{escape(caption)}</p><div class="scroll" tabindex="0" role="region" {label}>'
+        f"<table {label}><thead><tr>{titles}</tr></thead><tbody>{body}</tbody></table></div>"
     )
 
 
@@ -176,6 +180,7 @@ def _reliability(findings: Findings) -> str:
         _figure(
             f"reliability-{method}",
             f"histogram-{method}",
+            f"wrong-{method}",
             title=LABELS[method],
             caption=words.panel(findings, method),
             method=method,
@@ -195,13 +200,12 @@ def _reliability(findings: Findings) -> str:
         rows.append(cells)
     note = (
         "Dots grow with the number of inputs in the bin, which stands at the foot; thin lines are 95\u00a0% intervals of the "
-        "accuracy, thick pale ones the gap to the diagonal. Below them, how many inputs get which confidence: wrong answers "
-        "sit in purple on top of the right ones."
+        "accuracy, thick pale ones the gap to the diagonal. Below them, how many inputs get which confidence, and in purple, on "
+        "a scale of its own, how many of those are answered wrongly."
     )
     return (
         _paragraph(words.honesty(findings))
-        + f'<div class="grid three">{panels}</div>'
-        + _paragraph(note, "note")
+        + f'<div class="kept"><div class="grid three">{panels}</div>{_paragraph(note, "note")}</div>'
         + _details("Numbers of every bin", _table(head, rows, "Inputs, mean confidence and accuracy per bin"))
     )
 

@@ -169,7 +169,7 @@ def depth(findings: Findings) -> str:
         return f"No probe votes; {head}.{silent(findings)}"
     best, accuracy = max(known, key=lambda pair: pair[1].value)
     return (
-        f"The best probe, on {full_name(best, findings)}, is right in {number(accuracy.value, 'accuracy')} by itself; {head}, "
+        f"The best probe that votes, on {full_name(best, findings)}, is right in {number(accuracy.value, 'accuracy')} by itself; {head}, "
         f"all together in {number(main.value, 'accuracy')}.{silent(findings)}"
     )
 
@@ -184,8 +184,8 @@ def silent(findings: Findings) -> str:
         return " Probes without a vote are not kept."
     best, accuracy = max(measured, key=lambda pair: pair[1])
     return (
-        f" Probes without a vote are not kept: hollow dots say how often they were right {ON_THE_HOLDOUT}, the best of them, "
-        f"on {full_name(best, findings)}, in {number(accuracy, 'accuracy')}."
+        f" Probes without a vote are not kept: hollow dots say how often they were right {ON_THE_HOLDOUT}, whole, before "
+        f"the budget cut any; the best of them, on {full_name(best, findings)}, in {number(accuracy, 'accuracy')}."
     )
 
 
