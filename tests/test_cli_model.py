@@ -236,10 +236,28 @@ def test_export_writes_an_onnx_file_that_agrees(folder: Folder) -> None:
     calibrate(folder)
     result = run("export", CALIBRATION, *sources(folder), "-o", "their.onnx", "--check", "--json")
     assert result.exit_code == 0, result.output
-    check = json.loads(result.stdout)["check"]
-    assert check["same_top_class"]
-    assert check["difference"] <= 1e-5
+    checks = json.loads(result.stdout)["checks"]
+    assert [check["rows"] for check in checks] == [1, 100, 102]
+    assert all(check["same_top_class"] and check["difference"] <= 1e-5 for check in checks)
     assert sorted(path.name for path in Path().iterdir()) == [CALIBRATION, "their.onnx"]
+
+
+def test_export_keeps_no_graph_that_fails_its_check(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
+    calibrate(folder)
+    Path("their.onnx").write_text("precious")
+    monkeypatch.setattr("lates.export.TOLERANCE", -1.0)
+    result = run("export", CALIBRATION, *sources(folder), "-o", "their.onnx", "--check", "--force")
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert result.stderr.startswith("Error: The exported graph does not compute what the model computes: on 1 rows")
+    assert Path("their.onnx").read_text() == "precious"
+    assert sorted(path.name for path in Path().iterdir()) == [CALIBRATION, "their.onnx"]
+
+
+def test_export_tells_at_once_what_the_check_lacks(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "onnxruntime", None)
+    result = run("export", "not-yet.safetensors", *sources(folder), "-o", "their.onnx", "--check")
+    assert result.exit_code == 1
+    assert result.stderr.startswith("Error: --check needs the package onnxruntime")
 
 
 def test_export_writes_a_program_that_agrees(folder: Folder) -> None:
