@@ -1,9 +1,11 @@
 """The report: its numbers against the metrics, its words against its numbers, its page against what it promises."""
 
 import builtins
+import copy
 import json
 import math
 import re
+import warnings
 from collections.abc import Callable
 from dataclasses import replace
 from html.parser import HTMLParser
@@ -284,6 +286,21 @@ def test_mistakes_have_a_scale_of_their_own(findings: Findings) -> None:
         wrong = [one.count - one.right for one in bins]
         assert [row["top"] for row in chart["data"]["values"]] == wrong
         assert chart["layer"][0]["encoding"]["y"]["scale"]["domain"][1] == pytest.approx(1.05 * max(wrong))
+
+
+def test_a_network_that_changed_since_is_said_at_the_top(
+    problem: Problem, calibrated: lates.CalibratedModel, test_sets: dict[str, DataLoader], tmp_path: Path
+) -> None:
+    calibrated.save(tmp_path / "saved")
+    other = copy.deepcopy(problem.model)
+    for name, network in (("same", problem.model), ("other", other)):
+        with warnings.catch_warnings(record=True):
+            loaded = lates.load(tmp_path / "saved", network)
+        lates.write_report(loaded, test_sets["clean"], tmp_path / name, progress=False)
+        header = (tmp_path / name).read_text("utf-8").split("</header>")[0]
+        assert ("Caution: 1 tensor of this network has other values" in header) == (name == "other")
+        with torch.no_grad():
+            next(other.parameters()).add_(0.01)
 
 
 def test_the_lead_says_the_measured_numbers(findings: Findings) -> None:

@@ -197,7 +197,9 @@ def _load_voter(
     accuracies = saved.get("accuracies", [])
     if accuracies and (len(accuracies), {type(value) for value in accuracies}) != (*shape, {float}):
         raise TypeError(f"accuracies={accuracies!r}")
-    return Voter(network, saved["names"], weights, deviations, probes, poolings, dropout, accuracies)
+    voter = Voter(network, saved["names"], weights, deviations, probes, poolings, dropout, accuracies)
+    voter.calibrated_as = saved["network"]
+    return voter
 
 
 def _read_probe(path: str, name: str, tensors: Mapping[str, Tensor], classes: int) -> Probe:

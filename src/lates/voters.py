@@ -70,6 +70,7 @@ class Voter(nn.Module):
         self.poolings = {name: poolings[name] for name in self.voting}
         self.dropout = dropout
         self.accuracies = tuple(accuracies)
+        self.calibrated_as: Mapping[str, Any] | None = None  # the network's fingerprint then, where a file tells it
         self.network = RecordedNetwork(model, self.poolings)
         self.probes = nn.ModuleList(frozen[name] for name in self.voting)
         self.weights: Tensor

@@ -15,7 +15,7 @@ from altair import SCHEMA_VERSION
 from lates.report.frame import CONFIG, Spec
 from lates.report.numbers import Findings
 from lates.report.sections import sections_of
-from lates.report.words import LABELS, lead
+from lates.report.words import LABELS, lead, warning
 
 
 def page_of(findings: Findings, specs: Mapping[str, Spec], title: str) -> str:
@@ -39,6 +39,7 @@ def page_of(findings: Findings, specs: Mapping[str, Spec], title: str) -> str:
 <header>
 <p class="kicker">Calibration report</p>
 <h1>{escape(title)}</h1>
+{_caution(warning(findings))}
 <p class="lead">{escape(lead(findings))}</p>
 <noscript><p>Scripts are off, so the charts are not drawn; the tables hold the numbers.</p></noscript>
 </header>
@@ -66,6 +67,10 @@ def chart_library() -> str:
     """Vega, Vega-Lite and Vega-Embed in one script, as Altair's versions of them need it."""
     major, minor, *_ = SCHEMA_VERSION.lstrip("v").split(".")
     return vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;", vl_version=f"{major}.{minor}")
+
+
+def _caution(text: str) -> str:
+    return f'<p class="caution" role="note">{escape(text)}</p>' if text else ""
 
 
 def _switches(methods: Sequence[str]) -> str:

@@ -200,8 +200,8 @@ def _reliability(findings: Findings) -> str:
         rows.append(cells)
     note = (
         "Dots grow with the number of inputs in the bin, which stands at the foot; thin lines are 95\u00a0% intervals of the "
-        "accuracy, thick pale ones the gap to the diagonal. Below them, how many inputs get which confidence, and in purple, on "
-        "a scale of its own, how many of those are answered wrongly."
+        "accuracy, thick pale ones the gap to the diagonal. Below them, how many inputs get which confidence, and in purple, "
+        "on a scale of its own, how many of those are answered wrongly."
     )
     return (
         _paragraph(words.honesty(findings))

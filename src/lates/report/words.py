@@ -87,6 +87,18 @@ def lead(findings: Findings) -> str:
     )
 
 
+def warning(findings: Findings) -> str:
+    """Above all else, where the page is about another network than the one that was calibrated; empty otherwise."""
+    changed = findings.subject.changed_tensors
+    if not changed:
+        return ""
+    tensors = "1 tensor of this network has" if changed == 1 else f"{changed:,} tensors of this network have"
+    return (
+        f"Caution: {tensors} other values than when it was calibrated: cast or trained on since. The page shows how the old "
+        "calibration does on it; calibrate again."
+    )
+
+
 def log_loss_sentence(findings: Findings) -> str:
     test, main = findings.test, findings.main
     rival = findings.methods[-2]
@@ -169,8 +181,8 @@ def depth(findings: Findings) -> str:
         return f"No probe votes; {head}.{silent(findings)}"
     best, accuracy = max(known, key=lambda pair: pair[1].value)
     return (
-        f"The best probe that votes, on {full_name(best, findings)}, is right in {number(accuracy.value, 'accuracy')} by itself; {head}, "
-        f"all together in {number(main.value, 'accuracy')}.{silent(findings)}"
+        f"The best probe that votes, on {full_name(best, findings)}, is right in {number(accuracy.value, 'accuracy')} by "
+        f"itself; {head}, all together in {number(main.value, 'accuracy')}.{silent(findings)}"
     )
 
 
