@@ -210,7 +210,7 @@ def test_inspect_reads_no_pickle(folder: Folder) -> None:
 
 def test_report_writes_a_page_and_prints_its_link(folder: Folder) -> None:
     calibrate(folder)
-    Path("names.txt").write_text("cat\nlynx\nocelot\nserval\n", "utf-8")
+    Path("names.txt").write_text("cat\nlynx\nocelot\nserval\n\n\n", "utf-8")
     result = run(
         "report",
         CALIBRATION,
@@ -230,6 +230,11 @@ def test_report_writes_a_page_and_prints_its_link(folder: Folder) -> None:
     assert "Their &lt;own&gt; network" in text
     assert "Their <own> network" not in text
     assert "noisy" in text
+
+
+def test_report_says_that_the_class_names_are_missing(folder: Folder) -> None:
+    result = run("report", CALIBRATION, *sources(folder), "--class-names", "nowhere.txt")
+    assert (result.exit_code, result.stderr) == (1, "Error: --class-names nowhere.txt: there is no such file.\n")
 
 
 def test_export_writes_an_onnx_file_that_agrees(folder: Folder) -> None:
@@ -296,7 +301,11 @@ def test_an_existing_file_is_not_overwritten_unless_asked(folder: Folder, comman
     ("model", "data", "message"),
     [
         ("no_such_module:make", "make_loaders", 'there is no module "no_such_module" in'),
-        ("make_modle", "make_loaders", 'module "their_module" has no "make_modle". It has'),
+        (
+            "make_modle",
+            "make_loaders",
+            'module "their_module" has no "make_modle". Did you mean "make_model"? It has Network, draw,',
+        ),
         ("make_trouble", "make_loaders", "raised RuntimeError: the disk is full of cats"),
         ("make_nothing", "make_loaders", "gave no network. Expected an nn.Module, mc_dropout(…) or a list"),
         ("make_wide", "make_loaders", "other shape: first.0.weight is [24, 6], expected [32, 6]"),

@@ -48,7 +48,7 @@ def report_calibration(
     from lates.cli.sources import load_calibrated, make_loaders
     from lates.report import write_report
 
-    names = None if class_names is None else class_names.read_text("utf-8").splitlines()
+    names = None if class_names is None else read_names(class_names)
     calibrated = load_calibrated(file, model, checkpoints, device, other_weights)
     tests = make_loaders(data).needed_test
     write_report(calibrated, tests, output, title=title, class_names=names, seed=seed)
@@ -58,3 +58,10 @@ def report_calibration(
         print_json({"file": str(output), "link": link, "bytes": output.stat().st_size})
     else:
         typer.echo(link)
+
+
+def read_names(path: Path) -> list[str]:
+    """One name on each line; blank lines at the end are none."""
+    if not path.is_file():
+        raise FileNotFoundError(f"--class-names {path}: there is no such file.")
+    return path.read_text("utf-8").rstrip().splitlines()

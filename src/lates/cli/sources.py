@@ -6,6 +6,7 @@ import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import redirect_stdout
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from importlib import import_module
 from importlib.util import module_from_spec, spec_from_file_location
 from operator import attrgetter
@@ -54,9 +55,15 @@ def find_named(source: str, option: str) -> Any:
     try:
         return attrgetter(name)(module)
     except AttributeError as fault:
-        public = [key for key, value in vars(module).items() if callable(value) and not key.startswith("_")]
+        own = [
+            key
+            for key, value in vars(module).items()
+            if callable(value) and not key.startswith("_") and getattr(value, "__module__", None) == module.__name__
+        ]
+        nearest = "".join(f' Did you mean "{key}"?' for key in get_close_matches(name, own, n=1))
         raise ValueError(
-            f'{option} {source}: module "{module.__name__}" has no "{name}". It has {", ".join(public) or "no function"}.'
+            f'{option} {source}: module "{module.__name__}" has no "{name}".{nearest} It has '
+            f"{', '.join(own) or 'no function of its own'}."
         ) from fault
 
 
