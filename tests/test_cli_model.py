@@ -232,6 +232,18 @@ def test_report_writes_a_page_and_prints_its_link(folder: Folder) -> None:
     assert "noisy" in text
 
 
+def test_inspect_says_that_a_network_s_weights_are_no_calibration(folder: Folder) -> None:
+    result = run("inspect", folder.weights)
+    assert result.exit_code == 1
+    assert f"{folder.weights} is no calibration" in result.stderr
+
+
+def test_json_says_whether_the_weights_stopped_at_their_cap(folder: Folder) -> None:
+    fit = json.loads(calibrate(folder, "--json").stdout)["fit"]
+    assert fit["at_cap"] is False
+    assert "bounded" not in fit
+
+
 def test_report_says_that_the_class_names_are_missing(folder: Folder) -> None:
     result = run("report", CALIBRATION, *sources(folder), "--class-names", "nowhere.txt")
     assert (result.exit_code, result.stderr) == (1, "Error: --class-names nowhere.txt: there is no such file.\n")

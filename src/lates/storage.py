@@ -70,7 +70,10 @@ def read_calibration(path: str | os.PathLike[str]) -> tuple[dict[str, Tensor], d
             names = file.keys()
             tensors = {name: file.get_tensor(name) for name in names}
     except SafetensorError as fault:
-        raise ValueError(f"{source} is not a whole safetensors file ({fault}). Save the calibration again.") from fault
+        raise ValueError(
+            f"{source} is no calibration, or a damaged one: it is not a whole safetensors file ({fault}). Save the calibration "
+            "again."
+        ) from fault
     if text is None:
         raise ValueError(f"{source} holds tensors but no calibration: expected a file written by CalibratedModel.save.")
     try:

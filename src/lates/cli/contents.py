@@ -48,8 +48,13 @@ def fitted_contents(fitted: Fitted) -> dict[str, Any]:
     members = [
         {"name": name, "weight": weight, "contribution": shares[name]} for name, weight in fitted.named_weights.items()
     ]
-    fit = {name: value for name, value in asdict(fitted).items() if name not in ("names", "weights")}
+    fit = {name: value for name, value in _fit_contents(fitted).items() if name not in ("names", "weights")}
     return {"kind": CACHED, "members": members, "temperature": fitted.temperature, "fit": fit}
+
+
+def _fit_contents(fit: Fit | Fitted) -> dict[str, Any]:
+    """`bounded` under a name that says what it means where nothing explains it: weights stopped at the cap."""
+    return {"at_cap" if name == "bounded" else name: value for name, value in asdict(fit).items()}
 
 
 def _calibration_contents(tensors: Mapping[str, Tensor], metadata: Mapping[str, Any]) -> dict[str, Any]:
@@ -66,7 +71,7 @@ def _calibration_contents(tensors: Mapping[str, Tensor], metadata: Mapping[str, 
         "samples": metadata["samples"],
         "seed": metadata["seed"],
         "added_parameters": sum(member["probe"]["parameters"] for member in members if member["probe"]),
-        "fit": asdict(fit),
+        "fit": _fit_contents(fit),
         "networks": [_network(voter["network"]) for voter in voters],
     }
 
@@ -155,7 +160,7 @@ def _cached_lines(contents: Mapping[str, Any]) -> list[str]:
 def _reached(fit: Mapping[str, Any]) -> str:
     if fit["certified"]:
         return "the optimum, certified"
-    return "not bounded by these rows" if fit["bounded"] else "not certified"
+    return "not bounded by these rows" if fit["at_cap"] else "not certified"
 
 
 def _described_probe(member: Mapping[str, Any]) -> str:
