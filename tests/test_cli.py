@@ -43,6 +43,7 @@ def test_help_teaches_within_80_columns(command: tuple[str, ...]) -> None:
     assert examples or not command or command == ("demo",)
     assert all(name in result.stdout for name in (COMMANDS if not command else ()))
     assert max(len(line) for line in result.stdout.splitlines()) <= 80
+    assert not command or "<bool>" not in result.stdout
 
 
 def test_without_a_command_it_shows_its_help() -> None:

@@ -25,6 +25,14 @@ WRONGLY_CALLED = (typer.Exit, typer.Abort, typer.BadParameter)
 class ToldInWords(TyperCommand):
     """A command whose errors become one message and exit code 1, unless `lates --debug` asked for the traceback."""
 
+    def get_params(self, ctx: Any) -> list[Any]:
+        """A flag takes no value, so the help shows none, where typer would put <bool>."""
+        params = super().get_params(ctx)
+        for param in params:
+            if getattr(param, "is_flag", False):
+                param.metavar = " "
+        return params
+
     def invoke(self, ctx: Any) -> Any:
         with noticing_stop() as stop:
             try:
