@@ -10,8 +10,9 @@ p_i = softmax(z_i) the log-loss, its gradient and its Hessian are means over row
     f = mean_i logsumexp_c z_ic,    g_k = mean_i E_p[e_k],    H_kl = mean_i Cov_p(e_k, e_l).
 
 Members are sequences of [n, classes] tensors, of any floating dtype and on any device, memory-mapped or not; they are
-copied one chunk at a time only, in float64. Every number leaves this file as a sum over rows, through `reduce`: where
-rows live in several processes, a `reduce` that sums a tensor over all of them is the only thing to add.
+copied one chunk at a time only, in float64, or in float32 where a rough answer will do. Every number leaves this file as a
+sum over rows, through `reduce`: where rows live in several processes, a `reduce` that sums a tensor over all of them is the
+only thing to add.
 """
 
 import functools
@@ -46,14 +47,16 @@ def rows_per_chunk(members: Members) -> int:
     return max(1, CHUNK_ELEMENTS[_chunk_device(members).type] // (len(members) * members[-1].shape[1]))
 
 
-def excess_chunks(members: Members, labels: Tensor, rows: int | None = None) -> Iterator[Chunk]:
-    """Yield (excess [members, rows, classes] in float64, labels [rows]) for consecutive rows.
+def excess_chunks(
+    members: Members, labels: Tensor, rows: int | None = None, dtype: torch.dtype = torch.float64
+) -> Iterator[Chunk]:
+    """Yield (excess [members, rows, classes], labels [rows]) for consecutive rows.
 
     Every chunk overwrites the one before. Where there are no rows, as some process may have none, there is one empty chunk.
     """
     device, classes = _chunk_device(members), members[-1].shape[1]
     rows = max(min(rows or rows_per_chunk(members), len(labels)), 1)
-    buffer = torch.empty(len(members) * rows * classes, dtype=torch.float64, device=device)
+    buffer = torch.empty(len(members) * rows * classes, dtype=dtype, device=device)
     for start in range(0, max(len(labels), 1), rows):
         of_rows = labels[start : start + rows].to(device)
         excess = buffer[: len(members) * len(of_rows) * classes].view(len(members), len(of_rows), classes)
@@ -66,7 +69,7 @@ def excess_chunks(members: Members, labels: Tensor, rows: int | None = None) -> 
 def combined(chunk: Chunk, weights: Tensor, out: Tensor | None = None) -> tuple[Tensor, Tensor]:
     """The stack's logits [rows, classes], up to a constant in each row, and the labels."""
     excess, labels = chunk
-    return torch.mv(excess.flatten(1).T, weights.to(excess.device), out=out).view(excess.shape[1:]), labels
+    return torch.mv(excess.flatten(1).T, weights.to(excess), out=out).view(excess.shape[1:]), labels
 
 
 def sum_over(terms: Iterable[Tensor]) -> Tensor:
@@ -105,10 +108,11 @@ class Holdout:
     parts: tuple[tuple[Members, Tensor], ...]
     reduce: Reduce = in_this_process
     chunk_rows: int | None = None
+    dtype: torch.dtype = torch.float64
 
     def chunks(self) -> Iterator[Chunk]:
         for members, labels in self.parts:
-            yield from excess_chunks(members, labels, self.chunk_rows)
+            yield from excess_chunks(members, labels, self.chunk_rows, self.dtype)
 
     def total(self, sums: Callable[[Iterator[Chunk]], Tensor]) -> Tensor:
         """What `sums` makes of the chunks, added up over threads that have rows of their own, and over all processes."""
@@ -158,7 +162,7 @@ class Holdout:
 
             def of_chunk(chunk: Chunk) -> Tensor:
                 shape = members + 1, len(chunk[1]), classes
-                return log_loss_sums(chunk, weights, derivatives, scratch[: math.prod(shape)].view(shape))
+                return log_loss_sums(chunk, weights, derivatives, scratch[: math.prod(shape)].view(shape)).double()
 
             return sum_over(map(of_chunk, itertools.chain([first], chunks)))
 
