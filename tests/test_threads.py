@@ -26,6 +26,15 @@ def test_shares_hold_every_row_once_and_are_about_equal(rows: int, count: int) -
     shares = [range(rows)[share] for share in row_shares(rows, count)]
     assert [row for share in shares for row in share] == list(range(rows))
     assert max(map(len, shares)) - min(map(len, shares)) <= 1
+    assert len(shares) == max(1, min(rows, count))
+
+
+@pytest.mark.usefixtures("two_threads")
+def test_a_single_row_of_very_many_classes() -> None:
+    logits, labels = torch.randn(1, 4 * LEAST_ELEMENTS), torch.tensor([3])
+    assert metrics.nll(logits, labels) == pytest.approx(
+        float(torch.nn.functional.cross_entropy(logits.double(), labels))
+    )
 
 
 @pytest.mark.usefixtures("two_threads")

@@ -24,7 +24,8 @@ def thread_count(elements: int, device: torch.device) -> int:
 
 
 def row_shares(rows: int, count: int) -> list[slice]:
-    """So many slices of about equally many successive rows."""
+    """So many slices of about equally many successive rows, but no more than rows; one where there are none."""
+    count = max(1, min(count, rows))
     return [slice(rows * place // count, rows * (place + 1) // count) for place in range(count)]
 
 

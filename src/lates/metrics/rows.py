@@ -33,10 +33,15 @@ def checked_logits(logits: Array) -> Tensor:
 
 
 def shifted_chunks(logits: Tensor) -> Iterator[tuple[slice, Tensor]]:
-    """Chunks of rows of s = z - max(z) in float64, with the rows they came from."""
-    step = max(1, CHUNK // logits.shape[1])
-    for start in range(0, len(logits), step):
-        chunk = logits[start : start + step].to(torch.float64, copy=True)
+    """Chunks of rows of s = z - max(z) in float64, with the rows they came from.
+
+    Every chunk overwrites the one before: fresh memory for each would cost as much as the exponentials.
+    """
+    n, classes = logits.shape
+    step = min(max(1, CHUNK // classes), n)
+    buffer = torch.empty(step, classes, dtype=torch.float64, device=logits.device)
+    for start in range(0, n, step):
+        chunk = buffer[: n - start].copy_(logits[start : start + step])
         yield slice(start, start + len(chunk)), chunk.sub_(chunk.amax(dim=1, keepdim=True))
 
 
