@@ -3,7 +3,7 @@
 import argparse
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from pathlib import Path
 
@@ -12,7 +12,7 @@ from benchmarks.rows import calibrate, growth, inference, metrics, stack, temper
 from benchmarks.table import draw, draw_group
 
 RESULTS = Path(__file__).parent / "results.json"
-ROWS: dict[int, Callable[[], list[Group]]] = {
+ROWS: dict[int, Callable[[], Iterator[Group]]] = {
     1: temperature.measure,
     2: stack.measure,
     3: metrics.measure,

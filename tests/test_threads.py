@@ -51,6 +51,13 @@ def test_results_come_in_order_from_threads_in_which_torch_uses_one() -> None:
 
 
 @pytest.mark.usefixtures("two_threads")
+def test_a_single_share_is_the_caller_s_own() -> None:
+    here = threading.get_ident()
+    assert in_threads(lambda share: (share, threading.get_ident(), torch.get_num_threads()), [7]) == [(7, here, 1)]
+    assert torch.get_num_threads() == 2
+
+
+@pytest.mark.usefixtures("two_threads")
 def test_a_fault_in_a_thread_is_the_caller_s() -> None:
     def fail(share: int) -> int:
         raise ValueError(f"share {share}")

@@ -4,7 +4,7 @@ On the CPU the split is a share of CIFAR's 45,000 images: both the passes and th
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import torch
 from torch import Tensor, nn
@@ -23,7 +23,7 @@ PASSES = 3.0
 
 def measure(
     train: int = TRAIN, holdout: int = HOLDOUT, rounds: int = 1, threads: int = THREADS, device: str = "cpu"
-) -> list[Group]:
+) -> Iterator[Group]:
     torch.set_num_threads(threads)
     network = make_network().to(device)
     training, held = make_loader(train, seed=1), make_loader(holdout, seed=2)
@@ -46,7 +46,7 @@ def measure(
     )
     goal = Goal("under 3 inference passes", f"{passes:.2f}", passes < PASSES)
     where = "" if device == "cpu" else f", {device}"
-    return [Group(4, f"calibrate, ResNet18, {train:,} + {holdout:,} images{where}", lines, (goal,))]
+    yield Group(4, f"calibrate, ResNet18, {train:,} + {holdout:,} images{where}", lines, (goal,))
 
 
 def stopwatch(stages: dict[str, float]) -> Callable[[str, int, int | None], None]:

@@ -1,6 +1,7 @@
 """Row 6: how time and memory of the stack grow, over three doublings of rows, of classes and of members."""
 
 import math
+from collections.abc import Iterator
 
 import torch
 
@@ -15,9 +16,10 @@ BASE = {"rows": 8_000, "classes": 50, "members": 2}
 DOUBLINGS = 3
 
 
-def measure(base: dict[str, int] | None = None, rounds: int = 3, threads: int = THREADS) -> list[Group]:
+def measure(base: dict[str, int] | None = None, rounds: int = 3, threads: int = THREADS) -> Iterator[Group]:
     torch.set_num_threads(threads)
-    return [_grow(what, base or BASE, rounds) for what in BASE]
+    for what in BASE:
+        yield _grow(what, base or BASE, rounds)
 
 
 def _grow(what: str, base: dict[str, int], rounds: int) -> Group:

@@ -1,7 +1,7 @@
 """Row 5: what the calibrated network costs beyond the plain one: time at batch 1 and 128, eager and compiled; operations."""
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import torch
 from torch import Tensor, nn
@@ -29,7 +29,7 @@ def measure(
     device: str = "cpu",
     train: int = TRAIN,
     holdout: int = HOLDOUT,
-) -> list[Group]:
+) -> Iterator[Group]:
     torch.set_num_threads(threads)
     network = make_network().to(device)
     with warnings.catch_warnings():
@@ -37,12 +37,11 @@ def measure(
         calibrated = lates.calibrate(
             network, train=make_loader(train, seed=1), holdout=make_loader(holdout, seed=2), progress=False
         ).eval()
-    groups = [_operations(network, calibrated, device)]
+    yield _operations(network, calibrated, device)
     for mode in modes:
         plain, ours = (model if mode == "eager" else torch.compile(model) for model in (network, calibrated))
         for batch in batches:
-            groups.append(_overhead(plain, ours, batch, mode, rounds, device))
-    return groups
+            yield _overhead(plain, ours, batch, mode, rounds, device)
 
 
 def _overhead(plain: Forward, ours: Forward, batch: int, mode: str, rounds: int, device: str) -> Group:

@@ -1,5 +1,6 @@
 """Row 3: each metric from the same logits. The value that each contender comes to stands beside its time."""
 
+from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -27,8 +28,7 @@ def measure(
     rounds: int = ROUNDS,
     threads: int = THREADS,
     folder: Path = HOME / "data",
-) -> list[Group]:
-    groups = []
+) -> Iterator[Group]:
     with ExitStack() as stack:
         contenders, absent = gather(stack, adapters, threads)
         for n, classes in sizes:
@@ -37,8 +37,7 @@ def measure(
                 contender.ask(do="load", **files)
             softmax = {each.who: each.median for each in compete(contenders, "softmax", 3) if not each.fault}
             for task in TITLES:
-                groups.append(_group(task, n, classes, compete(contenders, task, rounds), absent, softmax))
-    return groups
+                yield _group(task, n, classes, compete(contenders, task, rounds), absent, softmax)
 
 
 def _group(

@@ -2,7 +2,7 @@
 
 import gc
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import torch
 
@@ -18,9 +18,10 @@ PASSES_PER_STEP, STEPS, SHARE = 2.0, 12, 0.25
 
 def measure(
     sizes: tuple[tuple[int, int, int], ...] = SIZES, rounds: int = ROUNDS, threads: int = THREADS
-) -> list[Group]:
+) -> Iterator[Group]:
     torch.set_num_threads(threads)
-    return [_measure(*size, rounds) for size in sizes]
+    for size in sizes:
+        yield _measure(*size, rounds)
 
 
 def _measure(n: int, classes: int, members: int, rounds: int) -> Group:

@@ -1,5 +1,6 @@
 """Row 1: one temperature on cached logits. The log-loss that each temperature reaches is computed here, in float64."""
 
+from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -22,8 +23,7 @@ def measure(
     rounds: int = ROUNDS,
     threads: int = THREADS,
     folder: Path = HOME / "data",
-) -> list[Group]:
-    groups = []
+) -> Iterator[Group]:
     with ExitStack() as stack:
         contenders, absent = gather(stack, adapters, threads)
         for n, classes in sizes:
@@ -31,8 +31,7 @@ def measure(
             for contender in contenders:
                 contender.ask(do="load", **files)
             times = compete(contenders, "temperature", rounds)
-            groups.append(_group(n, classes, times, absent, files))
-    return groups
+            yield _group(n, classes, times, absent, files)
 
 
 def _group(n: int, classes: int, times: list[Times], absent: dict[str, str], files: dict[str, str]) -> Group:

@@ -192,14 +192,19 @@ class Holdout:
         Directions [steps, members] -> truth values [steps], [steps]; moves up to the step's threshold do not count. A
         step that has done both is known, so that as a rule the first rows are all that is read.
         """
-        done = torch.zeros(2, len(directions), dtype=torch.bool)
-        for excess, _ in self.chunks():
-            unknown = (~done.all(dim=0)).nonzero()[:, 0]
-            if not len(unknown) or not excess.numel():
-                break
-            falls = directions[unknown].to(excess.device) @ excess.flatten(1)
-            lowest, highest = falls.amin(dim=1).cpu(), falls.amax(dim=1).cpu()
-            done[:, unknown] |= torch.stack([lowest < -thresholds[unknown], highest > thresholds[unknown]])
+
+        def look(chunks: Iterator[Chunk]) -> Tensor:
+            done = torch.zeros(2, len(directions), dtype=torch.bool)
+            for excess, _ in chunks:
+                unknown = (~done.all(dim=0)).nonzero()[:, 0]
+                if not len(unknown) or not excess.numel():
+                    break
+                falls = directions[unknown].to(excess.device) @ excess.flatten(1)
+                lowest, highest = falls.amin(dim=1).cpu(), falls.amax(dim=1).cpu()
+                done[:, unknown] |= torch.stack([lowest < -thresholds[unknown], highest > thresholds[unknown]])
+            return done
+
+        (done,) = in_threads(look, [self.chunks()])
         raised, lowered = self.reduce(done.double()) > 0
         return raised, lowered
 

@@ -30,9 +30,10 @@ def row_shares(rows: int, count: int) -> list[slice]:
 
 
 def in_threads(function: Callable[[Share], Result], shares: Sequence[Share]) -> list[Result]:
-    """The function of every share, each in a thread of its own in which torch uses no others; results in order."""
-    if len(shares) == 1:
-        return [function(shares[0])]
+    """The function of every share, each in a thread of its own in which torch uses no others; results in order.
+
+    A single share is this thread's.
+    """
     threads, gradients, inference = torch.get_num_threads(), torch.is_grad_enabled(), torch.is_inference_mode_enabled()
 
     def alone(share: Share) -> Result:
@@ -41,6 +42,8 @@ def in_threads(function: Callable[[Share], Result], shares: Sequence[Share]) -> 
             return function(share)
 
     try:
+        if len(shares) == 1:
+            return [alone(shares[0])]
         with ThreadPoolExecutor(len(shares)) as pool:
             return list(pool.map(alone, shares))
     finally:
