@@ -54,7 +54,7 @@ def test_ctrl_c_with_workers_stops_in_one_word(tmp_path: Path) -> None:
             assert (process.returncode, out) == (130, b""), told
             assert "Stopped.\n" in told
             for trouble in ("Traceback", "Error", "Exception ignored", "DataLoader worker"):
-                assert trouble not in told
+                assert trouble not in told, told
     assert sorted(path.name for path in tmp_path.iterdir()) == ["endless.py"]
 
 

@@ -1,6 +1,7 @@
 """How a command ends: done, failed in words, stopped."""
 
 import gc
+import io
 import os
 import signal
 import sys
@@ -12,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from types import FrameType
-from typing import Any
+from typing import Any, TextIO, cast
 
 import typer
 from typer.core import TyperCommand
@@ -58,12 +59,25 @@ class Stop:
     asked: bool = False
 
 
+class MainThreadOnly:
+    """A stream that drops what other threads write: complaints of queues whose other end is gone."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self.stream = stream
+
+    def write(self, text: str) -> int:
+        return self.stream.write(text) if threading.current_thread() is threading.main_thread() else len(text)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.stream, name)
+
+
 @contextmanager
 def noticing_stop() -> Iterator[Stop]:
     """Remember that Ctrl-C was pressed: what breaks after it breaks because of it, in whatever words.
 
-    A terminal signals loaders' workers too. Forked ones leave it to this process, which ends them. An interrupt that
-    falls into a destructor is lost to Python; it is sent once more.
+    A terminal signals loaders' workers too. Forked ones leave it to this process, which ends them, and fall silent, as do
+    the threads here that wrote to them. An interrupt that falls into a destructor is lost to Python; it is sent once more.
     """
     stop, process, tell_unraisable = Stop(), os.getpid(), sys.unraisablehook
     if threading.current_thread() is not threading.main_thread() or (
@@ -73,9 +87,12 @@ def noticing_stop() -> Iterator[Stop]:
         return
 
     def interrupt(number: int, frame: FrameType | None) -> None:
-        if os.getpid() == process:
-            stop.asked = True
-            raise KeyboardInterrupt
+        if os.getpid() != process:
+            sys.stderr = io.StringIO()
+            return
+        stop.asked = True
+        sys.stderr = cast("TextIO", MainThreadOnly(sys.stderr))
+        raise KeyboardInterrupt
 
     def hush_while_stopping(lost: "sys.UnraisableHookArgs") -> None:
         if not stop.asked:
