@@ -20,6 +20,7 @@ TITLES = {
     "smooth_ece": "Smooth ECE",
 }
 LEAD = {"auc": 4.0}
+PATIENCE = 8.0
 
 
 def measure(
@@ -29,6 +30,7 @@ def measure(
     threads: int = THREADS,
     folder: Path = HOME / "data",
 ) -> Iterator[Group]:
+    tired: dict[str, dict[str, str]] = {task: {} for task in TITLES}
     with ExitStack() as stack:
         contenders, absent = gather(stack, adapters, threads)
         for n, classes in sizes:
@@ -37,7 +39,14 @@ def measure(
                 contender.ask(do="load", **files)
             softmax = {each.who: each.median for each in compete(contenders, "softmax", 3) if not each.fault}
             for task in TITLES:
-                yield _group(task, n, classes, compete(contenders, task, rounds), absent, softmax)
+                able = [each for each in contenders if each.who not in tired[task]]
+                times = compete(able, task, rounds)
+                yield _group(task, n, classes, times, absent | tired[task], softmax)
+                tired[task] |= {
+                    each.who: f"{TITLES[task]} took {each.median:.0f} s at {n:,} x {classes:,}, so no larger size was tried"
+                    for each in times[1:]
+                    if each.seconds and each.median > PATIENCE
+                }
 
 
 def _group(
