@@ -113,7 +113,7 @@ def gather(stack: ExitStack, adapters: Sequence[str], threads: int = THREADS) ->
 
 
 def compete(contenders: Sequence[Contender], task: str, rounds: int = ROUNDS) -> list[Times]:
-    """One task, by all contenders that can do it."""
+    """One task, by all contenders that can do it. A peer may fail and is then named; `lates` may not."""
     able = [each for each in contenders if task in each.ask(do="tasks")["tasks"]]
 
     def runner(contender: Contender) -> Callable[[], tuple[float, float | None]]:
@@ -123,4 +123,8 @@ def compete(contenders: Sequence[Contender], task: str, rounds: int = ROUNDS) ->
 
         return run
 
-    return interleave({each.who: runner(each) for each in able}, rounds)
+    times = interleave({each.who: runner(each) for each in able}, rounds)
+    faults = [each.fault for each in times if each.who == OURS and each.fault]
+    if faults:
+        raise RuntimeError(f"{OURS} itself failed in {task}: {faults[0]}")
+    return times

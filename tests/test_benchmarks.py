@@ -14,7 +14,7 @@ import torch
 
 from benchmarks import environments
 from benchmarks.__main__ import ROWS, write
-from benchmarks.contest import OURS, Contender, Times, gather, interleave
+from benchmarks.contest import OURS, Contender, Times, compete, gather, interleave
 from benchmarks.environments import PEERS, Peer, python_of
 from benchmarks.inputs import make_members, save_logits
 from benchmarks.large import fit
@@ -113,6 +113,14 @@ def test_temperatures_are_judged_by_the_log_loss_that_they_reach(tmp_path: Path)
     best = fit_stack([logits], labels)
     assert group.lines[0].reached == f"NLL {best.nll:.9f}"
     assert temperature.log_loss(files, 1.1 * float(best.weights[0])) > best.nll
+
+
+def test_lates_must_not_fail() -> None:
+    with (
+        Contender(OURS, "ours", Path(sys.executable), threads=1) as ours,
+        pytest.raises(RuntimeError, match=r"lates itself failed in ece: KeyError: 'inputs'"),
+    ):
+        compete([ours], "ece", rounds=1)
 
 
 def test_metrics_row(tmp_path: Path) -> None:
