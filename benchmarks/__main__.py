@@ -9,7 +9,7 @@ from pathlib import Path
 
 from benchmarks.records import Group, machine
 from benchmarks.rows import calibrate, growth, inference, metrics, stack, temperature
-from benchmarks.table import draw, draw_group
+from benchmarks.table import draw_end, draw_group
 
 RESULTS = Path(__file__).parent / "results.json"
 ROWS: dict[int, Callable[[], Iterator[Group]]] = {
@@ -39,7 +39,7 @@ def main() -> None:
         for group in rows[number]():
             print(draw_group(group), end="\n\n", flush=True)
             groups.append(group)
-    print(draw(groups).rpartition("\n\n")[2])
+    print(draw_end(groups))
     write(chosen.out, groups, before, time.perf_counter() - begin)
 
 

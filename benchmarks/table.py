@@ -8,15 +8,12 @@ WIDTH = 100
 MARKS = {True: "met", False: "NOT MET", None: ""}
 
 
-def draw(groups: Iterable[Group]) -> str:
-    """All groups, then who could not take part and why, then how many goals were met."""
+def draw_end(groups: Iterable[Group]) -> str:
+    """Who did not take part, where and why, and how many goals were met."""
     groups = list(groups)
-    blocks = [draw_group(group) for group in groups]
-    absent = {who: reason for group in groups for who, reason in group.absent.items()}
-    blocks += [f"Not measured: {who}: {reason}"[:WIDTH] for who, reason in absent.items()]
+    absent = dict.fromkeys(f"Not measured: {who}: {why}" for group in groups for who, why in group.absent.items())
     verdicts = [goal.met for group in groups for goal in group.goals if goal.met is not None]
-    blocks.append(f"{sum(verdicts)} of {len(verdicts)} goals met")
-    return "\n\n".join(blocks)
+    return "\n".join([*(line[:WIDTH] for line in absent), f"{sum(verdicts)} of {len(verdicts)} goals met"])
 
 
 def draw_group(group: Group) -> str:
