@@ -429,3 +429,21 @@ def test_many_rows_that_are_all_right_are_told_from_a_minimum() -> None:
     found = fit_stack([2 * torch.nn.functional.one_hot(labels, 3).double()], labels)
     assert found.bounded
     assert not found.certified
+
+
+def test_a_fault_of_the_machine_is_not_taken_for_rows_that_are_hard_to_fit() -> None:
+    """The solver begins with a few of many rows, and passes over those only where they do not converge."""
+    calls = 0
+
+    def fails_once(sums: Tensor) -> Tensor:
+        nonlocal calls
+        calls += 1
+        if calls == 4:
+            raise RuntimeError("out of memory")
+        return sums
+
+    generator = torch.Generator().manual_seed(0)
+    labels = torch.randint(3, (6000,), generator=generator)
+    logits = torch.randn(6000, 3, generator=generator) + 2 * torch.eye(3)[labels]
+    with pytest.raises(RuntimeError, match="out of memory"):
+        fit_stack([logits], labels, reduce=fails_once)

@@ -29,6 +29,10 @@ ROUNDING, NEGLIGIBLE = 1e-15, 1e-20
 Trend = Literal["settled", "recedes", "turns"]
 
 
+class NotConvergedError(RuntimeError):
+    """A minimiser's residual stayed large."""
+
+
 @dataclass(frozen=True)
 class Expansion:
     """A function's value, gradient [variables] and Hessian [variables, variables] at a point."""
@@ -72,7 +76,7 @@ def minimise_convex(
     length, whereas it vanishes at a minimum. So `trend(point, step)` judges the step once the residual is small:
     "settled" (it changes nothing), "recedes" (f falls for ever: there is no minimum) or "turns" (neither: go on, and if
     that lasts until f is flat to the last digit, count as bounded too: whether there is a minimum cannot be told).
-    A `coercive` f has a minimum, whatever the trend. Raises RuntimeError where the residual stays large.
+    A `coercive` f has a minimum, whatever the trend. Raises NotConvergedError where the residual stays large.
     """
     point, here, steps = start, expand(start), 0
     last, kept = math.inf, False
@@ -90,7 +94,7 @@ def minimise_convex(
                 bounded = not coercive and (verdict != "settled" or bool((point >= upper).any()))
                 return Minimum(point, here.value, kkt_residual(point, here.gradient), steps, bounded)
         elif steps >= MAX_STEPS:
-            raise RuntimeError(_not_converged(residual, steps))
+            raise NotConvergedError(_not_converged(residual, steps))
 
         length, trial = 1.0, point + step
         keep = value_and_gradient if swift else None
@@ -99,7 +103,7 @@ def minimise_convex(
         while value > here.value + ENOUGH * length * slope + ROUNDING * (1 + abs(here.value)):
             length /= 2
             if length < SHORTEST:
-                raise RuntimeError(_not_converged(residual, steps))
+                raise NotConvergedError(_not_converged(residual, steps))
             trial = point + length * step
             value = value_of(trial)
         kept = keep is not None and length == 1

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from lates.holdout import Holdout
 from lates.losses import Loss
-from lates.newton import Expansion, Minimum, Trend, box_minimiser, descend, minimise_convex
+from lates.newton import Expansion, Minimum, NotConvergedError, Trend, box_minimiser, descend, minimise_convex
 
 CAP = 1000.0
 NLL_RISE = 0.01
@@ -124,7 +124,7 @@ def log_loss_optimum(objective: Objective, start: Tensor | None) -> Minimum:
     best stack: that is an orderly descent even where no minimum exists.
     """
     if start is None and objective.rows >= STRIDE * ROWS_PER_WEIGHT * len(objective.scales):
-        with suppress(RuntimeError):  # a few rows that are hard to fit say nothing about all of them
+        with suppress(NotConvergedError):  # a few rows that are hard to fit say nothing about all of them
             near = log_loss_optimum(objective.every(STRIDE), None)
             if not near.bounded and not (end := _newton(objective, _nearer(objective, near.point))).bounded:
                 return end
