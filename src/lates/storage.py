@@ -124,7 +124,7 @@ def check_fingerprint(saved: Mapping[str, Sequence[Any]], network: nn.Module, so
     ]
     if missing or added or reshaped:
         parts = [("missing", missing), ("new", added), ("other shape", reshaped)]
-        listed = "; ".join(f"{what}: {_some(names)}" for what, names in parts if names)
+        listed = "; ".join(f"{what}: {some_of(names)}" for what, names in parts if names)
         raise ValueError(
             f"{source} was made for another network. {listed}. Load it with the model that was calibrated."
         )
@@ -132,7 +132,7 @@ def check_fingerprint(saved: Mapping[str, Sequence[Any]], network: nn.Module, so
     if changed:
         warnings.warn(
             f"{len(changed)} of {len(saved)} tensors of this network have other values than when it was calibrated "
-            f"({_some(changed)}): cast or trained on since, or its trained weights were never loaded. The calibration may no "
+            f"({some_of(changed)}): cast or trained on since, or its trained weights were never loaded. The calibration may no "
             "longer hold: load them, or calibrate again.",
             OtherWeightsWarning,
             stacklevel=level_of_the_caller(),
@@ -145,5 +145,6 @@ def _digest(value: Tensor) -> str:
     return hashlib.sha256(data).hexdigest()[:16]
 
 
-def _some(names: Sequence[str]) -> str:
+def some_of(names: Sequence[str]) -> str:
+    """The first four, and how many more there are."""
     return ", ".join(names) if len(names) <= 4 else f"{', '.join(names[:4])} and {len(names) - 4} more"

@@ -1,7 +1,7 @@
 """A network's weights from a file: tensors only. A file that holds other Python objects is refused, never unpickled."""
 
 import pickle
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +9,8 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor, nn
+
+from lates.storage import some_of
 
 NESTS = ("state_dict", "model_state_dict", "model")
 """Under which keys training scripts keep the state_dict among other things."""
@@ -51,7 +53,7 @@ def find_state(content: Any, path: Path) -> dict[str, Any]:
         content = content[nest]
     if isinstance(content, Mapping) and any(isinstance(value, Tensor) for value in content.values()):
         return {str(name): value for name, value in content.items()}
-    came = f"keys {_some(list(map(str, content)))}" if isinstance(content, Mapping) else f"a {type(content).__name__}"
+    came = f"keys {some_of(list(map(str, content)))}" if isinstance(content, Mapping) else f"a {type(content).__name__}"
     raise ValueError(
         f"{path} holds {came}; expected a state_dict, name -> tensor, alone or under one of {', '.join(NESTS)}."
     )
@@ -80,7 +82,7 @@ def check_names(state: Mapping[str, Any], expected: Mapping[str, Any], path: Pat
             if name in state and list(state[name].shape) != shape
         ],
     }
-    told = "; ".join(f"{what}: {_some(names)}" for what, names in faults.items() if names)
+    told = "; ".join(f"{what}: {some_of(names)}" for what, names in faults.items() if names)
     if told:
         raise ValueError(f"{path} is of another network than --model makes. {told}.")
 
@@ -88,7 +90,3 @@ def check_names(state: Mapping[str, Any], expected: Mapping[str, Any], path: Pat
 def _place(value: Tensor) -> tuple[int, ...]:
     """Equal for two names of one tensor; an empty one has no place and is like no other."""
     return (value.data_ptr(), *value.shape) if value.numel() else (id(value),)
-
-
-def _some(names: Sequence[str]) -> str:
-    return ", ".join(names) if len(names) <= 4 else f"{', '.join(names[:4])} and {len(names) - 4} more"

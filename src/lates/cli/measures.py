@@ -8,7 +8,7 @@ from rich.text import Text
 from lates import metrics
 from lates.demo.table import MARKS
 from lates.report.predictions import LATES, Predictions
-from lates.report.resampling import LARGER_IS_BETTER, Intervals, draws_for, resample
+from lates.report.resampling import Intervals, draws_for, resample
 
 COLUMNS = {"accuracy": "accuracy", "ece": "ECE", "nll": "NLL", "brier": "Brier"}
 ROUNDING = 1e-6  # of float32 logits: two methods that are one and the same may differ by so much
@@ -51,7 +51,7 @@ class MeasuredSet:
         difference = self.differences[self.rival][metric]
         if not difference.excludes_zero or abs(difference.value) < ROUNDING:
             return "equal"
-        return "better" if (difference.value > 0) == (metric in LARGER_IS_BETTER) else "worse"
+        return "better" if difference.favours(metric) else "worse"
 
 
 def measure(name: str, predictions: Predictions, seed: int, *, compared: bool = True) -> MeasuredSet:

@@ -24,7 +24,6 @@ METRICS = {
     "brier": metrics.brier,
     "auc": metrics.auc,
 }
-LARGER_IS_BETTER = ("accuracy", "auc")
 DRAWS = 200
 
 
@@ -41,7 +40,7 @@ class Measured:
         difference = self.against_temperature.get(metric)
         if difference is None or not difference.excludes_zero:
             return "equal"
-        return "better" if (difference.value > 0) == (metric in LARGER_IS_BETTER) else "worse"
+        return "better" if difference.favours(metric) else "worse"
 
 
 @dataclass(frozen=True)

@@ -35,6 +35,9 @@ FROM_ROWS: dict[Metric, Callable[[Rows], float]] = {
 }
 
 
+LARGER_IS_BETTER = ("accuracy", "auc")
+
+
 @dataclass(frozen=True)
 class Interval:
     """A measured value and its bootstrap interval [low, high] at the stated confidence."""
@@ -49,6 +52,10 @@ class Interval:
     def excludes_zero(self) -> bool:
         """Whether zero lies outside: for a paired difference, whether it exceeds chance at this confidence."""
         return self.low > 0 or self.high < 0
+
+    def favours(self, metric: str) -> bool:
+        """Of a paired difference in the metric of that name: whether it speaks for the first, whichever way that points."""
+        return (self.value > 0) == (metric in LARGER_IS_BETTER)
 
 
 def on_rows(metric: Metric, logits: Array, labels: Array) -> Callable[[Tensor], float]:

@@ -21,7 +21,6 @@ from lates.report.predictions import Predictions
 
 MEANS = ("accuracy", "nll", "brier")
 METRICS = (*MEANS, "ece", "aurc")
-LARGER_IS_BETTER = ("accuracy", "auc")
 CONFIDENCE = 0.95
 MOST_DRAWS, FEWEST_DRAWS = 1000, 200
 WORK = 10**7  # counts drawn in all: a thousand draws of 10,000 rows

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from lates.metrics.intervals import Interval
 from lates.report.numbers import Findings, Member, SetNumbers
 from lates.report.predictions import LATES, NETWORK, TEMPERATURE
-from lates.report.resampling import LARGER_IS_BETTER
 
 LABELS = {NETWORK: "Network", TEMPERATURE: "Temperature scaling", LATES: "LATES"}
 INSIDE = {NETWORK: "the network alone", TEMPERATURE: "temperature scaling", LATES: "LATES"}
@@ -66,7 +65,7 @@ def verdict(difference: Interval, metric: str) -> str:
     """Of a paired difference: better, worse, or unclear where zero is not excluded."""
     if not difference.excludes_zero:
         return UNCLEAR
-    return BETTER if (difference.value > 0) == (metric in LARGER_IS_BETTER) else WORSE
+    return BETTER if difference.favours(metric) else WORSE
 
 
 def listed(parts: list[str]) -> str:
