@@ -1,6 +1,7 @@
 import copy
 import threading
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
@@ -9,6 +10,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 import lates
 from lates.budget import fit_budget
+from lates.storage import write_calibration
 from lates.voters import Voter
 from lates.votes import Fit
 from tests.conftest import Problem, ResidualNetwork
@@ -299,3 +301,10 @@ def test_loading_onto_a_fresh_network_of_the_same_values_is_silent(
     loaded(problem.images[:5].clone().requires_grad_()).sum().backward()
     assert torch.equal(logits_of(loaded, problem.images), logits_of(calibrated, problem.images))
     assert fresh.training
+
+
+def test_weights_of_cached_logits_are_told_from_a_calibration(problem: Problem, tmp_path: Path) -> None:
+    path = tmp_path / "fitted.safetensors"
+    write_calibration(path, {"weights": torch.ones(1)}, {"fitted": {}})
+    with pytest.raises(ValueError, match="holds weights for cached logits, by `lates fit`"):
+        lates.load(path, problem.model)

@@ -28,7 +28,7 @@ from lates.report.charts import draw_all
 from lates.report.numbers import Bin, Findings, coverage_of, find, wilson
 from lates.report.page import embedded, page_of
 from lates.report.picture import VOTES, picture_rows
-from lates.report.predictions import LATES, NETWORK, TEMPERATURE, Predictions, read_predictions
+from lates.report.predictions import LATES, NETWORK, TEMPERATURE, Predictions, methods_of, read_predictions
 from lates.report.resampling import resample
 from tests.conftest import Problem, loader_of
 
@@ -512,3 +512,12 @@ def test_progress_is_told_batch_by_batch(
     told: list[tuple[str, int, int | None]] = []
     lates.write_report(calibrated, test_sets, tmp_path / "r.html", progress=lambda *step: told.append(step))
     assert told == [(f"reading {name}", done, 4) for name in test_sets for done in range(1, 5)]
+
+
+@pytest.mark.filterwarnings("ignore:The budget allows")
+def test_where_no_block_got_a_probe_there_is_nothing_beside_temperature(problem: Problem) -> None:
+    calibrated = lates.calibrate(
+        problem.model, train=problem.train, holdout=problem.holdout, budget=0.0, views=None, progress=False
+    )
+    assert len(calibrated.weights) > 1
+    assert methods_of(calibrated) == (NETWORK, TEMPERATURE)

@@ -160,6 +160,10 @@ def load(path: str | os.PathLike[str], model: nn.Module | Sequence[nn.Module]) -
     Another architecture (names, shapes) is an error that says what differs; other values of parameters, a warning.
     """
     tensors, metadata = read_calibration(path)
+    if "fitted" in metadata:
+        raise ValueError(
+            f"{path} holds weights for cached logits, by `lates fit`. Pass what `save` or `lates calibrate` wrote."
+        )
     draws = read_draws(model)
     try:
         samples, voters, fit = metadata["samples"], metadata["voters"], read_record(Fit, metadata["fit"])
