@@ -35,6 +35,8 @@ DECAY_WITHOUT_HOLDOUT = 3e-3
 GRAM_WIDTH = 4096
 """Wider features go without the curvature of their Gram matrix, whose factorisation would cost more than it saves."""
 SGD_RATE, SGD_MOMENTUM, SGD_BATCH, SGD_EPOCHS, SGD_HALVING = 0.01, 0.9, 128, 50, 10
+SGD_TAKEN = 32
+"""Batches whose features are gathered at once: a graphics card would spend most of its time on the gathering of each."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -210,14 +212,15 @@ def _train_by_sgd(
     for epoch in range(SGD_EPOCHS):
         rate = SGD_RATE * 0.5 ** (epoch // SGD_HALVING)
         order = torch.randperm(len(rows), generator=generator)[: len(rows) // rows.passes].to(rows.device)
-        for batch in order.split(SGD_BATCH):
-            features = torch.stack([_filled(block.take(batch), width) for block in blocks])
-            logits = (features @ variables.mT).flatten(0, 1).requires_grad_()
-            total = loss.statistics(logits, labels[batch].repeat(len(blocks))).sum()
-            (slope,) = torch.autograd.grad(total, logits)
-            gradient = slope.unflatten(0, features.shape[:2]).mT @ features / len(batch)
-            velocity = SGD_MOMENTUM * velocity + gradient
-            variables = variables - rate * velocity
+        for taken in order.split(SGD_BATCH * SGD_TAKEN):
+            several = torch.stack([_filled(block.take(taken), width) for block in blocks])
+            for features, batch in zip(several.split(SGD_BATCH, dim=1), taken.split(SGD_BATCH), strict=True):
+                logits = (features @ variables.mT).flatten(0, 1).requires_grad_()
+                total = loss.statistics(logits, labels[batch].repeat(len(blocks))).sum()
+                (slope,) = torch.autograd.grad(total, logits)
+                gradient = slope.unflatten(0, features.shape[:2]).mT @ features / len(batch)
+                velocity.mul_(SGD_MOMENTUM).add_(gradient)
+                variables.sub_(velocity, alpha=rate)
     probes: dict[str, TrainedProbe] = {}
     for (name, block), found in zip(together.items(), variables, strict=True):
         own = torch.cat([found[:, : block.width], found[:, width:]], dim=1)
