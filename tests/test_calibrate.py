@@ -203,7 +203,7 @@ def test_an_error_leaves_the_model_as_it_was_too(problem: Problem) -> None:
 
 def test_a_wrapped_model_gives_the_same_calibration(problem: Problem, calibrated: lates.CalibratedModel) -> None:
     wrapped = lates.calibrate(
-        nn.DataParallel(problem.model),
+        nn.DataParallel(problem.model).cpu(),  # it moves the network to a GPU where there is one
         train=problem.train, holdout=problem.holdout, budget=None, views=None, progress=False,
     )  # fmt: skip
     # Not to the last bit: threads add in another order from one run to the next.
@@ -214,7 +214,8 @@ def test_a_wrapped_model_gives_the_same_calibration(problem: Problem, calibrated
 
 
 def test_spilled_features_give_the_same_calibration(problem: Problem, calibrated: lates.CalibratedModel) -> None:
-    assert calibrate(problem, budget=None, memory=10_000).weights == calibrated.weights
+    spilled = calibrate(problem, budget=None, memory=10_000)
+    assert spilled.weights == pytest.approx(calibrated.weights, rel=1e-5)  # threads add in any order
 
 
 @pytest.mark.parametrize(

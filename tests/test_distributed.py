@@ -24,7 +24,12 @@ from tests.processes import Outcome, Place
 
 ROOT = Path(__file__).parents[1]
 DEADLINE = 120.0
-ENVIRONMENT = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT)]), "OMP_NUM_THREADS": "1"}
+ENVIRONMENT = {
+    **os.environ,
+    "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT)]),
+    "OMP_NUM_THREADS": "1",
+    "CUDA_VISIBLE_DEVICES": "",  # there may be fewer GPUs than processes
+}
 Together = list[dict[str, Any]]
 """For each process what each of its tasks came to: an outcome, or (kind of fault, message)."""
 

@@ -150,7 +150,7 @@ def test_distributed_models_are_unwrapped() -> None:
 @pytest.mark.parametrize("wrap", [nn.DataParallel, compiled])
 def test_wrapped_models_are_unwrapped(wrap: Callable[[nn.Module], nn.Module]) -> None:
     model = Plain().eval()
-    wrapped = wrap(model)
+    wrapped = wrap(model).cpu()  # DataParallel moves the network to a GPU where there is one
     logits, features = record(wrapped, "norm")(X)
     assert torch.equal(logits, model(X))
     assert len(features["norm"]) == 1

@@ -214,7 +214,7 @@ def test_probe_accuracies_come_in_depth_order_with_the_head(network: nn.Module, 
     for accuracies in by_kind.values():
         assert list(accuracies) == ["layer1.0", "layer2.0", "layer3.0", HEAD]
         assert accuracies[HEAD] == pytest.approx(measure_accuracy(network, test))
-        assert all(value > 0.1 for value in accuracies.values())
+        assert all(0 < value < 1 for value in accuracies.values())
     assert by_kind["grid"] != by_kind["flat"]
 
 
