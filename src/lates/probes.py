@@ -158,9 +158,17 @@ def member_logits(probes: Mapping[str, Probe], rows: Features, *, memory: int | 
 
 @contextmanager
 def full_precision(device: torch.device) -> Iterator[None]:
-    """Gradients on, inference mode and autocast off, whatever the caller has set around the calibration."""
-    with torch.inference_mode(False), torch.enable_grad(), torch.autocast(device.type, enabled=False):
-        yield
+    """Gradients on, inference mode, autocast and coarse products off, whatever the caller has set around the calibration.
+
+    Products in TensorFloat-32 cost more than they save: the descent of a probe needs more steps to get through their noise.
+    """
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("highest")
+    try:
+        with torch.inference_mode(False), torch.enable_grad(), torch.autocast(device.type, enabled=False):
+            yield
+    finally:
+        torch.set_float32_matmul_precision(before)
 
 
 Variables = Tensor
@@ -276,9 +284,12 @@ def _preconditioner(gram: Tensor | None, decay: float, curvature: float) -> Call
     """(curvature · Gram + decay)⁻¹ on weights, 1 / curvature on biases."""
     if gram is None:
         return lambda gradient: gradient / (curvature + decay)
-    damped = curvature * gram
-    damped.diagonal().add_(decay + 1e-6 * curvature)
-    factor = torch.linalg.cholesky(damped).float()
+    damped, damping, failed = curvature * gram, decay + 1e-6 * curvature, True
+    while failed:  # rounding has left a Gram matrix of features that depend on one another with eigenvalues below 0
+        damped.diagonal().add_(damping)
+        factor, failed = torch.linalg.cholesky_ex(damped)
+        damping *= 10
+    factor = factor.float()
 
     def solve(gradient: Variables) -> Variables:
         weights = torch.cholesky_solve(gradient[:, :-1].T.contiguous(), factor).T
