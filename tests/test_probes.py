@@ -14,7 +14,7 @@ from sklearn.linear_model import LogisticRegression
 from torch import Tensor, nn
 
 import lates
-from lates.lbfgs import minimise
+from lates.lbfgs import PAIRS, Pairs, minimise
 from lates.losses import brier, nll
 
 EXACT = replace(lates.DEFAULT, tolerance=1e-6)
@@ -225,6 +225,26 @@ def test_the_caller_s_modes_change_nothing(
         assert torch.equal(plain, surrounded)
 
 
+@pytest.mark.parametrize("coarse", ["high", "medium"])
+def test_coarse_products_are_the_caller_s_alone(coarse: str) -> None:
+    features = features_of(*draw(300, 64, 3), classes=3)
+    plain = train_body(features, features)
+    torch.set_float32_matmul_precision(coarse)
+    try:
+        assert torch.equal(train_body(features, features).probe.down, plain.probe.down)
+        assert torch.get_float32_matmul_precision() == coarse
+    finally:
+        torch.set_float32_matmul_precision("highest")
+
+
+def test_features_that_repeat_one_another_train() -> None:
+    """Rounding leaves their Gram matrix with eigenvalues below 0."""
+    latent, labels = draw(1000, 1, 3, signal=4.0)
+    repeated = features_of(latent @ torch.randn(1, 1500, generator=torch.Generator().manual_seed(0)), labels, 3)
+    alone = features_of(latent, labels, 3)
+    assert train_body(repeated, repeated).loss == pytest.approx(train_body(alone, alone).loss, abs=1e-3)
+
+
 def test_the_default_dtype_changes_nothing() -> None:
     features = features_of(*draw(300, 6, 3), classes=3)
     plain = train_body(features, features)
@@ -290,3 +310,33 @@ def test_the_descent_meets_its_tolerance_on_an_ill_conditioned_valley() -> None:
     start = torch.tensor([-1.2, 1.0] * 4, dtype=torch.float64)
     end = minimise(rosenbrock, start, lambda gradient: gradient, tolerance=1e-8)
     torch.testing.assert_close(end, torch.ones(8, dtype=torch.float64), atol=1e-6, rtol=0)
+
+
+@pytest.mark.parametrize("steps", [1, 4, PAIRS + 3])
+def test_the_inverse_hessian_is_that_of_its_corrections_in_turn(steps: int) -> None:
+    """On a quadratic with a known Hessian, from the latest pairs against the matrix itself."""
+    generator = torch.Generator().manual_seed(0)
+    size = 20
+    root = torch.randn(size, size, generator=generator, dtype=torch.float64)
+    hessian, diagonal = root @ root.T / size + torch.eye(size), torch.rand(size, generator=generator).double() + 0.5
+    pairs, kept = Pairs(diagonal), []
+    for _ in range(steps):
+        step = torch.randn(size, generator=generator, dtype=torch.float64)
+        kept.append((step, hessian @ step))
+        pairs.add(step, hessian @ step, diagonal * (hessian @ step))
+    kept = kept[-PAIRS:]
+    step, change = kept[-1]
+    inverse = torch.diag(diagonal) * (step @ change) / (change @ (diagonal * change))
+    for step, change in kept:
+        turn = torch.eye(size) - torch.outer(step, change) / (step @ change)
+        inverse = turn @ inverse @ turn.T + torch.outer(step, step) / (step @ change)
+    gradient = torch.randn(size, generator=generator, dtype=torch.float64)
+    expected = inverse @ gradient
+    torch.testing.assert_close(pairs.inverse_hessian_times(gradient, diagonal * gradient), expected)
+
+
+def test_a_pair_along_which_the_slope_falls_is_passed_over() -> None:
+    pairs = Pairs(torch.zeros(3))
+    pairs.add(torch.ones(3), -torch.ones(3), -torch.ones(3))
+    gradient = torch.tensor([1.0, 2.0, 3.0])
+    assert torch.equal(pairs.inverse_hessian_times(gradient, gradient), gradient)

@@ -15,6 +15,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from operator import attrgetter
 
 import torch
 from torch import Tensor
@@ -34,6 +35,8 @@ DECAYS = tuple(0.3 * 10.0**-k for k in range(7))
 DECAY_WITHOUT_HOLDOUT = 3e-3
 GRAM_WIDTH = 4096
 """Wider features go without the curvature of their Gram matrix, whose factorisation would cost more than it saves."""
+PRODUCTS = attrgetter("cuda.matmul", "mkldnn.matmul")
+"""Where torch keeps how coarsely matrices of float32 may be multiplied."""
 SGD_RATE, SGD_MOMENTUM, SGD_BATCH, SGD_EPOCHS, SGD_HALVING = 0.01, 0.9, 128, 50, 10
 SGD_TAKEN = 32
 """Batches whose features are gathered at once: a graphics card would spend most of its time on the gathering of each."""
@@ -162,13 +165,16 @@ def full_precision(device: torch.device) -> Iterator[None]:
 
     Products in TensorFloat-32 cost more than they save: the descent of a probe needs more steps to get through their noise.
     """
-    before = torch.get_float32_matmul_precision()
-    torch.set_float32_matmul_precision("highest")
+    products = PRODUCTS(torch.backends)
+    before = [backend.fp32_precision for backend in products]
     try:
+        for backend in products:
+            backend.fp32_precision = "ieee"
         with torch.inference_mode(False), torch.enable_grad(), torch.autocast(device.type, enabled=False):
             yield
     finally:
-        torch.set_float32_matmul_precision(before)
+        for backend, precision in zip(products, before, strict=True):
+            backend.fp32_precision = precision
 
 
 Variables = Tensor
@@ -254,7 +260,7 @@ def _value_and_gradient(rows: Rows, loss: Loss, variables: Variables, decay: flo
     sums = rows.sum((_slope(*chunk, loss, variables) for chunk in rows), variables.numel() + 1) / rows.total
     gradient, weights = sums[1:].view_as(variables), variables[:, :-1].double()
     gradient[:, :-1] += decay * weights
-    return float(sums[0]) + decay / 2 * float(weights.square().sum()), gradient.float()
+    return float(sums[0] + decay / 2 * weights.square().sum()), gradient.float()
 
 
 def _mean_loss(rows: Rows, loss: Loss, variables: Variables) -> float:
@@ -284,11 +290,13 @@ def _preconditioner(gram: Tensor | None, decay: float, curvature: float) -> Call
     """(curvature · Gram + decay)⁻¹ on weights, 1 / curvature on biases."""
     if gram is None:
         return lambda gradient: gradient / (curvature + decay)
-    damped, damping, failed = curvature * gram, decay + 1e-6 * curvature, True
-    while failed:  # rounding has left a Gram matrix of features that depend on one another with eigenvalues below 0
+    damped, damping = curvature * gram, decay + 1e-6 * curvature
+    damped.diagonal().add_(damping)
+    factor, failed = torch.linalg.cholesky_ex(damped)
+    while failed:  # where features depend on one another, rounding may leave eigenvalues below 0
+        damping *= 10
         damped.diagonal().add_(damping)
         factor, failed = torch.linalg.cholesky_ex(damped)
-        damping *= 10
     factor = factor.float()
 
     def solve(gradient: Variables) -> Variables:

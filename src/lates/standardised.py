@@ -9,7 +9,7 @@ from lates.features import Features
 from lates.settings import Settings
 
 CHUNK = {"cpu": 1 << 21}
-CHUNK_ELSEWHERE = 1 << 25
+CHUNK_ELSEWHERE = 1 << 27
 """Numbers, of features and of logits, in rows taken at a time: few enough for the memory, enough to keep a device busy."""
 
 
