@@ -183,6 +183,12 @@ def datasets_of(measured: Iterable[Measured]) -> tuple[str, ...]:
     return tuple(name for name in DATASET_TITLES if name in present)
 
 
+def drawn_datasets(measured: Sequence[Measured]) -> tuple[str, ...]:
+    """Those of which a network was run; all that could be if none was."""
+    shown = datasets_of(measured)
+    return tuple(name for name in shown if all_trained(measured, name)) or shown
+
+
 def all_trained(measured: Sequence[Measured], dataset: str) -> tuple[Measured, ...]:
     """Every plain network of a data set, all architectures and seeds."""
     return tuple(each for network in networks_of(measured, dataset) for each in trained(measured, dataset, network))

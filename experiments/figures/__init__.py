@@ -1,6 +1,7 @@
 """`python -m experiments figures`: every figure of the paper and of ours, from `results/` alone, as PNG and SVG.
 
-Numbers come from `summaries` and `proposition`; here they are only drawn. What was not run is an empty panel that says so.
+Numbers come from `summaries` and `proposition`; here they are only drawn. A network that was not run is an empty place that
+says so; a data set of which none was, a word in the title.
 """
 
 import argparse
@@ -14,12 +15,12 @@ from experiments.figures.networks import draw_bars, draw_depth
 from experiments.figures.shift import draw_corruptions, draw_scatter, draw_severity
 from experiments.figures.style import figure_style, save
 from experiments.figures.theory import draw_pitfall, draw_proposition
-from experiments.summaries import Measured, datasets_of, read_measured
+from experiments.summaries import Measured, drawn_datasets, read_measured
 
 
 def draw_figures(measured: Sequence[Measured]) -> dict[str, Figure]:
     """name -> figure."""
-    depths = {f"depth_{dataset}": draw_depth(measured, dataset) for dataset in datasets_of(measured)}
+    depths = {f"depth_{dataset}": draw_depth(measured, dataset) for dataset in drawn_datasets(measured)}
     return {
         **depths,
         "in_distribution": draw_bars(measured),

@@ -31,7 +31,7 @@ from experiments.summaries import (
     Measured,
     Part,
     all_trained,
-    datasets_of,
+    drawn_datasets,
     gain_over_networks,
     of_part,
     spread,
@@ -103,7 +103,7 @@ def draw_budget(measured: Sequence[Measured]) -> Figure:
     """Relative gain against the parameters really added, one curve for each kind of views."""
     rows = [
         (dataset, label, sets)
-        for dataset in datasets_of(measured)
+        for dataset in drawn_datasets(measured)
         for label, sets in (("clean", CLEAN_SET), ("corrupted", CORRUPTED))
     ]
     figure, panels = grid_of_panels(len(rows), len(paper.METRICS), height=1.55)
@@ -132,8 +132,8 @@ def draw_budget(measured: Sequence[Measured]) -> Figure:
             axes.axvline(1, color=MUTED, linewidth=0.7, linestyle=(0, (2, 2)))
     for axes in panels[-1]:
         axes.set_xlabel("parameters added, %")
-    headline(figure, "Gain over temperature scaling (blue line) against parameters; dashed: the paper's 1 %")
-    legend_below(figure, LATES)
+    headline(figure, "Gain over temperature scaling (blue line) against parameters; dashed: the paper's 1 %", measured)
+    legend_below(figure, [f"lates_{views}_1" for views in VIEWS])
     return figure
 
 

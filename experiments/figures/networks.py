@@ -26,7 +26,7 @@ from experiments.summaries import (
     METRIC_TITLES,
     NETWORK_TITLES,
     Measured,
-    datasets_of,
+    drawn_datasets,
     networks_of,
     spread,
     trained,
@@ -40,7 +40,7 @@ THIN = 0.84 / len(LATES)
 def draw_bars(measured: Sequence[Measured]) -> Figure:
     """Five metrics x five networks. Accuracy and AUC are drawn as what they lack to 1: bars start at zero, shorter is
     better everywhere. A dot for each seed."""
-    datasets = datasets_of(measured)
+    datasets = drawn_datasets(measured)
     figure, panels = grid_of_panels(len(datasets), len(paper.METRICS), width=2.3)
     for row, dataset in zip(panels, datasets, strict=True):
         name_row(row[0], dataset)
@@ -54,7 +54,7 @@ def draw_bars(measured: Sequence[Measured]) -> Figure:
             for place, network in enumerate(networks):
                 _group(axes, place, trained(measured, dataset, network), metric, falls_short)
             axes.set_xticks(range(len(networks)), [SHORT.get(network, network) for network in networks])
-    headline(figure, "Clean test set: shorter is better; a dot for each seed")
+    headline(figure, "Clean test set: shorter is better; a dot for each seed", measured)
     legend_below(figure, HEADLINE, "bar")
     return figure
 

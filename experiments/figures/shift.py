@@ -29,7 +29,7 @@ from experiments.summaries import (
     METRIC_TITLES,
     Measured,
     all_trained,
-    datasets_of,
+    drawn_datasets,
     gain_over_networks,
     improvement,
     mean_over_networks,
@@ -42,7 +42,7 @@ CURVES = ("temperature", "temperature_jittered_holdout", *HEADLINE[1:])
 
 def draw_severity(measured: Sequence[Measured]) -> Figure:
     """The paper's curves: mean over corruptions and networks, by severity; 0 is the clean test set."""
-    datasets = datasets_of(measured)
+    datasets = drawn_datasets(measured)
     figure, panels = grid_of_panels(len(datasets), len(paper.METRICS))
     for row, dataset in zip(panels, datasets, strict=True):
         name_row(row[0], dataset)
@@ -57,7 +57,7 @@ def draw_severity(measured: Sequence[Measured]) -> Figure:
             axes.set_xticks((0, *SEVERITIES))
     for axes in panels[-1]:
         axes.set_xlabel("severity")
-    headline(figure, "Corrupted test sets, by severity")
+    headline(figure, "Corrupted test sets, by severity", measured)
     legend_below(figure, CURVES)
     return figure
 
@@ -70,7 +70,7 @@ def _by_severity(measured: Sequence[Measured], dataset: str, method: str, metric
 def draw_scatter(measured: Sequence[Measured], method: str = "lates_none_1") -> Figure:
     """Every (network, corrupted set) is one point; its colour is the winner's."""
     rival = "temperature"
-    datasets = datasets_of(measured)
+    datasets = drawn_datasets(measured)
     figure, panels = grid_of_panels(len(datasets), len(paper.METRICS), height=2.0)
     for row, dataset in zip(panels, datasets, strict=True):
         row[0].set_ylabel(f"{DATASET_TITLES[dataset]}\n{method_title(method)}")
@@ -100,7 +100,7 @@ def draw_scatter(measured: Sequence[Measured], method: str = "lates_none_1") -> 
             axes.text(*corner[:2], share, transform=axes.transAxes, ha=corner[2], va=corner[3], fontsize=7, color=MUTED)
     for axes in panels[-1]:
         axes.set_xlabel("temperature")
-    headline(figure, "All corrupted test sets of all networks, in the winner's colour")
+    headline(figure, "All corrupted test sets of all networks, in the winner's colour", measured)
     legend_below(figure, (rival, method), "point")
     return figure
 
@@ -109,7 +109,7 @@ def draw_corruptions(measured: Sequence[Measured]) -> Figure:
     """Relative gain for each corruption, those that resemble the jitter below the others."""
     order = (*LIKE_JITTER[::-1], *UNLIKE_JITTER[::-1])
     height = np.asarray([place + (place >= len(LIKE_JITTER)) for place in range(len(order))], dtype=float)
-    datasets = datasets_of(measured)
+    datasets = drawn_datasets(measured)
     metrics = ("ece", "nll", "accuracy")
     columns = [(dataset, metric) for dataset in datasets for metric in metrics]
     figure, panels = grid_of_panels(1, len(columns), width=2.0, height=4.6)
@@ -131,6 +131,7 @@ def draw_corruptions(measured: Sequence[Measured]) -> Figure:
         axes.set_yticks(height, [name.replace("_", " ") if unnamed else "" for name in order])
         axes.set_ylim(-0.8, height[-1] + 0.8)
         unnamed = False
-    headline(figure, "Gain over temperature scaling (blue line), by corruption; the lower seven resemble the jitter")
+    title = "Gain over temperature scaling (blue line), by corruption; the lower seven resemble the jitter"
+    headline(figure, title, measured)
     legend_below(figure, HEADLINE[1:], "point")
     return figure

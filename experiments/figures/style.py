@@ -1,5 +1,6 @@
 """How figures look: one colour per method, light, with labels beside what they name. No global state is touched."""
 
+import io
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -13,8 +14,17 @@ from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
+from PIL import Image
 
-from experiments.summaries import DATASET_TITLES, LARGER_IS_BETTER, METRIC_TITLES, method_title
+from experiments.summaries import (
+    DATASET_TITLES,
+    LARGER_IS_BETTER,
+    METRIC_TITLES,
+    Measured,
+    datasets_of,
+    drawn_datasets,
+    method_title,
+)
 
 INK, MUTED, FAINT = "#222222", "#6f6f6f", "#e3e3e3"
 COLOURS: Mapping[str, str] = {
@@ -106,8 +116,11 @@ def show_not_run(axes: Axes) -> None:
     axes.grid(False)
 
 
-def headline(figure: Figure, text: str) -> None:
-    figure.suptitle(text, x=0.01, ha="left", fontsize=11, fontweight="bold")
+def headline(figure: Figure, text: str, measured: Sequence[Measured] = ()) -> None:
+    """In bold, with the data sets of which nothing was run."""
+    left_out = [DATASET_TITLES[name] for name in datasets_of(measured) if name not in drawn_datasets(measured)]
+    note = f" (not run: {', '.join(left_out)})" if measured and left_out else ""
+    figure.suptitle(text + note, x=0.01, ha="left", fontsize=11, fontweight="bold")
 
 
 def draw_curve(axes: Axes, x: Sequence[float], y: Sequence[float], method: str) -> None:
@@ -139,5 +152,7 @@ def save(figure: Figure, out: Path, name: str) -> None:
     if (engine := figure.get_layout_engine()) is not None:
         engine.execute(figure)
         figure.set_layout_engine("none")
-    figure.savefig(out / f"{name}.png", dpi=170, metadata={"Software": None})
+    buffer = io.BytesIO()
+    figure.savefig(buffer, dpi=170, metadata={"Software": None})
+    Image.open(buffer).convert("RGB").quantize(128).save(out / f"{name}.png", optimize=True)  # a third of the size
     figure.savefig(out / f"{name}.svg", metadata={"Date": None})

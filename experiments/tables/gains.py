@@ -24,7 +24,7 @@ from experiments.summaries import (
     trained,
     was_varied,
 )
-from experiments.tables.markdown import ABSENT, NOT_RUN, Table, number, signed
+from experiments.tables.markdown import ABSENT, NOT_RUN, Table, merge_missing, number, signed
 from experiments.tables.measured import place, titles
 
 RIVAL = "temperature"
@@ -100,7 +100,7 @@ def budget(measured: Sequence[Measured]) -> Table:
         "budget",
         "Relative gain by budget and views, %",
         ("data set", "views", "budget", "parameters added, %", *named, *(f"{metric}, corrupted" for metric in named)),
-        tuple(rows),
+        merge_missing(rows, shared=1, text_columns=3),
         f"{RELATIVE} Mean over seeds, then over the networks that were run; corrupted: of the means over all corrupted sets.",
         text_columns=3,
     )

@@ -2,6 +2,7 @@
 
 import math
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from experiments.summaries import Spread
@@ -34,6 +35,18 @@ def markdown(table: Table) -> str:
     rule = [":--" if place < table.text_columns else "--:" for place in range(len(table.header))]
     lines = [_line(table.header), _line(rule), *map(_line, table.rows)]
     return f"**{table.title}**\n\n" + "\n".join(lines) + f"\n\n{table.note}\n"
+
+
+def merge_missing(rows: Sequence[tuple[str, ...]], shared: int, text_columns: int) -> tuple[tuple[str, ...], ...]:
+    """Rows without a number that stand together and share their first cells become one that says so."""
+    merged: list[tuple[str, ...]] = []
+    for row in rows:
+        gap = (*row[:shared], NOT_RUN, *[ABSENT] * (len(row) - shared - 1))
+        if any(cell != ABSENT for cell in row[text_columns:]):
+            merged.append(row)
+        elif merged[-1:] != [gap]:
+            merged.append(gap)
+    return tuple(merged)
 
 
 def _line(cells: tuple[str, ...] | list[str]) -> str:

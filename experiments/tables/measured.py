@@ -19,7 +19,7 @@ from experiments.summaries import (
     spread,
     trained,
 )
-from experiments.tables.markdown import ABSENT, NOT_RUN, Table, number, with_deviation
+from experiments.tables.markdown import ABSENT, NOT_RUN, Table, merge_missing, number, with_deviation
 
 FLOORED = ("ece", "ece_floor", "classwise_ece", "nll", "brier", "accuracy", "auc", "aurc")
 IN_DISTRIBUTION = ("network", "temperature", "lates_paper", "lates_none_1", "lates_shift_1", "lates_jitter_1")
@@ -79,7 +79,7 @@ def jitter(measured: Sequence[Measured]) -> Table:
         "jitter",
         "Corruptions that resemble the jitter of the views, and those that do not",
         ("data set", "corruptions", "method", *titles(FLOORED)),
-        tuple(rows),
+        merge_missing(rows, shared=1, text_columns=3),
         f"Mean over seeds, then over the networks that were run. Resemble: {', '.join(LIKE_JITTER)}.",
         text_columns=3,
     )
@@ -105,7 +105,7 @@ def controls(measured: Sequence[Measured]) -> Table:
         "controls",
         "Where a gain comes from: every method",
         ("data set", "method", *titles(clean), *(f"{title}, corrupted" for title in titles(corrupted))),
-        tuple(rows),
+        merge_missing(rows, shared=1, text_columns=2),
         "Mean over seeds, then over the networks that were run. AUC at best T: at the temperature "
         "that serves the method's AUC best, so that calibration alone earns little.",
         text_columns=2,

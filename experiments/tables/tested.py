@@ -27,9 +27,10 @@ from experiments.summaries import (
     all_trained,
     method_title,
     networks_of,
+    spread,
     trained,
 )
-from experiments.tables.markdown import ABSENT, Table, number, p_value, signed
+from experiments.tables.markdown import ABSENT, Table, merge_missing, number, p_value, signed
 
 
 @dataclass(frozen=True)
@@ -49,6 +50,7 @@ COMPARISONS = (
     Comparison("lates_shift_1", "temperature"),
     Comparison("lates_jitter_1", "temperature"),
     Comparison("lates_jitter_1", "temperature_jittered_holdout"),
+    Comparison("lates_jittered_holdout", "temperature_jittered_holdout"),
 )
 
 
@@ -77,7 +79,7 @@ def wilcoxon(measured: Sequence[Measured]) -> Table:
         "wilcoxon",
         "Wilcoxon signed rank over corrupted test sets: every set a pair, as in the paper, then every network",
         ("comparison", "data set", "metric", "p, paper", *over_sets, *over_networks),
-        tuple(rows),
+        merge_missing(rows, shared=2, text_columns=3),
         "Two-sided. Holm's family is one comparison's metrics x data sets that were run, for sets and for networks "
         "apart. Zeros are ranked and split evenly. r: rank-biserial correlation, dz: mean over deviation of "
         "the networks' gains. Sets of one network are not independent: their p is far too small. The networks' p, "
@@ -108,7 +110,7 @@ def anova_table(measured: Sequence[Measured]) -> Table:
         "anova",
         "Repeated-measures ANOVA over corruption types",
         header,
-        tuple(rows),
+        merge_missing(rows, shared=2, text_columns=3),
         "The subject is the corruption type, its value the mean over networks, seeds and severities. 17 types are those of "
         "CIFAR-100 in Uncertainty Baselines, which give the paper's F(1, 16). dz: mean over deviation of the types' gains, "
         "negative where LATES is worse (F does not say). p is not corrected, as in the paper.",
@@ -156,11 +158,11 @@ def effects(measured: Sequence[Measured]) -> Table:
         "effects",
         "Mean gains in the metric's own units, positive is better: corruptions like the jitter and unlike it, apart",
         (*header, *grouped),
-        tuple(rows),
+        merge_missing(rows, shared=2, text_columns=3),
         "Each architecture counts once, however many seeds it has. Intervals: bootstrap of 10,000 draws over architectures, "
         "within them over seeds, crossed with test images (in 200 blocks) for NLL, Brier score and accuracy. ECE and AUC are "
         "no means over images: there, crossed with corruption types, each with its five severities, and on the clean set "
-        "with nothing.",
+        "with nothing. No interval: the images' values of one of the methods were not kept.",
         text_columns=3,
     )
 
@@ -171,20 +173,22 @@ def _effects(architectures: Sequence[Sequence[Measured]], comparison: Comparison
     redrawn = [gains[:, None] for gains in clean]
     if metric in IMAGE_METRICS:
         redrawn = [image_gains(cells, *pair, {CLEAN_GROUP: 1}) for cells in architectures]
-    found = [_interval(redrawn), _share(signed_rank(np.concatenate(clean)))]
+    found = _effect(clean, redrawn)
     for group in GROUPS:
         gains = [corrupted_gains(cells, *pair, group.types) for cells in architectures]
         redrawn = [each.mean(axis=2) for each in gains]
         if metric in IMAGE_METRICS:
             redrawn = [image_gains(cells, *pair, group.blocks) for cells in architectures]
-        found += [_interval(redrawn), _share(signed_rank(np.concatenate([network_gains(each) for each in gains])))]
+        found += _effect([network_gains(each) for each in gains], redrawn)
     return found
 
 
-def _interval(gains: Sequence[np.ndarray]) -> str:
-    found = bootstrap_gain(gains)
+def _effect(by_network: Sequence[np.ndarray], redrawn: Sequence[np.ndarray]) -> list[str]:
+    """The mean gain with its interval, from what is `redrawn` if that is there, and how many networks gain."""
+    better = _share(signed_rank(np.concatenate(by_network)))
+    found = bootstrap_gain(redrawn)
     if not found.networks:
-        return ABSENT
+        return [signed(spread(gains.mean() for gains in by_network if len(gains)).mean, 4), better]
     if found.low == found.high:
-        return signed(found.mean, 4)  # of one network, with nothing to cross it with
-    return f"{signed(found.mean, 4)} [{signed(found.low, 4)}, {signed(found.high, 4)}]"
+        return [signed(found.mean, 4), better]  # of one network, with nothing to cross it with
+    return [f"{signed(found.mean, 4)} [{signed(found.low, 4)}, {signed(found.high, 4)}]", better]
