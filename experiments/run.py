@@ -199,8 +199,8 @@ def _do_cell(
     if not progress.finished:
         return False
     data = CellData(
-        train=shelf.resident(shelf.probe_part(train)),
-        holdout=shelf.resident(available.select(split.holdout)),
+        train=shelf.resident(shelf.fitted_part(train)),
+        holdout=shelf.resident(shelf.fitted_part(available.select(split.holdout))),
         test=test,
         split=split.digest,
     )

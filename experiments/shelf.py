@@ -54,16 +54,16 @@ class Shelf:
             self.sets[dataset] = CorruptedSets(test, self.experiment.corruptions, self.experiment.severities)
         return self.sets[dataset]
 
-    def probe_part(self, train: ImageSet | FolderSet) -> ImageSet | FolderSet:
-        """What the probes learn from: all, or the first images of each class."""
+    def fitted_part(self, split: ImageSet | FolderSet) -> ImageSet | FolderSet:
+        """What probes or weights learn from: all of a split, or the first images of each class."""
         images = self.experiment.probe_images
         if images is None:
-            return train
-        labels = train.labels.cpu()
-        return train.select(torch.cat([(labels == label).nonzero()[:images, 0] for label in labels.unique()]))
+            return split
+        labels = split.labels.cpu()
+        return split.select(torch.cat([(labels == label).nonzero()[:images, 0] for label in labels.unique()]))
 
     def resident(self, data: ImageSet | FolderSet, workers: int = WORKERS) -> ImageSet:
-        """All images on the device as uint8: ImageNet's test set takes 8 GB, its hold-out 20."""
+        """All images on the device as uint8: ImageNet's test set takes 8 GB."""
         if isinstance(data, ImageSet):
             return data.to(self.device)
         images = torch.empty((len(data), 3, data.size, data.size), dtype=torch.uint8, device=self.device)

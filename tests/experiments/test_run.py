@@ -297,8 +297,8 @@ def test_a_tree_of_files_becomes_resident(tmp_path: Path) -> None:
     assert isinstance(files, FolderSet)
     assert resident.labels.tolist() == [0, 0, 0, 1, 1, 1]
     assert resident.images[:, :2, 0, 0].tolist() == [[60, 0], [60, 1], [60, 2], [200, 0], [200, 1], [200, 2]]
-    assert shelf.resident(shelf.probe_part(files), workers=0).labels.tolist() == [0, 0, 1, 1]
-    assert shelf.probe_part(sample_data().train).labels.bincount().tolist() == [2] * 10
+    assert shelf.resident(shelf.fitted_part(files), workers=0).labels.tolist() == [0, 0, 1, 1]
+    assert shelf.fitted_part(sample_data().train).labels.bincount().tolist() == [2] * 10
 
 
 def test_the_shipped_sample_is_a_data_set() -> None:
