@@ -20,7 +20,8 @@ CLEAN_GROUP, LIKE_GROUP, UNLIKE_GROUP = "clean", "like_jitter", "unlike_jitter"
 BLOCKED_METHODS = frozenset(
     {
         "network", "temperature", "temperature_sgd", "temperature_jittered_holdout", "lates_paper", "lates_none_1",
-        "lates_shift_1", "lates_jitter_1", "lates_jittered_holdout", "mcd", "mcd_temperature", "mcd_lates",
+        "lates_shift_1", "lates_jitter_1", "lates_jittered_holdout", "lates_both_holdouts", "temperature_both_holdouts",
+        "mcd", "mcd_temperature", "mcd_lates",
     }
 )  # fmt: skip
 """Those whose values are kept: the ones that tables compare by intervals."""

@@ -73,7 +73,8 @@ class Material:
     """A hold-out and probes for every method of a cell.
 
     blocks        those that get a probe by default; `last_block`, the last of all, may not be among them
-    holdout       features of the hold-out, of all blocks and of `AVERAGE`; `jittered`, the same under jittered views
+    holdout       features of the hold-out, of all blocks and of `AVERAGE`; `jittered`, the same under jittered views; `both`,
+                  the hold-out followed by one jittered view of each of its images
     probes        views -> block -> the probe trained on those views of the training split, uncut
     paper_holdout, paper_probes    the same in the paper's mode: flat pooling, flips, SGD
     """
@@ -83,6 +84,7 @@ class Material:
     last_block: str
     holdout: lates.Features
     jittered: lates.Features
+    both: lates.Features
     probes: Mapping[str, Mapping[str, lates.TrainedProbe]]
     paper_holdout: lates.Features
     paper_probes: Mapping[str, lates.TrainedProbe]
@@ -140,9 +142,25 @@ def gather_material(network: nn.Module, train: ImageSet, holdout: ImageSet, seed
         last_block=everything[-1],
         holdout=holdout_features,
         jittered=jittered,
+        both=_followed_by_one_pass(holdout_features, jittered),
         probes=probes,
         paper_holdout=paper_holdout,
         paper_probes=paper_probes,
+    )
+
+
+def _followed_by_one_pass(plain: lates.Features, jittered: lates.Features) -> lates.Features:
+    """The rows of the one, then as many of the other: passes stand one after the other, and the first is enough."""
+
+    def joined(first: Tensor, second: Tensor) -> Tensor:
+        return torch.cat([first, second[: len(first)]])
+
+    return replace(
+        plain,
+        blocks={name: joined(values, jittered.blocks[name]) for name, values in plain.blocks.items()},
+        logits=joined(plain.logits, jittered.logits),
+        labels=joined(plain.labels, jittered.labels),
+        passes=2,
     )
 
 

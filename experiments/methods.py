@@ -6,7 +6,7 @@ All predict by a stack: with members R_k(x), the logits of probes and of the hea
 
 The controls say where a gain comes from. Is it the solver (`temperature_sgd`, `temperature_tau_sgd`) or the loss
 (`temperature_brier`)? Does the network's last layer hold it already, if fitted anew (`vector_scaling`, `head_refitted_*`)?
-Is it that views were seen at all (`*_jittered_holdout`)?
+Is it that views were seen at all (`*_jittered_holdout`, `*_both_holdouts`)?
 """
 
 import dataclasses
@@ -25,6 +25,12 @@ from lates import Probe, fit_budget
 
 HEAD = "head"
 LOGITS = "logits"
+HoldOut = Literal["plain", "jittered", "both"]
+HOLDOUT_STAGES: Mapping[HoldOut, tuple[str, ...]] = {
+    "plain": ("extraction_holdout",),
+    "jittered": ("extraction_jittered_holdout",),
+    "both": ("extraction_holdout", "extraction_jittered_holdout"),
+}
 BUDGETS: Mapping[str, float | None] = {"0.5": 0.005, "1": 0.01, "2": 0.02, "5": 0.05, "all": None}
 """The share of the network's parameters that probes may add, in percent as methods are named."""
 TAU_RATE, TAU_BATCH, TAU_EPOCHS, SMALLEST_TAU = 0.005, 128, 50, 1e-3
@@ -96,12 +102,11 @@ def network_alone(material: Material) -> Fitted:
 
 
 def temperature(
-    material: Material, *, loss: str = "nll", solver: Literal["exact", "sgd"] = "exact", jittered: bool = False
+    material: Material, *, loss: str = "nll", solver: Literal["exact", "sgd"] = "exact", holdout: HoldOut = "plain"
 ) -> Fitted:
     """softmax(beta z): the stack with the head as its only member."""
-    holdout = material.jittered if jittered else material.holdout
-    stage = "extraction_jittered_holdout" if jittered else "extraction_holdout"
-    return dataclasses.replace(_stacked({}, holdout, solver=solver, loss=loss, seed=material.seed), stages=(stage,))
+    fitted = _stacked({}, _rows(material, holdout), solver=solver, loss=loss, seed=material.seed)
+    return dataclasses.replace(fitted, stages=HOLDOUT_STAGES[holdout])
 
 
 def temperature_by_tau(material: Material) -> Fitted:
@@ -148,17 +153,19 @@ def head_refitted(material: Material, *, views: str) -> Fitted:
 
 
 def layer_stack(
-    material: Material, *, views: str, budget: float | None, last_block: bool = False, jittered: bool = False
+    material: Material, *, views: str, budget: float | None, last_block: bool = False, holdout: HoldOut = "plain"
 ) -> Fitted:
-    """LATES: probes trained on `views`, cut to the budget, then all weights at their optimum on the hold-out."""
-    holdout = material.jittered if jittered else material.holdout
+    """LATES: probes trained on `views`, cut to the budget, then all weights at their optimum on the hold-out.
+
+    Each probe's decay is always chosen on the plain one.
+    """
+    rows = _rows(material, holdout)
     names = material.blocks
     if last_block and material.last_block not in names:
         names = (*names, material.last_block)
     trained = {name: material.probes[views][name] for name in names}
-    fitted = _stacked(fit_budget(trained, holdout, budget), holdout, considered=names, seed=material.seed)
-    stages = ("extraction_jittered_holdout", *_stages(views)) if jittered else _stages(views)
-    return dataclasses.replace(fitted, stages=stages)
+    fitted = _stacked(fit_budget(trained, rows, budget), rows, considered=names, seed=material.seed)
+    return dataclasses.replace(fitted, stages=tuple(dict.fromkeys((*HOLDOUT_STAGES[holdout], *_stages(views)))))
 
 
 def layer_stack_of_the_paper(material: Material) -> Fitted:
@@ -174,7 +181,8 @@ METHODS: Mapping[str, Method] = {
     "temperature_sgd": partial(temperature, solver="sgd"),
     "temperature_tau_sgd": temperature_by_tau,
     "temperature_brier": partial(temperature, loss="brier"),
-    "temperature_jittered_holdout": partial(temperature, jittered=True),
+    "temperature_jittered_holdout": partial(temperature, holdout="jittered"),
+    "temperature_both_holdouts": partial(temperature, holdout="both"),
     "vector_scaling": vector_scaling,
     "head_refitted_shift": partial(head_refitted, views="shift"),
     "head_refitted_jitter": partial(head_refitted, views="jitter"),
@@ -184,9 +192,14 @@ METHODS: Mapping[str, Method] = {
         for views in ("none", "shift", "jitter")
         for percent, budget in BUDGETS.items()
     },
-    "lates_jittered_holdout": partial(layer_stack, views="jitter", budget=0.01, jittered=True),
+    "lates_jittered_holdout": partial(layer_stack, views="jitter", budget=0.01, holdout="jittered"),
+    "lates_both_holdouts": partial(layer_stack, views="jitter", budget=0.01, holdout="both"),
     "lates_last_block": partial(layer_stack, views="shift", budget=0.01, last_block=True),
 }
+
+
+def _rows(material: Material, holdout: HoldOut) -> lates.Features:
+    return {"plain": material.holdout, "jittered": material.jittered, "both": material.both}[holdout]
 
 
 def _stacked(

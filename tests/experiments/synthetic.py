@@ -18,7 +18,7 @@ PLAIN_METHODS = (
     "network", "temperature", "temperature_sgd", "temperature_jittered_holdout", "temperature_tau_sgd",
     "temperature_brier", "vector_scaling", "head_refitted_shift", "head_refitted_jitter", "lates_paper",
     *(f"lates_{views}_{budget}" for views in ("none", "shift", "jitter") for budget in ("0.5", "1", "2", "5", "all")),
-    "lates_jittered_holdout", "lates_last_block",
+    "lates_jittered_holdout", "lates_both_holdouts", "temperature_both_holdouts", "lates_last_block",
 )  # fmt: skip
 SPENT = {"0.5": 0.0049, "1": 0.0098, "2": 0.0197, "5": 0.048, "all": 0.068}
 DROPOUT_METHODS = ("mcd", "mcd_temperature", "mcd_lates")

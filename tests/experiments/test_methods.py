@@ -21,7 +21,7 @@ from tests.experiments.sample import sample_data, tiny_network
 SCHEMA = {
     "network", "temperature", "temperature_sgd", "temperature_jittered_holdout", "temperature_tau_sgd",
     "temperature_brier", "vector_scaling", "head_refitted_shift", "head_refitted_jitter", "lates_paper",
-    "lates_jittered_holdout", "lates_last_block",
+    "lates_jittered_holdout", "lates_both_holdouts", "temperature_both_holdouts", "lates_last_block",
     *(f"lates_{views}_{budget}" for views in ("none", "shift", "jitter") for budget in ("0.5", "1", "2", "5", "all")),
 }  # fmt: skip
 
@@ -85,6 +85,21 @@ def test_temperature_on_a_jittered_holdout_is_its_optimum(material: Material, fi
     stack = lates.TemperatureScaling().fit(material.jittered.logits, material.jittered.labels)
     assert 1 / fitted["temperature_jittered_holdout"].weights[HEAD] == pytest.approx(stack.temperature_, rel=1e-6)
     assert material.jittered.rows == lates.DEFAULT.passes * material.holdout.rows
+
+
+def test_on_both_holdouts_the_plain_and_one_jittered_view_count_alike(
+    material: Material, fitted: dict[str, Fitted]
+) -> None:
+    rows = material.holdout.rows
+    assert material.both.rows == 2 * rows
+    for name, values in material.both.blocks.items():
+        torch.testing.assert_close(values[:rows], material.holdout.blocks[name])
+        torch.testing.assert_close(values[rows:], material.jittered.blocks[name][:rows])
+    assert torch.equal(material.both.labels[:rows], material.both.labels[rows:])
+    logits = torch.cat([material.holdout.logits, material.jittered.logits[:rows]])
+    scaling = lates.TemperatureScaling().fit(logits, material.both.labels)
+    assert 1 / fitted["temperature_both_holdouts"].weights[HEAD] == pytest.approx(scaling.temperature_, rel=1e-6)
+    assert fitted["lates_both_holdouts"].weights != fitted["lates_jittered_holdout"].weights
 
 
 def test_sgd_in_tau_is_torchs(material: Material, fitted: dict[str, Fitted]) -> None:
