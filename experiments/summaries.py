@@ -62,8 +62,8 @@ METHOD_TITLES: Mapping[str, str] = {
     "head_refitted_shift": "head refitted on shifted views",
     "head_refitted_jitter": "head refitted on jittered views",
     "lates_paper": "LATES, paper mode (SGD)",
-    "lates_none_1": "LATES",
-    "lates_shift_1": "LATES, shifted views",
+    "lates_none_1": "LATES, no views",
+    "lates_shift_1": "LATES, shifted views (default)",
     "lates_jitter_1": "LATES, jittered views",
     "lates_jittered_holdout": "LATES, jittered hold-out",
     "lates_both_holdouts": "LATES, hold-out plain and jittered",
@@ -252,17 +252,18 @@ def mean_over_networks(
     measured: Sequence[Measured], dataset: str, method: str, metric: str, sets: Sequence[str] = CLEAN_SET
 ) -> float:
     """First over an architecture's seeds, then over architectures: each counts once, however many seeds it has."""
-    return _over_networks(measured, dataset, lambda each: each.mean(method, metric, sets))
+    return over_networks(measured, dataset, lambda each: each.mean(method, metric, sets))
 
 
 def gain_over_networks(
     measured: Sequence[Measured], dataset: str, method: str, rival: str, metric: str, sets: Sequence[str] = CLEAN_SET
 ) -> float:
     """The relative gain, averaged like `mean_over_networks`."""
-    return _over_networks(measured, dataset, lambda each: each.relative_gain(method, rival, metric, sets))
+    return over_networks(measured, dataset, lambda each: each.relative_gain(method, rival, metric, sets))
 
 
-def _over_networks(measured: Sequence[Measured], dataset: str, value: Callable[[Measured], float]) -> float:
+def over_networks(measured: Sequence[Measured], dataset: str, value: Callable[[Measured], float]) -> float:
+    """The mean over an architecture's seeds, then over architectures, of anything known of a network."""
     networks = networks_of(measured, dataset)
     return spread(spread(map(value, trained(measured, dataset, network))).mean for network in networks).mean
 
@@ -273,5 +274,7 @@ def method_title(method: str) -> str:
         return METHOD_TITLES[method]
     stem, _, budget = method.rpartition("_")
     if f"{stem}_1" in METHOD_TITLES and budget in BUDGETS:
-        return f"{METHOD_TITLES[f'{stem}_1']}, " + ("no budget" if budget == "all" else f"{budget} %")
+        return f"{METHOD_TITLES[f'{stem}_1'].removesuffix(' (default)')}, " + (
+            "no budget" if budget == "all" else f"{budget} %"
+        )
     return method

@@ -30,10 +30,10 @@ from experiments.summaries import (
     VIEWS,
     Measured,
     Part,
-    all_trained,
     drawn_datasets,
     gain_over_networks,
     of_part,
+    over_networks,
     spread,
     was_varied,
 )
@@ -108,7 +108,6 @@ def draw_budget(measured: Sequence[Measured]) -> Figure:
     ]
     figure, panels = grid_of_panels(len(rows), len(paper.METRICS), height=1.55)
     for row, (dataset, label, sets) in zip(panels, rows, strict=True):
-        cells = all_trained(measured, dataset)
         row[0].set_ylabel(f"{DATASET_TITLES[dataset]}, {label}\ngain, %")
         for axes, metric in zip(row, paper.METRICS, strict=True):
             axes.set_title(METRIC_TITLES[metric])
@@ -117,7 +116,10 @@ def draw_budget(measured: Sequence[Measured]) -> Figure:
                 methods = [f"lates_{views}_{budget}" for budget in BUDGETS]
                 gains = [gain_over_networks(measured, dataset, each, "temperature", metric, sets) for each in methods]
                 spent = [
-                    spread(100 * cell.fact("methods", each, "parameters") for cell in cells).mean for each in methods
+                    over_networks(
+                        measured, dataset, lambda one, each=each: 100 * one.fact("methods", each, "parameters")
+                    )
+                    for each in methods
                 ]
                 if not all(map(math.isnan, gains)):
                     draw_curve(axes, spent, gains, f"lates_{views}_1")
@@ -126,7 +128,8 @@ def draw_budget(measured: Sequence[Measured]) -> Figure:
                 show_not_run(axes)
                 continue
             axes.set_xscale("log")
-            axes.set_xticks([0.5, 1, 2, 5, 10], ["0.5", "1", "2", "5", "10"])
+            axes.set_xticks([0.25, 0.5, 1, 2, 5, 10], ["¼", "½", "1", "2", "5", "10"])
+            axes.set_xlim(0.2, 12)
             axes.minorticks_off()
             axes.axhline(0, color=COLOURS["temperature"], linewidth=1.2)
             axes.axvline(1, color=MUTED, linewidth=0.7, linestyle=(0, (2, 2)))

@@ -54,6 +54,7 @@ def draw_bars(measured: Sequence[Measured]) -> Figure:
             for place, network in enumerate(networks):
                 _group(axes, place, trained(measured, dataset, network), metric, falls_short)
             axes.set_xticks(range(len(networks)), [SHORT.get(network, network) for network in networks])
+            axes.set_xlim(-0.6, len(networks) - 0.4)
     headline(figure, "Clean test set: shorter is better; a dot for each seed", measured)
     legend_below(figure, HEADLINE, "bar")
     return figure
@@ -72,9 +73,10 @@ def _group(axes: Axes, place: int, cells: Sequence[Measured], metric: str, falls
 
 
 def draw_depth(measured: Sequence[Measured], dataset: str) -> Figure:
-    """The paper's summary for every network: probe accuracy by depth, contributions, relative gain."""
-    networks = networks_of(measured, dataset)
-    figure, panels = grid_of_panels(3, len(networks), height=1.6)
+    """The paper's summary for every network that was run: probe accuracy by depth, contributions, relative gain."""
+    possible = networks_of(measured, dataset)
+    networks = [network for network in possible if trained(measured, dataset, network)] or possible
+    figure, panels = grid_of_panels(3, len(networks), width=max(2.15, 9 / len(networks)), height=1.6)
     for column, network in zip(panels.T, networks, strict=True):
         cells = trained(measured, dataset, network)
         column[0].set_title(NETWORK_TITLES.get(network, network), fontweight="bold")
@@ -109,7 +111,7 @@ def draw_depth(measured: Sequence[Measured], dataset: str) -> Figure:
     for axes in panels[1]:
         axes.set_xlabel("member, in depth order")
     headline(
-        figure, f"{DATASET_TITLES[dataset]}: what each depth knows (uncut probes, dark; the paper's, pale) and votes"
+        figure, f"{DATASET_TITLES[dataset]}: what each depth knows (dark: uncut probes, pale: the paper's) and votes"
     )
     legend_below(figure, LATES, "bar")
     return figure

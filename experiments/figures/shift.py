@@ -37,7 +37,8 @@ from experiments.summaries import (
     sets_of,
 )
 
-CURVES = ("temperature", "temperature_jittered_holdout", *HEADLINE[1:])
+CURVES = ("lates_paper", "temperature", "temperature_jittered_holdout", *HEADLINE[2:])
+"""In the order in which they are drawn: what coincides with temperature scaling lies below it."""
 
 
 def draw_severity(measured: Sequence[Measured]) -> Figure:
@@ -88,7 +89,7 @@ def draw_scatter(measured: Sequence[Measured], method: str = "lates_none_1") -> 
             gains = np.asarray([improvement(metric, theirs, ours) for theirs, ours in points])
             better = gains > 0
             colours = ((gains < 0, COLOURS[rival]), (gains == 0, MUTED), (better, COLOURS[method]))
-            for (won, colour), marker in zip(colours, (MARKERS[rival], "x", MARKERS[method]), strict=True):
+            for (won, colour), marker in zip(colours, (MARKERS[rival], "o", MARKERS[method]), strict=True):
                 style = {"color": colour, "marker": marker}
                 axes.scatter(*points[won].T, s=5, alpha=0.35, linewidths=0, rasterized=True, **style)
             ends = (points.min(), points.max())

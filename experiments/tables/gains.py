@@ -14,12 +14,12 @@ from experiments.summaries import (
     VIEWS,
     Measured,
     Part,
-    all_trained,
     datasets_of,
     gain_over_networks,
     method_title,
     networks_of,
     of_part,
+    over_networks,
     spread,
     trained,
     was_varied,
@@ -87,11 +87,12 @@ def budget(measured: Sequence[Measured]) -> Table:
     columns = [(metric, CLEAN_SET) for metric in paper.METRICS] + [(metric, CORRUPTED) for metric in paper.METRICS]
     rows: list[tuple[str, ...]] = []
     for dataset in datasets_of(measured):
-        cells = all_trained(measured, dataset)
         for views in VIEWS:
             for allowed in BUDGETS:
                 method = f"lates_{views}_{allowed}"
-                spent = spread(100 * cell.fact("methods", method, "parameters") for cell in cells).mean
+                spent = over_networks(
+                    measured, dataset, lambda each, method=method: 100 * each.fact("methods", method, "parameters")
+                )
                 gains = [gain_over_networks(measured, dataset, method, RIVAL, metric, sets) for metric, sets in columns]
                 limit = "none" if allowed == "all" else f"{allowed} %"
                 rows.append((DATASET_TITLES[dataset], views, limit, number(spent, 2), *map(signed, gains)))

@@ -27,7 +27,6 @@ from experiments.summaries import (
     all_trained,
     method_title,
     networks_of,
-    spread,
     trained,
 )
 from experiments.tables.markdown import ABSENT, Table, merge_missing, number, p_value, signed
@@ -51,6 +50,8 @@ COMPARISONS = (
     Comparison("lates_jitter_1", "temperature"),
     Comparison("lates_jitter_1", "temperature_jittered_holdout"),
     Comparison("lates_jittered_holdout", "temperature_jittered_holdout"),
+    Comparison("lates_shift_1", "head_refitted_shift"),
+    Comparison("lates_jitter_1", "head_refitted_jitter"),
 )
 
 
@@ -100,9 +101,11 @@ def anova_table(measured: Sequence[Measured]) -> Table:
             for metric in paper.METRICS:
                 printed = paper.ANOVA[dataset][metric] if comparison == PAPERS_OWN else None
                 beside = (f"F(1, 16) = {printed.F}".replace("= <", "<"), printed.p) if printed else (ABSENT, ABSENT)
-                cells = all_trained(measured, dataset)
+                architectures = [trained(measured, dataset, network) for network in networks_of(measured, dataset)]
                 ours = (
-                    text for types in (CIFAR100_C, NAMES) for text in _anova_cells(cells, comparison, metric, types)
+                    text
+                    for types in (CIFAR100_C, NAMES)
+                    for text in _anova_cells(architectures, comparison, metric, types)
                 )
                 rows.append((comparison.title, DATASET_TITLES[dataset], METRIC_TITLES[metric], *beside, *ours))
     header = ("comparison", "data set", "metric", "paper", "p, paper", "17 types", "p", "dz", "all 19", "p", "dz")
@@ -111,17 +114,19 @@ def anova_table(measured: Sequence[Measured]) -> Table:
         "Repeated-measures ANOVA over corruption types",
         header,
         merge_missing(rows, shared=2, text_columns=3),
-        "The subject is the corruption type, its value the mean over networks, seeds and severities. 17 types are those of "
-        "CIFAR-100 in Uncertainty Baselines, which give the paper's F(1, 16). dz: mean over deviation of the types' gains, "
-        "negative where LATES is worse (F does not say). p is not corrected, as in the paper.",
+        "The subject is the corruption type, its value the mean over seeds, then architectures, and over severities. 17 types "
+        "are those of CIFAR-100 in Uncertainty Baselines, which give the paper's F(1, 16). dz: mean over deviation of the "
+        "types' gains, negative where LATES is worse (F does not say). p is not corrected, as in the paper.",
         text_columns=3,
     )
 
 
 def _anova_cells(
-    cells: Sequence[Measured], comparison: Comparison, metric: str, types: Sequence[str]
+    architectures: Sequence[Sequence[Measured]], comparison: Comparison, metric: str, types: Sequence[str]
 ) -> tuple[str, str, str]:
-    test = anova(corrupted_gains(cells, comparison.method, comparison.rival, metric, types))
+    gains = [corrupted_gains(cells, comparison.method, comparison.rival, metric, types) for cells in architectures]
+    means = [each.mean(axis=0) for each in gains if len(each)]
+    test = anova(np.stack(means)) if means else None
     if test is None:
         return ABSENT, ABSENT, ABSENT
     return f"F({test.df1}, {test.df2}) = {test.F:.2f}", p_value(test.p), number(test.dz, 2)
@@ -162,7 +167,7 @@ def effects(measured: Sequence[Measured]) -> Table:
         "Each architecture counts once, however many seeds it has. Intervals: bootstrap of 10,000 draws over architectures, "
         "within them over seeds, crossed with test images (in 200 blocks) for NLL, Brier score and accuracy. ECE and AUC are "
         "no means over images: there, crossed with corruption types, each with its five severities, and on the clean set "
-        "with nothing. No interval: the images' values of one of the methods were not kept.",
+        "with nothing. So too where the images' values of one of the methods were not kept.",
         text_columns=3,
     )
 
@@ -170,25 +175,30 @@ def effects(measured: Sequence[Measured]) -> Table:
 def _effects(architectures: Sequence[Sequence[Measured]], comparison: Comparison, metric: str) -> list[str]:
     pair = (comparison.method, comparison.rival, metric)
     clean = [clean_gains(cells, *pair) for cells in architectures]
-    redrawn = [gains[:, None] for gains in clean]
-    if metric in IMAGE_METRICS:
-        redrawn = [image_gains(cells, *pair, {CLEAN_GROUP: 1}) for cells in architectures]
-    found = _effect(clean, redrawn)
+    found = _effect(clean, _redrawn(architectures, pair, {CLEAN_GROUP: 1}) or [gains[:, None] for gains in clean])
     for group in GROUPS:
         gains = [corrupted_gains(cells, *pair, group.types) for cells in architectures]
-        redrawn = [each.mean(axis=2) for each in gains]
-        if metric in IMAGE_METRICS:
-            redrawn = [image_gains(cells, *pair, group.blocks) for cells in architectures]
+        redrawn = _redrawn(architectures, pair, group.blocks) or [each.mean(axis=2) for each in gains]
         found += _effect([network_gains(each) for each in gains], redrawn)
     return found
 
 
+def _redrawn(
+    architectures: Sequence[Sequence[Measured]], pair: tuple[str, str, str], groups: Mapping[str, int]
+) -> list[np.ndarray]:
+    """Gains by blocks of images, of a metric that is a mean over images; nothing where one of the methods kept none."""
+    if pair[2] not in IMAGE_METRICS:
+        return []
+    gains = [image_gains(cells, *pair, groups) for cells in architectures]
+    return gains if any(map(len, gains)) else []
+
+
 def _effect(by_network: Sequence[np.ndarray], redrawn: Sequence[np.ndarray]) -> list[str]:
-    """The mean gain with its interval, from what is `redrawn` if that is there, and how many networks gain."""
+    """The mean gain with the interval of what is `redrawn`, and how many networks gain."""
     better = _share(signed_rank(np.concatenate(by_network)))
     found = bootstrap_gain(redrawn)
     if not found.networks:
-        return [signed(spread(gains.mean() for gains in by_network if len(gains)).mean, 4), better]
+        return [ABSENT, better]
     if found.low == found.high:
         return [signed(found.mean, 4), better]  # of one network, with nothing to cross it with
     return [f"{signed(found.mean, 4)} [{signed(found.low, 4)}, {signed(found.high, 4)}]", better]

@@ -44,7 +44,7 @@ def column(results: Path, cell: str, method: str, metric: str) -> dict[str, floa
 
 
 def test_clean_scores_are_the_files_mean_and_deviation(results: Path, tables: dict[str, str]) -> None:
-    (row,) = rows_of(tables["in_distribution"], "CIFAR-100", "ResNet18", "LATES, shifted views")
+    (row,) = rows_of(tables["in_distribution"], "CIFAR-100", "ResNet18", "LATES, shifted views (default)")
     cells = [f"in_distribution-cifar100-resnet18-s{seed}" for seed in range(3)]
     values = [column(results, cell, "lates_shift_1", "nll")["clean"] for cell in cells]
     assert row["NLL"] == f"{mean(values):.4f} ± {stdev(values):.4f}"
@@ -59,7 +59,7 @@ def test_one_seed_has_no_deviation(results: Path, tables: dict[str, str]) -> Non
 
 
 def test_corrupted_scores_are_means_over_all_corrupted_sets(results: Path, tables: dict[str, str]) -> None:
-    (row,) = rows_of(tables["out_of_distribution"], "CIFAR-100", "WRN-28-10", "LATES")
+    (row,) = rows_of(tables["out_of_distribution"], "CIFAR-100", "WRN-28-10", "LATES, no views")
     by_set = column(results, "in_distribution-cifar100-wide_resnet_28_10-s0", "lates_none_1", "accuracy")
     by_set.pop("clean")
     assert len(by_set) == 95
@@ -91,14 +91,14 @@ def test_relative_gain_is_in_percent_of_the_rival_and_positive_for_better(
 
 
 def test_low_data_takes_the_plain_network_for_ninety_percent(results: Path, tables: dict[str, str]) -> None:
-    rows = rows_of(tables["low_data"], "CIFAR-100", "ResNet18", "LATES")
+    rows = rows_of(tables["low_data"], "CIFAR-100", "ResNet18", "LATES, no views")
     assert [(row["train"], row["seeds"]) for row in rows] == [("25 %", "1"), ("50 %", "1"), ("90 %", "3")]
     quarter = column(results, "low_data-cifar100-resnet18-s0-t0.25", "temperature", "ece")["clean"]
     assert rows[0]["ECE of temperature"] == f"{quarter:.4f}"
 
 
 def test_holdout_sizes_find_their_cells_although_fractions_are_floats(tables: dict[str, str]) -> None:
-    rows = rows_of(tables["holdout_size"], "CIFAR-100", "ResNet18", "LATES")
+    rows = rows_of(tables["holdout_size"], "CIFAR-100", "ResNet18", "LATES, no views")
     assert [row["hold-out"] for row in rows] == ["2 %", "4 %", "6 %", "8 %", "10 %"]
     assert [row["seeds"] for row in rows] == ["1", "1", "1", "1", "3"]
 
@@ -117,7 +117,7 @@ def test_the_papers_numbers_stand_beside_ours(results: Path, tables: dict[str, s
     own = "LATES, paper mode (SGD) — temperature, SGD in beta"
     wilcoxon = rows_of(tables["wilcoxon"], own, "ImageNet", "accuracy")
     assert wilcoxon[0]["p, paper"] == "0.18"
-    (missing,) = rows_of(tables["wilcoxon"], "LATES — temperature", "ImageNet")
+    (missing,) = rows_of(tables["wilcoxon"], "LATES, no views — temperature", "ImageNet")
     assert (missing["metric"], missing["p, paper"]) == ("not run", "–")
     anova = rows_of(tables["anova"], own, "CIFAR-10", "accuracy")
     assert (anova[0]["paper"], anova[0]["p, paper"]) == ("F(1, 16) = 7.72", ".013")
@@ -134,7 +134,7 @@ def test_wilcoxon_counts_every_set_and_every_network(tables: dict[str, str]) -> 
 
 
 def test_cost_is_a_share_of_the_network(tables: dict[str, str]) -> None:
-    (row,) = rows_of(tables["cost"], "CIFAR-100", "ResNet18", "LATES")
+    (row,) = rows_of(tables["cost"], "CIFAR-100", "ResNet18", "LATES, no views")
     shares = [row[name] for name in ("parameters, %", "FLOPs, %", "training, s", "method, s", "time, %")]
     assert shares == ["0.98", "0.040", "180", "4.20", "2.33"]
 
@@ -143,7 +143,7 @@ def test_depth_lists_every_member_and_their_contributions_sum_to_one(tables: dic
     rows = rows_of(tables["depth"], "CIFAR-10", "VGG16")
     assert len(rows) == 14
     assert rows[-1]["member"] == "head"
-    assert math.fsum(float(row["LATES"]) for row in rows) == pytest.approx(1, abs=0.01)
+    assert math.fsum(float(row["LATES, no views"]) for row in rows) == pytest.approx(1, abs=0.01)
 
 
 # What is missing
@@ -322,9 +322,9 @@ def test_improvement_is_positive_for_better() -> None:
 
 
 def test_methods_in_words() -> None:
-    assert method_title("lates_shift_1") == "LATES, shifted views"
+    assert method_title("lates_shift_1") == "LATES, shifted views (default)"
     assert method_title("lates_jitter_0.5") == "LATES, jittered views, 0.5 %"
-    assert method_title("lates_none_all") == "LATES, no budget"
+    assert method_title("lates_none_all") == "LATES, no views, no budget"
     assert method_title("something_new") == "something_new"
 
 
