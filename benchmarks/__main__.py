@@ -4,14 +4,12 @@ import argparse
 import json
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import asdict
 from pathlib import Path
 
-from benchmarks.records import Group, machine
+from benchmarks.records import RESULTS, Group, machine, merge, results
 from benchmarks.rows import calibrate, growth, inference, metrics, stack, temperature
 from benchmarks.table import draw_end, draw_group
 
-RESULTS = Path(__file__).parent / "results.json"
 ROWS: dict[int, Callable[[], Iterator[Group]]] = {
     1: temperature.measure,
     2: stack.measure,
@@ -29,23 +27,22 @@ def main() -> None:
     )
     parser.add_argument("--device", default="cpu", help="of rows 4 and 5, which then take CIFAR's full size")
     parser.add_argument("--out", type=Path, default=RESULTS, help="where the results go (default: %(default)s)")
+    parser.add_argument("--merge", type=Path, help="measure nothing; take over the results that another machine wrote")
     chosen = parser.parse_args()
+    if chosen.merge:
+        merge(json.loads(chosen.merge.read_text("utf-8")), chosen.out)
+        return
     rows = dict(ROWS)
     if chosen.device != "cpu":
         rows[4] = lambda: calibrate.measure(calibrate.FULL_TRAIN, calibrate.FULL_HOLDOUT, 3, device=chosen.device)
         rows[5] = lambda: inference.measure(device=chosen.device)
-    begin, before, groups = time.perf_counter(), machine(), []
+    begin, where, groups = time.perf_counter(), machine(chosen.device), []
     for number in chosen.rows or rows:
         for group in rows[number]():
             print(draw_group(group), end="\n\n", flush=True)
             groups.append(group)
     print(draw_end(groups))
-    write(chosen.out, groups, before, time.perf_counter() - begin)
-
-
-def write(path: Path, groups: list[Group], before: dict[str, object], seconds: float) -> None:
-    contents = {"machine": before, "seconds": round(seconds, 1), "groups": [asdict(group) for group in groups]}
-    path.write_text(json.dumps(contents, indent=1) + "\n", "utf-8")
+    merge(results(groups, where, time.perf_counter() - begin), chosen.out)
 
 
 if __name__ == "__main__":

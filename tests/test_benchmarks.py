@@ -13,13 +13,13 @@ import pytest
 import torch
 
 from benchmarks import environments
-from benchmarks.__main__ import ROWS, write
+from benchmarks.__main__ import ROWS
 from benchmarks.contest import OURS, Contender, Times, compete, gather, interleave
 from benchmarks.environments import PEERS, Peer, python_of
 from benchmarks.inputs import make_members, save_logits
 from benchmarks.large import fit
 from benchmarks.memory import PeakMemory
-from benchmarks.records import Goal, Group, Line, machine
+from benchmarks.records import Goal, Group, Line, machine, merge, results
 from benchmarks.rows import calibrate, growth, inference, metrics, stack, temperature
 from benchmarks.table import WIDTH, draw_end, draw_group
 from lates import fit_stack
@@ -185,12 +185,20 @@ def test_the_table_keeps_within_its_width_and_counts_goals() -> None:
     assert text.endswith("2 of 4 goals met")
 
 
-def test_results_are_written_with_the_machine(tmp_path: Path) -> None:
-    group = Group(2, "Title", (Line("lates", 1.0, repeats=(1.0, 2.0)),))
-    write(tmp_path / "results.json", [group], machine(), 3.14)
-    found = json.loads((tmp_path / "results.json").read_text("utf-8"))
-    assert found["groups"][0]["lines"][0]["repeats"] == [1.0, 2.0]
-    assert found["machine"]["torch"] == version("torch")
+def test_results_replace_what_the_same_machine_measured_of_the_same_rows(tmp_path: Path) -> None:
+    path, here, card = tmp_path / "results.json", machine(), {**machine(), "name": "a card"}
+    merge(results([Group(4, "slow", (Line("lates", 9.0),)), Group(2, "stack", ())], here, 3.14), path)
+    merge(results([Group(4, "on a card", ())], card, 1.0), path)
+    merge(results([Group(4, "fast", (Line("lates", 1.0, repeats=(1.0, 2.0)),))], here, 2.0), path)
+    found = json.loads(path.read_text("utf-8"))
+    assert [(group["title"], group["machine"]) for group in found["groups"]] == [
+        ("stack", here["name"]),
+        ("on a card", "a card"),
+        ("fast", here["name"]),
+    ]
+    assert found["groups"][2]["lines"][0]["repeats"] == [1.0, 2.0]
+    assert [run["rows"] for run in found["runs"]] == [[2, 4], [4], [4]]
+    assert found["runs"][0]["torch"] == version("torch")
     assert sorted(ROWS) == [1, 2, 3, 4, 5, 6]
 
 

@@ -1,5 +1,6 @@
 """Row 5: what the calibrated network costs beyond the plain one: time at batch 1 and 128, eager and compiled; operations."""
 
+import math
 import warnings
 from collections.abc import Callable, Iterator
 
@@ -16,7 +17,7 @@ from benchmarks.rows.stack import timed
 BATCHES = (1, 128)
 TRAIN, HOLDOUT = 256, 256
 OVERHEAD, OPERATIONS = 0.03, 0.007
-CALLS_AT_BATCH_1 = 20
+LEAST_SECONDS = 0.2
 
 Forward = Callable[[Tensor], Tensor]
 
@@ -39,23 +40,35 @@ def measure(
         ).eval()
     yield _operations(network, calibrated, device)
     for mode in modes:
-        plain, ours = (model if mode == "eager" else torch.compile(model) for model in (network, calibrated))
         for batch in batches:
+            plain, ours = (_in_mode(mode, model) for model in (network, calibrated))
             yield _overhead(plain, ours, batch, mode, rounds, device)
+
+
+def _in_mode(mode: str, model: nn.Module) -> Forward:
+    """Compiled for one size of batch."""
+    if mode == "eager":
+        return model
+    torch.compiler.reset()
+    return torch.compile(model, dynamic=False)
 
 
 def _overhead(plain: Forward, ours: Forward, batch: int, mode: str, rounds: int, device: str) -> Group:
     images = torch.rand(batch, 3, 32, 32, device=device)
-    calls = CALLS_AT_BATCH_1 if batch == 1 else 1
 
     @torch.inference_mode()
-    def forward(model: Forward) -> float:
-        logits: Tensor = images
+    def forward(model: Forward, calls: int) -> float:
+        logits = images
         for _ in range(calls):
             logits = model(images)
         return float(logits[0, 0])
 
-    base, own = interleave({"plain": timed(lambda: forward(plain)), OURS: timed(lambda: forward(ours))}, rounds)
+    for model in (plain, ours):
+        forward(model, 2)
+    seconds, _ = timed(lambda: forward(plain, 1))()
+    calls = math.ceil(LEAST_SECONDS / seconds)
+    runs = {"plain": timed(lambda: forward(plain, calls)), OURS: timed(lambda: forward(ours, calls))}
+    base, own = interleave(runs, rounds)
     if base.fault or own.fault:
         raise RuntimeError(base.fault or own.fault)
     overhead = own.median / base.median - 1
