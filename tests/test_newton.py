@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from scipy.optimize import nnls
 from torch import Tensor
 
-from lates.newton import Expansion, box_minimiser, descend, kkt_residual, minimise_convex
+from lates.newton import Expansion, Trend, box_minimiser, descend, kkt_residual, minimise_convex
 
 seeds = st.integers(0, 100_000)
 
@@ -90,11 +90,20 @@ def test_a_hessian_that_serves_is_kept() -> None:
         hessians += 1
         return Expansion(*value_and_gradient(point), (point - 1).exp().diag())
 
+    def value_of(point: Tensor) -> float:
+        return value_and_gradient(point)[0]
+
+    def settled(point: Tensor, step: Tensor) -> Trend:
+        return "settled"
+
     start, upper = torch.tensor([1.03, 0.98], dtype=torch.float64), torch.full((2,), 9.0, dtype=torch.float64)
     found = [
-        minimise_convex(expand, lambda point: expand(point).value, start, upper, lambda _, __: "settled", True, cheaper)
+        minimise_convex(expand, value_of, start, upper, settled, True, cheaper)
         for cheaper in (value_and_gradient, None)
     ]
+    assert hessians == 1 + 1 + found[1].steps
+    given = torch.eye(2, dtype=torch.float64)
+    found.append(minimise_convex(expand, value_of, start, upper, settled, True, value_and_gradient, given))
     assert hessians == 1 + 1 + found[1].steps
     for end in found:
         assert end.residual <= 1e-10

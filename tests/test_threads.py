@@ -1,3 +1,4 @@
+import os
 import threading
 from collections.abc import Iterator
 
@@ -6,8 +7,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lates import fit_stack, metrics
-from lates.threads import LEAST_ELEMENTS, in_threads, row_shares, thread_count
+from lates import fit_stack, metrics, threads
+from lates.threads import KEPT_BYTES, LEAST_ELEMENTS, borrowed, in_threads, row_shares, thread_count
 from tests.problems import noisy_views
 
 CPU = torch.device("cpu")
@@ -51,7 +52,7 @@ def test_results_come_in_order_from_threads_in_which_torch_uses_one() -> None:
 
 
 @pytest.mark.usefixtures("two_threads")
-def test_a_single_share_is_the_caller_s_own() -> None:
+def test_the_first_share_is_the_caller_s_own() -> None:
     here = threading.get_ident()
     assert in_threads(lambda share: (share, threading.get_ident(), torch.get_num_threads()), [7]) == [(7, here, 1)]
     assert torch.get_num_threads() == 2
@@ -82,3 +83,51 @@ def test_threads_change_no_result_beyond_rounding() -> None:
     torch.set_num_threads(1)
     alone = [fit_stack(members, labels).nll, metrics.auc(members[-1], labels), metrics.ece(members[-1], labels)]
     assert shared == pytest.approx(alone, abs=1e-12)
+
+
+@pytest.mark.usefixtures("two_threads")
+def test_a_fault_in_the_caller_s_share_waits_for_the_others() -> None:
+    begun, done = threading.Event(), threading.Event()
+
+    def work(share: int) -> None:
+        if share == 1:
+            begun.wait(timeout=10)
+            raise ValueError("the first share")
+        begun.set()
+        done.set()
+
+    with pytest.raises(ValueError, match="the first share"):
+        in_threads(work, [1, 2])
+    assert done.is_set()
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="processes do not fork here")
+@pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning")
+def test_a_forked_process_has_threads_of_its_own() -> None:
+    assert in_threads(lambda share: share, [1, 2]) == [1, 2]
+    child = os.fork()
+    if child == 0:
+        os._exit(in_threads(lambda share: share, [3, 4])[1])
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 4
+
+
+def test_memory_is_borrowed_again_but_never_twice_at_once() -> None:
+    with borrowed(100, torch.float64, CPU) as first, borrowed(100, torch.float64, CPU) as second:
+        assert first.data_ptr() != second.data_ptr()
+        places = {first.data_ptr(), second.data_ptr()}
+    with borrowed(150, torch.float32, CPU) as again:
+        assert again.data_ptr() in places
+        assert (again.shape, again.dtype) == ((150,), torch.float32)
+
+
+def test_memory_borrowed_under_inference_mode_can_be_written_outside() -> None:
+    with torch.inference_mode(), borrowed(1_000, torch.float64, CPU):
+        pass
+    with borrowed(1_000, torch.float64, CPU) as memory:
+        memory.add_(1)
+
+
+def test_very_much_memory_is_given_back() -> None:
+    with borrowed(KEPT_BYTES + 1, torch.uint8, CPU):
+        pass
+    assert all(len(buffer) <= KEPT_BYTES for buffer in threads._spare.buffers)

@@ -25,7 +25,7 @@ import torch
 from torch import Tensor
 
 from lates.losses import Loss
-from lates.threads import in_threads, row_shares, thread_count
+from lates.threads import borrowed, in_threads, row_shares, thread_count
 
 CHUNK_ELEMENTS = {
     "cpu": 2**18,
@@ -56,14 +56,14 @@ def excess_chunks(
     """
     device, classes = _chunk_device(members), members[-1].shape[1]
     rows = max(min(rows or rows_per_chunk(members), len(labels)), 1)
-    buffer = torch.empty(len(members) * rows * classes, dtype=dtype, device=device)
-    for start in range(0, max(len(labels), 1), rows):
-        of_rows = labels[start : start + rows].to(device)
-        excess = buffer[: len(members) * len(of_rows) * classes].view(len(members), len(of_rows), classes)
-        for target, member in zip(excess, members, strict=True):
-            target.copy_(member[start : start + rows])
-        excess -= excess.gather(2, of_rows[None, :, None].expand(len(members), -1, 1))
-        yield excess, of_rows
+    with borrowed(len(members) * rows * classes, dtype, device) as buffer:
+        for start in range(0, max(len(labels), 1), rows):
+            of_rows = labels[start : start + rows].to(device)
+            excess = buffer[: len(members) * len(of_rows) * classes].view(len(members), len(of_rows), classes)
+            for target, member in zip(excess, members, strict=True):
+                target.copy_(member[start : start + rows])
+            excess -= excess.gather(2, of_rows[None, :, None].expand(len(members), -1, 1))
+            yield excess, of_rows
 
 
 def combined(chunk: Chunk, weights: Tensor, out: Tensor | None = None) -> tuple[Tensor, Tensor]:
@@ -155,16 +155,15 @@ class Holdout:
         """Sums over all rows; packed as in `log_loss_sums`."""
 
         def sums(chunks: Iterator[Chunk]) -> Tensor:
-            """In memory that is taken once: to take it for every chunk would cost as much as the exponentials."""
             first = next(chunks)
             members, rows, classes = first[0].shape
-            scratch = first[0].new_empty((members + 1) * rows * classes)
+            with borrowed((members + 1) * rows * classes, first[0].dtype, first[0].device) as scratch:
 
-            def of_chunk(chunk: Chunk) -> Tensor:
-                shape = members + 1, len(chunk[1]), classes
-                return log_loss_sums(chunk, weights, derivatives, scratch[: math.prod(shape)].view(shape)).double()
+                def of_chunk(chunk: Chunk) -> Tensor:
+                    shape = members + 1, len(chunk[1]), classes
+                    return log_loss_sums(chunk, weights, derivatives, scratch[: math.prod(shape)].view(shape)).double()
 
-            return sum_over(map(of_chunk, itertools.chain([first], chunks)))
+                return sum_over(map(of_chunk, itertools.chain([first], chunks)))
 
         return self.total(sums)
 

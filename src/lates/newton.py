@@ -66,11 +66,12 @@ def minimise_convex(
     trend: Callable[[Tensor, Tensor], Trend],
     coercive: bool,
     value_and_gradient: Callable[[Tensor], tuple[float, Tensor]] | None = None,
+    hessian: Tensor | None = None,
 ) -> Minimum:
     """Minimise a convex f to a KKT residual of 1e-10, never rising above f(start).
 
     Near the minimum the Hessian hardly changes. So where `value_and_gradient` is given, being cheaper than `expand`, a
-    Hessian is kept for as long as each step with it cuts the residual tenfold.
+    Hessian is kept for as long as each step with it cuts the residual tenfold; the first may be given, from nearby.
 
     A small gradient is no proof of a minimum: far out, e^-x has one everywhere. There, however, Newton's step keeps its
     length, whereas it vanishes at a minimum. So `trend(point, step)` judges the step once the residual is small:
@@ -78,8 +79,11 @@ def minimise_convex(
     that lasts until f is flat to the last digit, count as bounded too: whether there is a minimum cannot be told).
     A `coercive` f has a minimum, whatever the trend. Raises NotConvergedError where the residual stays large.
     """
-    point, here, steps = start, expand(start), 0
-    last, kept = math.inf, False
+    point, steps, last, kept = start, 0, math.inf, False
+    if value_and_gradient is not None and hessian is not None:
+        here, kept = Expansion(*value_and_gradient(start), hessian), True
+    else:
+        here = expand(start)
     while True:
         residual = kkt_residual(point, here.gradient, upper)
         swift = residual <= last / SWIFT

@@ -126,7 +126,7 @@ def log_loss_optimum(objective: Objective, start: Tensor | None) -> Minimum:
     if start is None and objective.rows >= STRIDE * ROWS_PER_WEIGHT * len(objective.scales):
         with suppress(NotConvergedError):  # a few rows that are hard to fit say nothing about all of them
             near = log_loss_optimum(objective.every(STRIDE), None)
-            if not near.bounded and not (end := _newton(objective, _nearer(objective, near.point))).bounded:
+            if not near.bounded and not (end := _newton(objective, *_nearer(objective, near.point))).bounded:
                 return end
     scales = objective.scales
     first = torch.zeros_like(scales)
@@ -139,20 +139,22 @@ def log_loss_optimum(objective: Objective, start: Tensor | None) -> Minimum:
     return _newton(objective, first)
 
 
-def _nearer(objective: Objective, point: Tensor) -> Tensor:
-    """Two Newton steps in float32. They halve the time of few members, whose exponentials take most of it; with many
-    members, one Hessian serves for all steps, and float32 would not do for it."""
+def _nearer(objective: Objective, point: Tensor) -> tuple[Tensor, Tensor | None]:
+    """Two Newton steps in float32, and the second's Hessian. They halve the time of few members, whose exponentials take
+    most of it; with many members, one Hessian serves for all steps, and float32 would not do for it."""
     if len(point) >= MANY_MEMBERS:
-        return point
+        return point, None
     rough = replace(objective, holdout=replace(objective.holdout, dtype=torch.float32))
+    hessian = None
     for _ in range(2):
         here = rough.expand(point)
-        point = box_minimiser(point, here.gradient, here.hessian, objective.cap(point))
-    return point
+        hessian = here.hessian
+        point = box_minimiser(point, here.gradient, hessian, objective.cap(point))
+    return point, hessian
 
 
-def _newton(objective: Objective, start: Tensor) -> Minimum:
-    """Newton's method; of few members the Hessian costs little beside the exponentials and is never kept."""
+def _newton(objective: Objective, start: Tensor, hessian: Tensor | None = None) -> Minimum:
+    """Newton's method; of few members the Hessian costs little beside the exponentials and is kept only if it was given."""
     return minimise_convex(
         objective.expand,
         objective.value,
@@ -160,7 +162,8 @@ def _newton(objective: Objective, start: Tensor) -> Minimum:
         objective.cap(start),
         objective.trend,
         coercive=objective.penalty > 0,
-        value_and_gradient=objective.value_and_gradient if len(start) >= MANY_MEMBERS else None,
+        value_and_gradient=objective.value_and_gradient if hessian is not None or len(start) >= MANY_MEMBERS else None,
+        hessian=hessian,
     )
 
 

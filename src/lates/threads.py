@@ -3,16 +3,25 @@
 A chunk is small, so that it stays in the processor's cache, and torch would spread each operation on it over all cores and
 wait for the last of them: thousands of meetings, of which each takes long where other programs want the cores too. Threads
 that take rows of their own, and work on them without help, meet once.
+
+Threads and the memory of their chunks are kept for the next pass: to start a thread, and to be given fresh pages for a
+chunk, takes as long as the exponentials of a hundred thousand numbers each.
 """
 
-from collections.abc import Callable, Sequence
+import os
+import threading
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from functools import cache
 from typing import TypeVar
 
 import torch
+from torch import Tensor
 
-LEAST_ELEMENTS = 2**18
-"""Numbers worth a thread of their own: to start it costs as much as to take the exponentials of some ten thousand."""
+LEAST_ELEMENTS = 2**16
+"""Numbers worth a thread of their own: to wake it costs as much as to take the exponentials of some ten thousand."""
+KEPT_BUFFERS, KEPT_BYTES = 4, 2**23
 
 Share = TypeVar("Share")
 Result = TypeVar("Result")
@@ -32,7 +41,7 @@ def row_shares(rows: int, count: int) -> list[slice]:
 def in_threads(function: Callable[[Share], Result], shares: Sequence[Share]) -> list[Result]:
     """The function of every share, each in a thread of its own in which torch uses no others; results in order.
 
-    A single share is this thread's.
+    The first share is this thread's.
     """
     threads, gradients, inference = torch.get_num_threads(), torch.is_grad_enabled(), torch.is_inference_mode_enabled()
 
@@ -41,10 +50,42 @@ def in_threads(function: Callable[[Share], Result], shares: Sequence[Share]) -> 
         with torch.inference_mode(inference), torch.set_grad_enabled(gradients):
             return function(share)
 
+    others = [_helpers(os.getpid()).submit(alone, share) for share in shares[1:]]
     try:
-        if len(shares) == 1:
-            return [alone(shares[0])]
-        with ThreadPoolExecutor(len(shares)) as pool:
-            return list(pool.map(alone, shares))
+        return [alone(shares[0]), *(other.result() for other in others)]
     finally:
+        for other in others:
+            other.exception()
         torch.set_num_threads(threads)
+
+
+@cache
+def _helpers(process: int) -> ThreadPoolExecutor:
+    """Threads that wait for work. A process that was forked has none of its parent's, hence the key."""
+    return ThreadPoolExecutor(os.cpu_count())
+
+
+class _Spare(threading.local):
+    """Memory that this thread has used and keeps."""
+
+    def __init__(self) -> None:
+        self.buffers: list[Tensor] = []
+
+
+_spare = _Spare()
+
+
+@contextmanager
+def borrowed(elements: int, dtype: torch.dtype, device: torch.device) -> Iterator[Tensor]:
+    """Memory for so many numbers, whatever stands in it, within a `with`: [elements]."""
+    size = elements * dtype.itemsize
+    if device.type != "cpu" or size > KEPT_BYTES:  # a graphics card's memory is kept by torch
+        yield torch.empty(elements, dtype=dtype, device=device)
+        return
+    fitting = [place for place, buffer in enumerate(_spare.buffers) if len(buffer) >= size]
+    with torch.inference_mode(False):  # or nobody could write into it outside
+        buffer = _spare.buffers.pop(fitting[0]) if fitting else torch.empty(size, dtype=torch.uint8)
+    try:
+        yield buffer[:size].view(dtype)
+    finally:
+        _spare.buffers = [buffer, *_spare.buffers][:KEPT_BUFFERS]

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from lates.checks import check_labels, check_logits, warn_if_probabilities
-from lates.threads import in_threads, row_shares, thread_count
+from lates.threads import borrowed, in_threads, row_shares, thread_count
 
 CHUNK = 2**18  # float64 elements worked on at once: 2 MiB, about a core's cache
 
@@ -39,10 +39,10 @@ def shifted_chunks(logits: Tensor) -> Iterator[tuple[slice, Tensor]]:
     """
     n, classes = logits.shape
     step = min(max(1, CHUNK // classes), n)
-    buffer = torch.empty(step, classes, dtype=torch.float64, device=logits.device)
-    for start in range(0, n, step):
-        chunk = buffer[: n - start].copy_(logits[start : start + step])
-        yield slice(start, start + len(chunk)), chunk.sub_(chunk.amax(dim=1, keepdim=True))
+    with borrowed(step * classes, torch.float64, logits.device) as buffer:
+        for start in range(0, n, step):
+            chunk = buffer.view(step, classes)[: n - start].copy_(logits[start : start + step])
+            yield slice(start, start + len(chunk)), chunk.sub_(chunk.amax(dim=1, keepdim=True))
 
 
 def softmax_totals(logits: Tensor) -> Tensor:
