@@ -15,9 +15,9 @@ import lates
 ROOT = Path(lates.__file__).parent
 ORDER = [
     "settings",
+    "threads",
     "checks",
     "progress",
-    "threads",
     "memory",
     "team",
     "batches",

@@ -73,6 +73,12 @@ def test_among_equal_logits_the_first_class_is_predicted() -> None:
     assert metrics.accuracy(logits, torch.tensor([1, 2, 1])) == pytest.approx(1 / 3)
 
 
+@given(problems())
+def test_accuracy_is_that_of_the_first_largest_logit_whatever_the_ties(problem: tuple[Tensor, Tensor]) -> None:
+    logits, labels = problem
+    assert metrics.accuracy(logits, labels) == float((logits.numpy().argmax(axis=1) == labels.numpy()).mean())
+
+
 def test_scores_agree_with_scikit_learn() -> None:
     logits, labels = sharpened(1.7, 500, 7)
     probabilities = logits.softmax(dim=1).numpy()

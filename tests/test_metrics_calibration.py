@@ -12,6 +12,8 @@ from torch import Tensor
 from torchmetrics.functional.classification import multiclass_calibration_error
 
 from lates import metrics
+from lates.metrics.rows import describe_rows
+from lates.metrics.smoothing import smoothed_spectrum
 from tests.problems import sharpened
 
 
@@ -156,6 +158,17 @@ def test_smooth_error_solves_its_definition(n: int, sharpness: float) -> None:
     value = metrics.ece_smooth(logits, labels)
     correct = (predicted == labels).double().numpy()
     assert smoothed_error(confidence.numpy(), correct, value) == pytest.approx(value, abs=2e-8)
+
+
+@given(problems, st.sampled_from([0.5, 0.1, 0.004]))
+def test_the_smoothed_residuals_are_a_sum_of_cosines(problem: tuple[Tensor, Tensor], bandwidth: float) -> None:
+    """The spectrum of moments around grid points against every row's cosine at every frequency."""
+    rows = describe_rows(*problem)
+    spectrum = smoothed_spectrum(rows, bandwidth)
+    k = math.pi * torch.arange(len(spectrum), dtype=torch.float64)
+    cosines = ((rows.correct - rows.confidence)[:, None] * torch.cos(k * rows.confidence[:, None])).mean(dim=0)
+    expected = 2 * (len(spectrum) - 1) * cosines * torch.exp(-0.5 * (k * bandwidth) ** 2)
+    torch.testing.assert_close(spectrum, expected, rtol=0, atol=1e-11 * len(spectrum))
 
 
 def test_smooth_error_of_one_confidence_is_the_plain_gap() -> None:

@@ -12,6 +12,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from lates.threads import of_rows
+
 SUM_TOLERANCE = {torch.float64: 1e-6, torch.float32: 1e-4}
 COARSE_SUM_TOLERANCE = 1e-2
 
@@ -41,7 +43,7 @@ def check_logits(logits: Tensor | np.ndarray, name: str = "logits", least_rows: 
         )
     # One pass serves all three faults: a row's maximum is NaN where it holds NaN, +inf where it holds +inf,
     # and -inf where it holds nothing else.
-    peaks = logits.detach().amax(dim=1)
+    peaks = of_rows(lambda rows: rows.amax(dim=1), logits.detach())
     faulty = torch.nonzero(~torch.isfinite(peaks))
     if len(faulty):
         row = int(faulty[0])

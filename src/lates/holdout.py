@@ -27,10 +27,12 @@ from torch import Tensor
 from lates.losses import Loss
 from lates.threads import borrowed, in_threads, row_shares, thread_count
 
-CHUNK_ELEMENTS = {
-    "cpu": 2**18,
-    "cuda": 2**24,
+WORKING_BYTES = {
+    "cpu": 3 * 2**21,
+    "cuda": 3 * 2**27,
 }  # devices without float64 are not here: their rows are brought to the CPU
+LOG_2 = math.log(2)
+LOOKS = 16  # by so much smaller are chunks of which most likely the first is all that is looked at
 
 Reduce = Callable[[Tensor], Tensor]
 Members = Sequence[Tensor]
@@ -42,20 +44,18 @@ def in_this_process(sums: Tensor) -> Tensor:
     return sums
 
 
-def rows_per_chunk(members: Members) -> int:
-    """As many rows as keep a chunk within the processor's cache, or a graphics card busy."""
-    return max(1, CHUNK_ELEMENTS[_chunk_device(members).type] // (len(members) * members[-1].shape[1]))
+def rows_per_chunk(members: Members, arrays: int, dtype: torch.dtype = torch.float64) -> int:
+    """As many rows as keep so many arrays [rows, classes] within the processor's cache, or a graphics card busy."""
+    return max(1, WORKING_BYTES[_chunk_device(members).type] // (dtype.itemsize * arrays * members[-1].shape[1]))
 
 
-def excess_chunks(
-    members: Members, labels: Tensor, rows: int | None = None, dtype: torch.dtype = torch.float64
-) -> Iterator[Chunk]:
+def excess_chunks(members: Members, labels: Tensor, rows: int, dtype: torch.dtype = torch.float64) -> Iterator[Chunk]:
     """Yield (excess [members, rows, classes], labels [rows]) for consecutive rows.
 
     Every chunk overwrites the one before. Where there are no rows, as some process may have none, there is one empty chunk.
     """
     device, classes = _chunk_device(members), members[-1].shape[1]
-    rows = max(min(rows or rows_per_chunk(members), len(labels)), 1)
+    rows = max(min(rows, len(labels)), 1)
     with borrowed(len(members) * rows * classes, dtype, device) as buffer:
         for start in range(0, max(len(labels), 1), rows):
             of_rows = labels[start : start + rows].to(device)
@@ -69,6 +69,8 @@ def excess_chunks(
 def combined(chunk: Chunk, weights: Tensor, out: Tensor | None = None) -> tuple[Tensor, Tensor]:
     """The stack's logits [rows, classes], up to a constant in each row, and the labels."""
     excess, labels = chunk
+    if len(excess) == 1:  # twice as quick as a product of matrices
+        return torch.mul(excess.flatten(), weights.to(excess), out=out).view(excess.shape[1:]), labels
     return torch.mv(excess.flatten(1).T, weights.to(excess), out=out).view(excess.shape[1:]), labels
 
 
@@ -77,28 +79,38 @@ def sum_over(terms: Iterable[Tensor]) -> Tensor:
     return functools.reduce(torch.add, terms).cpu()
 
 
-def log_loss_sums(chunk: Chunk, weights: Tensor, derivatives: int, scratch: Tensor) -> Tensor:
-    """Sums over a chunk's rows of the log-loss, packed: [value, gradient, Hessian row by row], up to these derivatives.
+def log_loss_terms(chunk: Chunk, weights: Tensor, derivatives: int, scratch: Tensor) -> tuple[Tensor, ...]:
+    """What a chunk adds to the log-loss and to its first derivatives, for weights beta / log 2: powers of 2 take half as
+    long as those of e.
 
-    The second overwrites the chunk; `scratch` [members + 1, rows, classes] is overwritten always. The covariance is summed
-    centred: where a row is sure of a class, uncentred moments cancel.
+    peak [rows], total [rows]   2^peak · total is the softmax' denominator
+    gradient [members]
+    Hessian [members, members]  summed centred, for where a row is sure of a class, uncentred moments cancel
+
+    The Hessian overwrites the chunk, and needs `scratch` [members + 1, rows, classes], all else [1, rows, classes]. Nothing is
+    done here that can be done once for all chunks: threads wait for each other at each operation, however small.
     """
     excess, _ = chunk
     logits, _ = combined(chunk, weights, out=scratch[-1].flatten())
-    peaks = logits.amax(dim=1, keepdim=True)
-    probabilities = logits.sub_(peaks).exp_()
-    totals = probabilities.sum(dim=1, keepdim=True)
-    value = (peaks.sum() + totals.log().sum())[None]
+    peaks = logits.amax(dim=1)
+    probabilities = logits.sub_(peaks[:, None]).exp2_()
+    totals = probabilities.sum(dim=1)
     if derivatives == 0:
-        return value
-    probabilities.mul_(totals.reciprocal())
+        return peaks, totals
+    probabilities.mul_(totals.reciprocal()[:, None])
     if derivatives == 1:
-        return torch.cat([value, excess.flatten(1) @ probabilities.flatten()])
+        return peaks, totals, excess.flatten(1) @ probabilities.flatten()
     weighted = torch.mul(excess, probabilities, out=scratch[:-1])
     means = weighted.sum(dim=2)
     centred = excess.sub_(means[:, :, None])
     hessian = torch.mul(centred, probabilities, out=weighted).flatten(1) @ centred.flatten(1).T
-    return torch.cat([value, means.sum(dim=1), hessian.flatten()])
+    return peaks, totals, means.sum(dim=1), hessian
+
+
+def log_loss_sums(peaks: Sequence[Tensor], totals: Sequence[Tensor], *derivatives: Sequence[Tensor]) -> Tensor:
+    """The terms of all chunks summed, and packed: [value, gradient, Hessian row by row]."""
+    value = LOG_2 * (torch.cat(list(peaks)).double() + torch.cat(list(totals)).double().log2()).sum()
+    return torch.cat([value[None], *(torch.stack(list(terms)).double().sum(dim=0).flatten() for terms in derivatives)])
 
 
 @dataclass(frozen=True)
@@ -110,13 +122,15 @@ class Holdout:
     chunk_rows: int | None = None
     dtype: torch.dtype = torch.float64
 
-    def chunks(self) -> Iterator[Chunk]:
+    def chunks(self, beside: int) -> Iterator[Chunk]:
+        """Of as many rows as leave room for so many arrays [rows, classes] beside the chunk's own."""
         for members, labels in self.parts:
-            yield from excess_chunks(members, labels, self.chunk_rows, self.dtype)
+            rows = self.chunk_rows or rows_per_chunk(members, len(members) + beside, self.dtype)
+            yield from excess_chunks(members, labels, rows, self.dtype)
 
-    def total(self, sums: Callable[[Iterator[Chunk]], Tensor]) -> Tensor:
+    def total(self, sums: Callable[[Iterator[Chunk]], Tensor], beside: int = 1) -> Tensor:
         """What `sums` makes of the chunks, added up over threads that have rows of their own, and over all processes."""
-        return self.reduce(sum_over(in_threads(lambda share: sums(share.chunks()), self._shares())))
+        return self.reduce(sum_over(in_threads(lambda share: sums(share.chunks(beside)), self._shares())))
 
     def _shares(self) -> "list[Holdout]":
         """The rows of each part cut for threads."""
@@ -139,11 +153,15 @@ class Holdout:
     def deviations(self) -> Tensor:
         """The rms over rows and classes of each member's logits, centred by their mean over classes: [members]."""
 
-        def squares(excess: Tensor) -> Tensor:
-            total = torch.linalg.vector_norm(excess.flatten(1), dim=1).square()
-            return total - excess.shape[2] * excess.mean(dim=2).square().sum(dim=1)
+        def squares(chunks: Iterator[Chunk]) -> Tensor:
+            lengths, means = zip(
+                *((torch.linalg.vector_norm(excess.flatten(1), dim=1), excess.mean(dim=2)) for excess, _ in chunks),
+                strict=True,
+            )
+            centres = torch.cat(means, dim=1).double()
+            return torch.stack(lengths).double().square().sum(dim=0) - self.classes * centres.square().sum(dim=1)
 
-        total = self.total(lambda chunks: sum_over(squares(excess) for excess, _ in chunks)).clamp(min=0)
+        total = self.total(squares).clamp(min=0)
         return (total / (self.rows() * self.classes)).sqrt()
 
     def every(self, stride: int) -> "Holdout":
@@ -153,19 +171,21 @@ class Holdout:
 
     def log_loss(self, weights: Tensor, derivatives: int) -> Tensor:
         """Sums over all rows; packed as in `log_loss_sums`."""
+        beside = 1 if derivatives < 2 else 1 + len(weights)
 
         def sums(chunks: Iterator[Chunk]) -> Tensor:
             first = next(chunks)
-            members, rows, classes = first[0].shape
-            with borrowed((members + 1) * rows * classes, first[0].dtype, first[0].device) as scratch:
+            _, rows, classes = first[0].shape
+            binary = (weights / LOG_2).to(first[0])
+            with borrowed(beside * rows * classes, self.dtype, first[0].device) as scratch:
 
-                def of_chunk(chunk: Chunk) -> Tensor:
-                    shape = members + 1, len(chunk[1]), classes
-                    return log_loss_sums(chunk, weights, derivatives, scratch[: math.prod(shape)].view(shape)).double()
+                def terms(chunk: Chunk) -> tuple[Tensor, ...]:
+                    shape = beside, len(chunk[1]), classes
+                    return log_loss_terms(chunk, binary, derivatives, scratch[: math.prod(shape)].view(shape))
 
-                return sum_over(map(of_chunk, itertools.chain([first], chunks)))
+                return log_loss_sums(*zip(*map(terms, itertools.chain([first], chunks)), strict=True))
 
-        return self.total(sums)
+        return self.total(sums, beside)
 
     def statistics(self, loss: Loss, weights: Tensor) -> Tensor:
         """The sums over all rows that the loss is a function of."""
@@ -203,11 +223,11 @@ class Holdout:
                 done[:, unknown] |= torch.stack([lowest < -thresholds[unknown], highest > thresholds[unknown]])
             return done
 
-        (done,) = in_threads(look, [self.chunks()])
+        (done,) = in_threads(look, [self.chunks(beside=LOOKS * len(directions))])
         raised, lowered = self.reduce(done.double()) > 0
         return raised, lowered
 
 
 def _chunk_device(members: Members) -> torch.device:
     device = members[-1].device
-    return device if device.type in CHUNK_ELEMENTS else torch.device("cpu")
+    return device if device.type in WORKING_BYTES else torch.device("cpu")

@@ -106,7 +106,8 @@ def mean_log_loss(
     samples: Sequence[Members], labels: Tensor, weights: Sequence[Tensor], reduce: Reduce | None = None
 ) -> tuple[float, list[Tensor]]:
     """The log-loss of the mean prediction, and its gradient in each sample's weights, in one pass over the rows."""
-    rows = rows_per_chunk([member for members in samples for member in members])
+    everybody = [member for members in samples for member in members]
+    rows = rows_per_chunk(everybody, 2 * len(everybody))
     value, gradients = 0.0, [torch.zeros(len(vector), dtype=torch.float64) for vector in weights]
     for chunks in zip(*(excess_chunks(members, labels, rows) for members in samples), strict=True):
         log_label, means = [], []

@@ -17,7 +17,8 @@ from lates.newton import Expansion, Minimum, NotConvergedError, Trend, box_minim
 CAP = 1000.0
 NLL_RISE = 0.01
 NOTICED, STEP_ACCURACY, EXACT = 1e-3, 1e-6, 1e-9
-STRIDE, ROWS_PER_WEIGHT = 17, 200  # a prime: labels in a regular order rarely repeat after as many rows
+STRIDES = (17, 61, 251, 1021)  # primes: labels in a regular order rarely repeat after as many rows
+ENOUGH_ROWS, PLENTY_OF_ROWS = 200, 800  # for each weight
 MANY_MEMBERS = 4
 
 
@@ -123,9 +124,11 @@ def log_loss_optimum(objective: Objective, start: Tensor | None) -> Minimum:
     Otherwise it goes from the network as it is to the best temperature; from there, or from a better `start`, to the
     best stack: that is an orderly descent even where no minimum exists.
     """
-    if start is None and objective.rows >= STRIDE * ROWS_PER_WEIGHT * len(objective.scales):
+    rows_per_weight = objective.rows / len(objective.scales)
+    if start is None and rows_per_weight >= STRIDES[0] * ENOUGH_ROWS:
+        stride = max(STRIDES[:1] + tuple(stride for stride in STRIDES if rows_per_weight >= stride * PLENTY_OF_ROWS))
         with suppress(NotConvergedError):  # a few rows that are hard to fit say nothing about all of them
-            near = log_loss_optimum(objective.every(STRIDE), None)
+            near = log_loss_optimum(objective.every(stride), None)
             if not near.bounded and not (end := _newton(objective, *_nearer(objective, near.point))).bounded:
                 return end
     scales = objective.scales

@@ -37,6 +37,7 @@ from lates.holdout import Holdout, Members, Reduce, in_this_process
 from lates.losses import LOSSES, find_loss
 from lates.newton import Minimum, kkt_residual
 from lates.objective import Objective, local_optimum, log_loss_optimum
+from lates.threads import of_rows
 
 Array = Tensor | np.ndarray
 
@@ -228,7 +229,7 @@ def check_members(
                 f'Member "{name}" has shape {list(member.shape)}, but the head "{names[-1]}" has {list(shape)}; '
                 "all members need the same rows and classes."
             )
-        infinite = member.amin(dim=1).isinf().nonzero()
+        infinite = of_rows(lambda rows: rows.amin(dim=1), member).isinf().nonzero()
         if len(infinite):
             raise ValueError(
                 f'Member "{name}" holds -inf in row {int(infinite[0])}; a weighted sum of logits needs finite ones. '

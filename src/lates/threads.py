@@ -59,6 +59,12 @@ def in_threads(function: Callable[[Share], Result], shares: Sequence[Share]) -> 
         torch.set_num_threads(threads)
 
 
+def of_rows(function: Callable[[Tensor], Tensor], values: Tensor) -> Tensor:
+    """A function of rows that gives one number for each, or one row, computed in threads."""
+    shares = row_shares(len(values), thread_count(values.numel(), values.device))
+    return torch.cat(in_threads(lambda rows: function(values[rows]), shares))
+
+
 @cache
 def _helpers(process: int) -> ThreadPoolExecutor:
     """Threads that wait for work. A process that was forked has none of its parent's, hence the key."""

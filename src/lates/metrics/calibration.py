@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from lates.metrics.columns import Columns, ascending, over_columns
-from lates.metrics.rows import Array, Rows, checked, checked_logits, describe_rows, softmax_totals
+from lates.metrics.rows import Array, Rows, checked, checked_logits, describe_rows, peaks_and_norms
 
 BINS = 15
 BINNINGS = ("width", "mass")
@@ -133,7 +133,7 @@ def ece_floor(logits: Array, bins: int = BINS, binning: str = "width", draws: in
     if draws < 1:
         raise ValueError(f"draws came as {draws}; expected at least 1.")
     logits = checked_logits(logits)
-    confidence = softmax_totals(logits).reciprocal().cpu()
+    confidence = peaks_and_norms(logits)[1].reciprocal().cpu()
     index = assign_bins(confidence, bin_edges(confidence, bins, binning))
     inside = torch.nn.functional.one_hot(index, bins).double()
     generator = torch.Generator().manual_seed(seed)

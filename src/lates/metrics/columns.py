@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from lates.metrics.rows import CHUNK, softmax_totals
+from lates.metrics.rows import CHUNK, peaks_and_norms
 from lates.threads import in_threads, row_shares, thread_count
 
 FEWEST_COLUMNS = 16  # 64 bytes of a float32 row: reading fewer would fetch the same cache lines again
@@ -29,10 +29,11 @@ class Columns:
 def over_columns(function: Callable[[Columns], Tensor], logits: Tensor, labels: Tensor) -> Tensor:
     """The function [k] of all columns of softmax(logits), a few at a time, put together: [classes].
 
-    The softmax is computed a second time per column, so that no [n, classes] float64 is held.
+    The softmax is computed a second time per column, so that no [n, classes] float64 is held; by `exp` itself, so that what
+    is equal by the plain formula is equal here: the AUC counts ties.
     """
     n, classes = logits.shape
-    peaks, totals = logits.amax(dim=1).double(), softmax_totals(logits)
+    peaks, totals, _ = peaks_and_norms(logits, Tensor.exp_)
     by_class = torch.argsort(labels, stable=True)
     positives = torch.bincount(labels, minlength=classes)
     ends = positives.cumsum(0).tolist()

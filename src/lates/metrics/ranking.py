@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from lates.metrics.columns import Columns, ascending, over_columns
-from lates.metrics.rows import Array, Rows, checked, describe_rows, shifted_chunks
+from lates.metrics.rows import Array, Rows, checked, describe_rows, exponential_, shifted_chunks
 
 CELL_SHIFT = 17  # keeps a float32's exponent and 6 bits of its mantissa
 CELLS = (int(torch.tensor(1.0).view(torch.int32)) >> CELL_SHIFT) + 1
@@ -71,8 +71,8 @@ def auc_keras(logits: Array, labels: Array) -> float:
     steps = KERAS_THRESHOLDS - 1
     everything = torch.zeros(steps, dtype=torch.int64, device=logits.device)
     positive = torch.zeros_like(everything)
-    for rows, shifted in shifted_chunks(logits):
-        exponentials = shifted.exp_()
+    for rows, _, shifted in shifted_chunks(logits):
+        exponentials = exponential_(shifted)
         probabilities = exponentials / exponentials.sum(dim=1, keepdim=True)
         above = (probabilities * steps).ceil_().sub_(1).clamp_(min=0).long()  # the last threshold strictly below
         everything += torch.bincount(above.flatten(), minlength=steps)
