@@ -161,6 +161,7 @@ def test_smooth_error_solves_its_definition(n: int, sharpness: float) -> None:
 
 
 @given(problems, st.sampled_from([0.5, 0.1, 0.004]))
+@settings(max_examples=30, deadline=None)
 def test_the_smoothed_residuals_are_a_sum_of_cosines(problem: tuple[Tensor, Tensor], bandwidth: float) -> None:
     """The spectrum of moments around grid points against every row's cosine at every frequency."""
     rows = describe_rows(*problem)
