@@ -31,6 +31,13 @@ def as_tensor(values: Tensor | np.ndarray, name: str) -> Tensor:
 
 def check_logits(logits: Tensor | np.ndarray, name: str = "logits", least_rows: int = 1) -> Tensor:
     """Logits [n, classes] of a floating dtype, at least so many rows, each row with a softmax."""
+    logits = check_form(logits, name, least_rows)
+    check_peaks(of_rows(lambda rows: rows.amax(dim=1), logits.detach()), name)
+    return logits
+
+
+def check_form(logits: Tensor | np.ndarray, name: str = "logits", least_rows: int = 1) -> Tensor:
+    """Logits [n, classes] of a floating dtype, at least so many rows; what they hold is not looked at."""
     logits = as_tensor(logits, name)
     if logits.ndim != 2:
         hint = " For two classes pass [n, 2], for example torch.stack([-z, z], 1) / 2." if logits.ndim == 1 else ""
@@ -41,18 +48,23 @@ def check_logits(logits: Tensor | np.ndarray, name: str = "logits", least_rows: 
         raise TypeError(
             f"{name} have dtype {logits.dtype}; expected floating-point logits [n, classes]. Labels go second."
         )
-    # One pass serves all three faults: a row's maximum is NaN where it holds NaN, +inf where it holds +inf,
-    # and -inf where it holds nothing else.
-    peaks = of_rows(lambda rows: rows.amax(dim=1), logits.detach())
+    return logits
+
+
+def check_peaks(peaks: Tensor, name: str = "logits") -> None:
+    """That every row of logits has a softmax, told by the rows' maxima [n].
+
+    One number serves all three faults: it is NaN where the row holds NaN, +inf where it holds +inf, and -inf where it holds
+    nothing else.
+    """
     faulty = torch.nonzero(~torch.isfinite(peaks))
     if len(faulty):
         row = int(faulty[0])
         fault = {"nan": "NaN", "inf": "+inf", "-inf": "only -inf"}[str(float(peaks[row]))]
         raise ValueError(
-            f"{name} hold {fault} in row {row} ({len(faulty)} of {len(logits)} rows have no softmax); "
+            f"{name} hold {fault} in row {row} ({len(faulty)} of {len(peaks)} rows have no softmax); "
             "expected finite numbers, or -inf where a probability is zero. Look for overflow in the network."
         )
-    return logits
 
 
 def check_labels(labels: Tensor | np.ndarray, rows: int, classes: int) -> Tensor:

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from lates.metrics.columns import Columns, ascending, over_columns
-from lates.metrics.rows import Array, Rows, checked, checked_logits, describe_rows, peaks_and_norms
+from lates.metrics.rows import Array, Rows, describe_rows, peaks_and_norms, well_formed, well_formed_logits
 
 BINS = 15
 BINNINGS = ("width", "mass")
@@ -113,7 +113,7 @@ def classwise_ece(logits: Array, labels: Array, bins: int = BINS, binning: str =
 
 def class_errors(logits: Array, labels: Array, bins: int = BINS, binning: str = "width") -> Tensor:
     """The calibration error of each class's probability [classes], of which `classwise_ece` is the mean."""
-    logits, labels = checked(logits, labels)
+    logits, labels = well_formed(logits, labels)
 
     def sum_of_errors(columns: Columns) -> Tensor:
         residuals = columns.probabilities
@@ -132,7 +132,7 @@ def ece_floor(logits: Array, bins: int = BINS, binning: str = "width", draws: in
     """
     if draws < 1:
         raise ValueError(f"draws came as {draws}; expected at least 1.")
-    logits = checked_logits(logits)
+    logits = well_formed_logits(logits)
     confidence = peaks_and_norms(logits)[1].reciprocal().cpu()
     index = assign_bins(confidence, bin_edges(confidence, bins, binning))
     inside = torch.nn.functional.one_hot(index, bins).double()

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from lates.metrics.columns import Columns, ascending, over_columns
-from lates.metrics.rows import Array, Rows, checked, describe_rows, exponential_, shifted_chunks
+from lates.metrics.rows import Array, Rows, checked, describe_rows, exponential_, shifted_chunks, well_formed
 
 CELL_SHIFT = 17  # keeps a float32's exponent and 6 bits of its mantissa
 CELLS = (int(torch.tensor(1.0).view(torch.int32)) >> CELL_SHIFT) + 1
@@ -54,7 +54,7 @@ def auc(logits: Array, labels: Array) -> float:
     or without a negative row are left out; where none is left the result is NaN. With two classes both curves are the
     same but for rounding, and the area is the usual binary one, of the probability of class 1.
     """
-    logits, labels = checked(logits, labels)
+    logits, labels = well_formed(logits, labels)
     areas = over_columns(class_areas, logits, labels)
     return float(areas[1] if len(areas) == 2 else areas.nanmean())
 

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from lates.checks import check_labels, check_logits, warn_if_probabilities
+from lates.checks import check_form, check_labels, check_logits, check_peaks, warn_if_probabilities
 from lates.threads import borrowed, in_threads, row_shares, thread_count
 
 CHUNK = 2**18  # float64 elements worked on at once: 2 MiB, about a core's cache
@@ -24,12 +24,18 @@ Array = Tensor | np.ndarray
 
 def checked(logits: Array, labels: Array) -> tuple[Tensor, Tensor]:
     """Valid logits [n, classes] and labels [n] int64 on one device that knows float64."""
-    logits = checked_logits(logits)
+    check_logits(logits)
+    return well_formed(logits, labels)
+
+
+def well_formed(logits: Array, labels: Array) -> tuple[Tensor, Tensor]:
+    """The same for `peaks_and_norms`, which reads all rows and checks them itself."""
+    logits = well_formed_logits(logits)
     return logits, check_labels(labels, *logits.shape).to(logits.device)
 
 
-def checked_logits(logits: Array) -> Tensor:
-    logits = check_logits(logits).detach()
+def well_formed_logits(logits: Array) -> Tensor:
+    logits = check_form(logits).detach()
     warn_if_probabilities(logits)
     return logits.cpu() if logits.device.type == "mps" else logits
 
@@ -66,6 +72,7 @@ def peaks_and_norms(logits: Tensor, exponential: Callable[[Tensor], Tensor] = ex
             torch.linalg.vector_norm(exponentials, dim=1, out=lengths[part])
 
     in_threads(fill, row_shares(len(logits), thread_count(logits.numel(), logits.device)))
+    check_peaks(found[0])
     return found
 
 
@@ -91,7 +98,7 @@ def describe_rows(logits: Array, labels: Array) -> Rows:
     The predicted class is the first that attains the maximum. Finding every argmax would take nearly as long as the
     exponentials, so it is looked up only where a tie is possible: two equal maxima make sum_c exp(2 s_c) at least 2.
     """
-    logits, labels = checked(logits, labels)
+    logits, labels = well_formed(logits, labels)
     peak, total, length = peaks_and_norms(logits)
     own = logits.gather(1, labels[:, None]).squeeze(1).double() - peak
     brier = (length / total) ** 2 - 2 * own.exp() / total + 1
