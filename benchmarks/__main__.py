@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from benchmarks.records import RESULTS, Group, machine, merge, results
+from benchmarks.records import RESULTS, Group, Others, machine, merge, results
 from benchmarks.rows import calibrate, growth, inference, metrics, stack, temperature
 from benchmarks.table import draw_end, draw_group
 
@@ -36,13 +36,14 @@ def main() -> None:
     if chosen.device != "cpu":
         rows[4] = lambda: calibrate.measure(calibrate.FULL_TRAIN, calibrate.FULL_HOLDOUT, 3, device=chosen.device)
         rows[5] = lambda: inference.measure(device=chosen.device)
-    begin, where, groups = time.perf_counter(), machine(chosen.device), []
+    begin, others, where, groups = time.perf_counter(), Others(), machine(chosen.device), []
     for number in chosen.rows or rows:
         for group in rows[number]():
             print(draw_group(group), end="\n\n", flush=True)
             groups.append(group)
-    print(draw_end(groups))
-    merge(results(groups, where, time.perf_counter() - begin), chosen.out)
+    seconds, cores = time.perf_counter() - begin, others.cores()
+    print(draw_end(groups), f"in {seconds:.0f} s; other programs kept {cores:.2f} cores busy meanwhile", sep="\n")
+    merge(results(groups, where, seconds, cores), chosen.out)
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ from benchmarks.environments import PEERS, ROOT, own_python, python_of
 
 THREADS = 2
 OURS = "lates"
-ROUNDS, SLOW, FEWER_ROUNDS, VERY_SLOW = 7, 1.0, 3, 6.0
+ROUNDS, SLOW, FEWER_ROUNDS, VERY_SLOW = 7, 1.0, 3, 4.0
 
 
 @dataclass

@@ -10,10 +10,12 @@ import numpy as np
 import torch
 
 import lates
-from benchmarks.contest import THREADS
+from benchmarks.contest import OURS, THREADS
 from benchmarks.environments import HOME
 from benchmarks.inputs import draw_truth, views_of
 from benchmarks.memory import PeakMemory
+from benchmarks.records import RESULTS, Goal, Group, Line, Others, machine, merge, results
+from benchmarks.table import draw_group
 
 LIMIT = 4 * 10**9
 ROWS_AT_ONCE = 10_000
@@ -35,8 +37,8 @@ def write_members(folder: Path, n: int, classes: int, members: int) -> tuple[lis
     return [np.load(path, mmap_mode="r") for path in files], labels
 
 
-def fit(n: int, classes: int, members: int, folder: Path, threads: int = THREADS) -> tuple[lates.Stack, float, int]:
-    """The stack, the seconds that it took, and the peak of anonymous memory in bytes; leaves no file behind."""
+def measure(n: int, classes: int, members: int, folder: Path, threads: int = THREADS) -> Group:
+    """Fit the stack from disk; leaves no file behind."""
     torch.set_num_threads(threads)
     folder.mkdir(parents=True, exist_ok=True)
     scratch = Path(tempfile.mkdtemp(dir=folder))
@@ -46,9 +48,12 @@ def fit(n: int, classes: int, members: int, folder: Path, threads: int = THREADS
             begin = time.perf_counter()
             stack = lates.fit_stack(logits, labels)
             seconds = time.perf_counter() - begin
-        return stack, seconds, memory.peak
     finally:
         shutil.rmtree(scratch)
+    known = f"{stack.steps} steps, residual {stack.residual:.0e}, {'certified' if stack.certified else 'NOT CERTIFIED'}"
+    size = f"{n:,} x {classes:,} x {members}, {4 * n * classes * members / 1e9:.1f} GB on disk"
+    goal = Goal("anonymous memory under 4 GB", f"{memory.peak / 1e9:.2f} GB at its peak", memory.peak < LIMIT)
+    return Group(7, f"Stack fit out of core, {size}", (Line(OURS, seconds, reached=known),), (goal,))
 
 
 def main() -> None:
@@ -57,15 +62,12 @@ def main() -> None:
     parser.add_argument("--classes", type=int, default=1_000)
     parser.add_argument("--members", type=int, default=16)
     parser.add_argument("--folder", type=Path, default=HOME / "data", help="on a disk with room (default: %(default)s)")
-    size = parser.parse_args()
-    total = 4 * size.rows * size.classes * size.members
-    print(
-        f"{size.rows:,} x {size.classes:,} x {size.members} members, {total / 1e9:.1f} GB on disk; writing …",
-        flush=True,
-    )
-    stack, seconds, peak = fit(size.rows, size.classes, size.members, size.folder)
-    print(f"fitted in {seconds:.1f} s, {stack.steps} steps, residual {stack.residual:.0e}, NLL {stack.nll:.6f}")
-    print(f"peak of anonymous memory {peak / 1e9:.2f} GB; goal: under 4 GB: {'met' if peak < LIMIT else 'NOT MET'}")
+    parser.add_argument("--out", type=Path, default=RESULTS, help="where the results go (default: %(default)s)")
+    chosen = parser.parse_args()
+    begin, others, where = time.perf_counter(), Others(), machine()
+    group = measure(chosen.rows, chosen.classes, chosen.members, chosen.folder)
+    print(draw_group(group))
+    merge(results([group], where, time.perf_counter() - begin, others.cores()), chosen.out)
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 import json
 import os
 import platform
+import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from importlib.metadata import version
@@ -48,6 +49,23 @@ class Group:
     absent: dict[str, str] = field(default_factory=dict)
 
 
+class Others:
+    """How many cores other programs keep busy from now on, on average: what is measured beside them is worth less."""
+
+    def __init__(self) -> None:
+        self.begin, self.before = time.perf_counter(), self._seconds()
+
+    def cores(self) -> float:
+        return max(0.0, (self._seconds() - self.before) / (time.perf_counter() - self.begin))
+
+    @staticmethod
+    def _seconds() -> float:
+        """Of processor time that all programs have used, but for this process and its children that have ended."""
+        with open("/proc/stat", encoding="ascii") as stat:
+            user, nice, system, _, _, irq, softirq, *_ = map(int, stat.readline().split()[1:])
+        return (user + nice + system + irq + softirq) / os.sysconf("SC_CLK_TCK") - sum(os.times()[:4])
+
+
 def machine(device: str = "cpu") -> dict[str, Any]:
     """Where and with what this is measured."""
     with open("/proc/cpuinfo", encoding="utf-8") as info:
@@ -57,7 +75,6 @@ def machine(device: str = "cpu") -> dict[str, Any]:
     return {
         "name": processor if device == "cpu" else torch.cuda.get_device_name(device),
         "processor": processor,
-        "load_average": os.getloadavg(),
         "python": platform.python_version(),
         "torch": version("torch"),
         "numpy": version("numpy"),
@@ -65,9 +82,10 @@ def machine(device: str = "cpu") -> dict[str, Any]:
     }
 
 
-def results(groups: Sequence[Group], where: dict[str, Any], seconds: float) -> dict[str, Any]:
-    """One run as it is written: what it measured, on which machine, and how long that took."""
-    run = {**where, "rows": sorted({group.row for group in groups}), "seconds": round(seconds, 1)}
+def results(groups: Sequence[Group], where: dict[str, Any], seconds: float, others: float) -> dict[str, Any]:
+    """One run as it is written: what it measured, on which machine, how long that took, and the cores that others used."""
+    rows = sorted({group.row for group in groups})
+    run = {**where, "rows": rows, "seconds": round(seconds, 1), "cores_used_by_others": round(others, 2)}
     return {"runs": [run], "groups": [{"machine": where["name"], **asdict(group)} for group in groups]}
 
 

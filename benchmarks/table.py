@@ -20,14 +20,11 @@ def draw_group(group: Group) -> str:
     lines = [f"{group.row}  {group.title}"]
     for line in group.lines:
         ratio = "" if line.ratio is None else f"{line.ratio:.3g}x"
-        lines.append(
-            f"   {line.who:<22}{amount(line.amount, line.unit):>14}{ratio:>9}   {line.reached}"[:WIDTH].rstrip()
-        )
+        lines.append(f"   {line.who:<20}{amount(line.amount, line.unit):>12}{ratio:>8}   {line.reached}")
     for goal in group.goals:
-        lines.append(
-            f"   {'goal' if goal.met is not None else 'seen'}: {goal.text}: {goal.found}  {MARKS[goal.met]}".rstrip()
-        )
-    return "\n".join(lines)
+        name = "seen" if goal.met is None else "goal"
+        lines.append(f"   {name}: {goal.text}: {goal.found}  {MARKS[goal.met]}")
+    return "\n".join(line[:WIDTH].rstrip() for line in lines)
 
 
 def amount(value: float, unit: str) -> str:
