@@ -43,19 +43,30 @@ def in_threads(function: Callable[[Share], Result], shares: Sequence[Share]) -> 
 
     The first share is this thread's.
     """
-    threads, gradients, inference = torch.get_num_threads(), torch.is_grad_enabled(), torch.is_inference_mode_enabled()
+    gradients, inference = torch.is_grad_enabled(), torch.is_inference_mode_enabled()
 
     def alone(share: Share) -> Result:
-        torch.set_num_threads(1)  # of this thread; but threads that begin later inherit it, hence the last line
-        with torch.inference_mode(inference), torch.set_grad_enabled(gradients):
+        with unaided(), torch.inference_mode(inference), torch.set_grad_enabled(gradients):
             return function(share)
 
-    others = [_helpers(os.getpid()).submit(alone, share) for share in shares[1:]]
+    with unaided():  # also afterwards: threads that begin later inherit what the others set
+        others = [_helpers(os.getpid()).submit(alone, share) for share in shares[1:]]
+        try:
+            return [alone(shares[0]), *(other.result() for other in others)]
+        finally:
+            for other in others:
+                other.exception()
+
+
+@contextmanager
+def unaided() -> Iterator[None]:
+    """Within this `with` torch uses this thread alone: for a few operations on all rows, help costs more than it brings, and
+    very much where other programs want the cores."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
     try:
-        return [alone(shares[0]), *(other.result() for other in others)]
+        yield
     finally:
-        for other in others:
-            other.exception()
         torch.set_num_threads(threads)
 
 

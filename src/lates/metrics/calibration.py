@@ -12,6 +12,7 @@ from torch import Tensor
 
 from lates.metrics.columns import Columns, ascending, over_columns
 from lates.metrics.rows import Array, Rows, describe_rows, peaks_and_norms, well_formed, well_formed_logits
+from lates.threads import unaided
 
 BINS = 15
 BINNINGS = ("width", "mass")
@@ -58,6 +59,7 @@ class Reliability:
         return (self.accuracy - self.confidence).nan_to_num(0.0)
 
 
+@unaided()
 def reliability_of_rows(rows: Rows, bins: int = BINS, binning: str = "width") -> Reliability:
     edges = bin_edges(rows.confidence, bins, binning)
     index = assign_bins(rows.confidence, edges)

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from lates.checks import check_form, check_labels, check_logits, check_peaks, warn_if_probabilities
-from lates.threads import borrowed, in_threads, row_shares, thread_count
+from lates.threads import borrowed, in_threads, row_shares, thread_count, unaided
 
 CHUNK = 2**18  # float64 elements worked on at once: 2 MiB, about a core's cache
 ONE_MAXIMUM = 1.99  # less than 2, lest rounding hide a tie
@@ -99,10 +99,12 @@ def describe_rows(logits: Array, labels: Array) -> Rows:
     exponentials, so it is looked up only where a tie is possible: two equal maxima make sum_c exp(2 s_c) at least 2.
     """
     logits, labels = well_formed(logits, labels)
-    peak, total, length = peaks_and_norms(logits)
-    own = logits.gather(1, labels[:, None]).squeeze(1).double() - peak
-    brier = (length / total) ** 2 - 2 * own.exp() / total + 1
-    correct = own == 0
-    doubtful = torch.nonzero(correct & (length**2 > ONE_MAXIMUM)).squeeze(1)
-    correct[doubtful] = logits[doubtful].argmax(dim=1) == labels[doubtful]
-    return Rows(*(values.cpu() for values in (1 / total, correct.double(), total.log() - own, brier)))
+    found = peaks_and_norms(logits)
+    with unaided():
+        peak, total, length = found
+        own = logits.gather(1, labels[:, None]).squeeze(1).double() - peak
+        brier = (length / total) ** 2 - 2 * own.exp() / total + 1
+        correct = own == 0
+        doubtful = torch.nonzero(correct & (length**2 > ONE_MAXIMUM)).squeeze(1)
+        correct[doubtful] = logits[doubtful].argmax(dim=1) == labels[doubtful]
+        return Rows(*(values.cpu() for values in (1 / total, correct.double(), total.log() - own, brier)))

@@ -1,16 +1,20 @@
 """Means of a value per row: accuracy and the two proper scores."""
 
 from lates.metrics.rows import Array, Rows, describe_rows
+from lates.threads import unaided
 
 
+@unaided()
 def mean_correct(rows: Rows) -> float:
     return float(rows.correct.mean())
 
 
+@unaided()
 def mean_nll(rows: Rows) -> float:
     return float(rows.nll.mean())
 
 
+@unaided()
 def mean_brier(rows: Rows) -> float:
     return float(rows.brier.mean())
 

@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 
 from lates.metrics.rows import Array, Rows, describe_rows
+from lates.threads import unaided
 
 STEPS_PER_BANDWIDTH = 4
 ORDERS = 10
@@ -67,6 +68,7 @@ def absolute_integral(spectrum: Tensor) -> float:
     return float(monotone + (R_zero - R_left).abs().sum() + (R_right - R_zero).abs().sum())
 
 
+@unaided()
 def ece_smooth_of_rows(rows: Rows) -> float:
     residuals = rows.correct - rows.confidence
     low, high = abs(float(residuals.mean())), float(residuals.abs().mean())
