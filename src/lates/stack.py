@@ -32,7 +32,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from lates.checks import as_tensor, check_labels, check_logits, warn_if_probabilities
+from lates.checks import as_tensor, check_form, check_labels, check_peaks, warn_if_probabilities
 from lates.holdout import Holdout, Members, Reduce, in_this_process
 from lates.losses import LOSSES, find_loss
 from lates.newton import Minimum, kkt_residual
@@ -219,7 +219,7 @@ def check_members(
     if not given:
         raise ValueError("There are no members; expected at least the head's logits [n, classes].")
     logits = tuple(
-        check_logits(member, f'logits of member "{name}"', least_rows).detach()
+        check_form(member, f'logits of member "{name}"', least_rows).detach()
         for name, member in zip(names, given, strict=True)
     )
     shape = logits[-1].shape
@@ -229,7 +229,9 @@ def check_members(
                 f'Member "{name}" has shape {list(member.shape)}, but the head "{names[-1]}" has {list(shape)}; '
                 "all members need the same rows and classes."
             )
-        infinite = of_rows(lambda rows: rows.amin(dim=1), member).isinf().nonzero()
+        peaks, lowest = of_rows(lambda rows: torch.stack([rows.amax(dim=1), rows.amin(dim=1)], dim=1), member).T
+        check_peaks(peaks, f'logits of member "{name}"')
+        infinite = lowest.isinf().nonzero()
         if len(infinite):
             raise ValueError(
                 f'Member "{name}" holds -inf in row {int(infinite[0])}; a weighted sum of logits needs finite ones. '

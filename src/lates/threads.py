@@ -21,6 +21,7 @@ from torch import Tensor
 
 LEAST_ELEMENTS = 2**16
 """Numbers worth a thread of their own: to wake it costs as much as to take the exponentials of some ten thousand."""
+OF_ROWS = 2**18
 KEPT_BUFFERS, KEPT_BYTES = 4, 2**23
 
 Share = TypeVar("Share")
@@ -71,9 +72,13 @@ def unaided() -> Iterator[None]:
 
 
 def of_rows(function: Callable[[Tensor], Tensor], values: Tensor) -> Tensor:
-    """A function of rows that gives one number for each, or one row, computed in threads."""
-    shares = row_shares(len(values), thread_count(values.numel(), values.device))
-    return torch.cat(in_threads(lambda rows: function(values[rows]), shares))
+    """A function of rows that gives one number for each, or one row, computed in threads, a few rows at a time."""
+    step = max(1, OF_ROWS // max(1, values[:1].numel()))
+
+    def of_share(rows: slice) -> Tensor:
+        return torch.cat([function(part) for part in values[rows].split(step)])
+
+    return torch.cat(in_threads(of_share, row_shares(len(values), thread_count(values.numel(), values.device))))
 
 
 @cache
