@@ -43,7 +43,7 @@ def measure(
                 times = compete(able, task, rounds)
                 yield _group(task, n, classes, times, absent | tired[task], softmax)
                 tired[task] |= {
-                    each.who: f"{TITLES[task]} took {each.median:.0f} s at {n:,} x {classes:,}, so no larger size was tried"
+                    each.who: f"{TITLES[task]} took {each.median:.0f} s at {n:,} x {classes:,}; larger not tried"
                     for each in times[1:]
                     if each.seconds and each.median > PATIENCE
                 }
