@@ -1,6 +1,7 @@
 """The table as it is printed: one block for each group, within 100 columns."""
 
 from collections.abc import Iterable
+from textwrap import fill
 
 from benchmarks.records import Group
 
@@ -13,7 +14,8 @@ def draw_end(groups: Iterable[Group]) -> str:
     groups = list(groups)
     absent = dict.fromkeys(f"Not measured: {who}: {why}" for group in groups for who, why in group.absent.items())
     verdicts = [goal.met for group in groups for goal in group.goals if goal.met is not None]
-    return "\n".join([*(line[:WIDTH] for line in absent), f"{sum(verdicts)} of {len(verdicts)} goals met"])
+    told = [fill(line, WIDTH, subsequent_indent="   ") for line in absent]
+    return "\n".join([*told, f"{sum(verdicts)} of {len(verdicts)} goals met"])
 
 
 def draw_group(group: Group) -> str:

@@ -177,11 +177,12 @@ def test_peak_memory_sees_what_is_gone_again() -> None:
 def test_the_table_keeps_within_its_width_and_counts_goals() -> None:
     line = Line("a peer", 0.0123, ratio=2.0, reached="x" * 200)
     goals = (Goal("fast", "2x", True), Goal("same", "1", False), Goal("growth", "n^1", None))
-    group = Group(1, "Title", (line,), goals, {"absent peer": "no network"})
+    group = Group(1, "Title", (line,), goals, {"absent peer": "no network, " + 20 * "long " + "story"})
     text = f"{draw_group(group)}\n{draw_end([group, group])}"
     assert max(map(len, text.splitlines())) <= WIDTH
     assert "12.3 ms" in draw_group(group)
     assert text.count("Not measured: absent peer: no network") == 1
+    assert text.count("story") == 1
     assert text.endswith("2 of 4 goals met")
 
 
