@@ -1,6 +1,7 @@
 """A real problem with signal, shared by the tests: a small residual network, trained for seconds until it is too sure."""
 
 import copy
+import signal
 from dataclasses import dataclass
 
 import pytest
@@ -12,6 +13,10 @@ from torch.utils.data import DataLoader, TensorDataset
 import lates
 
 CLASSES, SIDE, CHANNELS = 10, 8, 3
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    # A shell that starts the tests in the background lets them, and all programs that they start, ignore Ctrl-C.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 class Residual(nn.Module):
