@@ -142,6 +142,20 @@ def test_inference_row_counts_operations_and_time() -> None:
     assert forward.goals[0].met is None
 
 
+def test_a_network_that_does_not_compile_is_named_with_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(model: torch.nn.Module, *, dynamic: bool) -> torch.nn.Module:
+        def forward(images: torch.Tensor) -> torch.Tensor:
+            raise RuntimeError("no compiler here")
+
+        model = torch.nn.Module()
+        model.forward = forward
+        return model
+
+    monkeypatch.setattr(torch, "compile", refuse)
+    *_, forward = inference.measure((1,), ("compiled",), rounds=1, threads=1, train=8, holdout=8)
+    assert forward.absent == {"Forward pass, batch 1, compiled": "no compiler here"}
+
+
 def test_calibrate_row_says_where_the_time_goes() -> None:
     (group,) = calibrate.measure(8, 8, threads=1)
     assert group.lines[0].reached.startswith("train ")
