@@ -3,7 +3,6 @@
 import json
 import os
 import signal
-import subprocess
 import sys
 from importlib import import_module
 from pathlib import Path
@@ -17,6 +16,7 @@ import lates
 from lates.cli import app
 from lates.cli.sources import find_named
 from tests.cli_problem import MODULE, Folder, make_folder
+from tests.terminal import start_command, wait_until_told
 
 runner = CliRunner(env={"COLUMNS": "80", "LATES_DEBUG": "", "TERM": "dumb"})
 CALIBRATION = "their.lates.safetensors"
@@ -453,22 +453,13 @@ def test_a_real_ctrl_c_stops_at_once_and_leaves_no_file(made: Folder) -> None:
     """The training loader never ends; the signal is sent when the bar over it appears."""
     before = sorted(path.name for path in made.path.iterdir())
     options = ["--model", "their_module:make_model", "--data", "their_module:make_endless", "-o", CALIBRATION]
-    environment = {**os.environ, "PYTHONPATH": str(Path(lates.__file__).parents[1]), "FORCE_COLOR": "1"}
-    process = subprocess.Popen(
-        [sys.executable, "-B", "-c", "from lates.cli import app; app()", "calibrate", *options],
-        cwd=made.path,
-        env=environment,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-    )
-    assert process.stderr is not None
-    seen = b""
-    while b"train" not in seen:
-        piece = os.read(process.stderr.fileno(), 4096)
-        assert piece, seen.decode()
-        seen += piece
-    process.send_signal(signal.SIGINT)
-    out, rest = process.communicate(timeout=60)
+    process = start_command(["calibrate", *options], made.path)
+    try:
+        wait_until_told(process, b"train")
+        process.send_signal(signal.SIGINT)
+        out, rest = process.communicate(timeout=60)
+    finally:
+        process.kill()  # one that does not stop would read for ever
     assert process.returncode == 130
     assert out == b""
     assert b"Stopped." in rest

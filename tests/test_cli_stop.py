@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-import lates
+from tests.terminal import start_command, wait_until_told
 
 MODULE = """
 import torch
@@ -39,15 +39,12 @@ COMMAND = ["calibrate", "--model", "endless:make_model", "--data", "endless:make
 def test_ctrl_c_with_workers_stops_in_one_word(tmp_path: Path) -> None:
     """Several tries, for what a worker is doing when the signal comes differs; all start at once, to share the wait."""
     (tmp_path / "endless.py").write_text(MODULE, "utf-8")
-    environment = {**os.environ, "PYTHONPATH": str(Path(lates.__file__).parents[1]), "FORCE_COLOR": "1"}
     with ExitStack() as started:
-        for process in [start(tmp_path, environment, started) for _ in range(4)]:
-            assert process.stderr is not None
-            seen = b""
-            while b"train" not in seen:
-                piece = os.read(process.stderr.fileno(), 4096)
-                assert piece, seen.decode()
-                seen += piece
+        processes = [start_command(COMMAND, tmp_path, own_group=True) for _ in range(4)]
+        for process in processes:
+            started.callback(end_group, process)
+        for process in processes:
+            wait_until_told(process, b"train")
             os.killpg(process.pid, signal.SIGINT)
             out, rest = process.communicate(timeout=60)
             told = rest.decode(errors="replace")
@@ -58,22 +55,8 @@ def test_ctrl_c_with_workers_stops_in_one_word(tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == ["endless.py"]
 
 
-def start(folder: Path, environment: dict[str, str], started: ExitStack) -> subprocess.Popen[bytes]:
-    """The command in a process group of its own, as a terminal starts it; it ends with the test at the latest."""
-    command = [sys.executable, "-B", "-c", "from lates.cli import app; app()", *COMMAND]
-    process = subprocess.Popen(
-        command,
-        cwd=folder,
-        env=environment,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        start_new_session=True,
-    )
-    started.callback(end_group, process)
-    return process
-
-
 def end_group(process: subprocess.Popen[bytes]) -> None:
+    """A process group ends with the test at the latest."""
     with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
     process.wait()

@@ -14,8 +14,7 @@ corrections together are (Byrd, Nocedal and Schnabel 1994)
 so that a step costs one P g, from which P y follows by subtraction, and a few products with S and Y: the small systems are
 solved on the host, and a graphics card is asked once, not for each pair.
 
-A step of length t along d = -H g is taken where
-f has fallen enough and its slope has flattened (the weak Wolfe conditions),
+A step of length t along d = -H g is taken where f has fallen enough and its slope has flattened (the weak Wolfe conditions),
 
     f(x + t d) <= f(x) + 1e-4 t g·d,        g(x + t d)·d >= 0.9 g·d,
 
