@@ -274,6 +274,13 @@ def test_raw_features_of_any_scale_train_without_standardisation() -> None:
     assert trained.loss < 0.8 * float(np.log(3))
 
 
+def test_raw_features_too_large_to_be_squared_end_in_finite_probes() -> None:
+    rows, labels = draw(400, 6, 3)
+    features = features_of(rows * 1e25, labels, 3)
+    trained = lates.train_probes(features, features, settings=replace(EXACT, standardise=False))["body"]
+    assert trained.probe.down.isfinite().all()
+
+
 @pytest.mark.parametrize(("n", "width", "classes"), [(1, 4, 3), (2, 3, 2), (5, 40, 3), (30, 1, 2), (10, 3, 1)])
 def test_tiny_splits_give_finite_probes(n: int, width: int, classes: int) -> None:
     rows, labels = draw(n, width, classes)

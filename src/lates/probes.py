@@ -283,7 +283,8 @@ def _curvature(rows: Rows, variables: Variables) -> float:
 def _gram(rows: Rows) -> Tensor | None:
     if rows.width > GRAM_WIDTH:
         return None
-    return rows.mean_over_sample(4 * rows.width + 1024, lambda part: part.T @ part, rows.width, rows.width)
+    gram = rows.mean_over_sample(4 * rows.width + 1024, lambda part: part.T @ part, rows.width, rows.width)
+    return gram if bool(gram.isfinite().all()) else None  # raw features may be too large to be squared in float32
 
 
 def _preconditioner(gram: Tensor | None, decay: float, curvature: float) -> Callable[[Variables], Variables]:
