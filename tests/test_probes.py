@@ -116,6 +116,23 @@ def test_the_hold_out_chooses_the_decay() -> None:
     assert chosen[0] > chosen[1] > chosen[2]
 
 
+def test_a_decay_too_weak_is_noticed_even_where_its_damage_is_slow() -> None:
+    """One large feature that tells all, and a hundred small ones that invite to learn the wrong labels by heart."""
+
+    def rows(n: int, seed: int) -> lates.Features:
+        generator = torch.Generator().manual_seed(seed)
+        truth = torch.arange(n) % 2
+        telling = 10 * (2.0 * truth - 1 + 0.1 * torch.randn(n, generator=generator))
+        labels = torch.where(torch.rand(n, generator=generator) < 0.2, 1 - truth, truth)
+        return features_of(torch.column_stack([telling, 0.3 * torch.randn(n, 100, generator=generator)]), labels, 2)
+
+    train, holdout = rows(200, 1), rows(1000, 2)
+    trained = lates.train_probes(train, holdout, settings=replace(lates.DEFAULT, standardise=False))["body"]
+    oracle = LogisticRegression(C=1 / (200 * 0.3)).fit(train.blocks["body"].numpy(), train.labels.numpy())
+    logits = torch.from_numpy(oracle.predict_log_proba(holdout.blocks["body"].numpy()))
+    assert trained.loss <= float(nll(logits, holdout.labels)) + 0.003
+
+
 def test_soft_ece_is_for_the_stack_alone(features: Both) -> None:
     by_name = {loss: lates.train_probes(*features, loss=loss)["stages.1"] for loss in ("nll", "soft_ece", "brier")}
     assert torch.equal(by_name["soft_ece"].probe.down, by_name["nll"].probe.down)
