@@ -93,6 +93,9 @@ def candidates() -> Iterator[Candidate]:
         yield Candidate(f"tolerance {tolerance}", partial(calibrate_with, settings=replace(base, tolerance=tolerance)))
     yield Candidate("allocation equal", partial(calibrate_with, settings=replace(base, allocation="equal")))
     yield Candidate("probe on the last block too", partial(calibrate_with, last_block=True))
+    yield Candidate("temperature, both hold-outs", partial(calibrate_with, blocks=[], both_holdouts=True))
+    for views in ("shift", "jitter"):
+        yield Candidate(f"views {views} x 2, both hold-outs", partial(calibrate_with, views=views, both_holdouts=True))
 
 
 def calibrate_with(
@@ -104,14 +107,24 @@ def calibrate_with(
     strength: float = 1.0,
     passes: int | None = None,
     budget: float | None = 0.01,
+    both_holdouts: bool = False,
     settings: lates.Settings = lates.DEFAULT,
 ) -> Fitted:
-    """`lates.calibrate`; `strength` scales the jitter, `last_block` adds the block that the head reads."""
-    network = situation.network
+    """`lates.calibrate`; `strength` scales the jitter, `last_block` adds the block that the head reads.
+
+    With `both_holdouts` the decays, ranks and weights are chosen on the hold-out followed by one jittered view of each of
+    its images.
+    """
+    network, holdout = situation.network, situation.holdout
+    if both_holdouts:
+        view = _jitter(1.0, situation.train)
+        with torch.random.fork_rng(device_type=situation.holdout[0][0].device.type):
+            torch.manual_seed(0)
+            holdout = [*holdout, *((view(images), labels) for images, labels in holdout)]
     calibrated = lates.calibrate(
         network,
         train=situation.train,
-        holdout=situation.holdout,
+        holdout=holdout,
         blocks=lates.list_blocks(network) if last_block else blocks,
         views=views if strength == 1 else _jitter(strength, situation.train),
         passes=passes,
@@ -260,7 +273,7 @@ def main() -> None:
     parser.add_argument("--out", required=True, type=Path)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
-    parser.add_argument("--only", default="", help="candidates whose name contains this")
+    parser.add_argument("--only", nargs="+", default=[""], help="candidates whose name contains one of these")
     parser.add_argument("--max-seconds", type=float, default=math.inf)
     arguments = parser.parse_args()
     torch.set_float32_matmul_precision("high")
@@ -277,7 +290,8 @@ def main() -> None:
     halves = [available.select(split.holdout[half::2]) for half in (0, 1)]
     rows: list[dict[str, Any]] = []
     for candidate in candidates():
-        if arguments.only not in candidate.name or time.monotonic() - started > arguments.max_seconds:
+        wanted = any(part in candidate.name for part in arguments.only)
+        if not wanted or time.monotonic() - started > arguments.max_seconds:
             continue
         rows.append({"candidate": candidate.name, **judge(network, train, halves, candidate)})
         numbers = "  ".join(f"{name} {value:.4f}" for name, value in rows[-1].items() if name != "candidate")

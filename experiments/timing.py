@@ -1,0 +1,122 @@
+"""How long a calibration takes beside the training of its network: both measured alone on one device.
+
+Training is timed by its first epochs, all of which take as long, and reckoned to the recipe's number of them; compiling is
+counted once. Then `lates.calibrate` with its defaults is run a few times on the network that was trained in full, from images
+that are on the device already, as they are in training.
+
+    python -m experiments.timing --network vgg16 --dataset cifar100 --data DIR --run runs/cifar100-vgg16-s0 --out results/timing
+"""
+
+import argparse
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from pathlib import Path
+from statistics import median
+from time import perf_counter
+from typing import Any
+
+import torch
+from torch import nn
+
+import lates
+from experiments.checkpoints import Progress, load_tensors, write_atomically
+from experiments.data import CIFAR, ImageSet, load_cifar, split_indices
+from experiments.evaluate import describe_surroundings
+from experiments.material import Batches
+from experiments.networks import NETWORKS, build_network
+from experiments.train import choose_recipe, train_network
+
+EPOCHS, REPEATS = 6, 3
+
+
+@dataclass(frozen=True)
+class Timing:
+    """Seconds: of each epoch timed, the first with all that comes before it; and of each calibration."""
+
+    recipe_epochs: int
+    epochs: tuple[float, ...]
+    calibrations: tuple[float, ...]
+
+    @property
+    def training(self) -> float:
+        return self.epochs[0] + (self.recipe_epochs - 1) * median(self.epochs[1:])
+
+    @property
+    def share(self) -> float:
+        """Of the training's time."""
+        return median(self.calibrations) / self.training
+
+
+def time_training(network: nn.Module, dataset: str, train: ImageSet, device: torch.device) -> tuple[float, ...]:
+    ends = [perf_counter()]
+
+    def report(progress: Progress) -> None:
+        ends.append(perf_counter())  # the loss of the epoch was read: the device has done its work
+
+    recipe = replace(choose_recipe(dataset), epochs=EPOCHS)
+    train_network(recipe, network, train, seed=0, device=device, report=report)
+    return tuple(after - before for before, after in pairwise(ends))
+
+
+def time_calibration(network: nn.Module, train: ImageSet, holdout: ImageSet) -> tuple[float, ...]:
+    """The first, in which kernels are chosen and memory is taken, is not counted."""
+
+    def calibrate() -> None:
+        lates.calibrate(network, train=Batches(train), holdout=Batches(holdout), progress=False)
+
+    return tuple(_seconds(calibrate) for _ in range(REPEATS + 1))[1:]
+
+
+def _seconds(work: Callable[[], None]) -> float:
+    started = perf_counter()
+    work()
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()
+    return perf_counter() - started
+
+
+def read_timing(file: Path) -> Timing:
+    found: dict[str, Any] = json.loads(file.read_text())
+    return Timing(found["recipe_epochs"], tuple(found["epochs"]), tuple(found["calibrations"]))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m experiments.timing", description=__doc__)
+    parser.add_argument("--network", required=True, choices=NETWORKS)
+    parser.add_argument("--dataset", required=True, choices=CIFAR)
+    parser.add_argument("--data", required=True, type=Path)
+    parser.add_argument("--run", required=True, type=Path, help="the folder that experiments.train wrote")
+    parser.add_argument("--out", required=True, type=Path)
+    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    arguments = parser.parse_args()
+    device = torch.device(arguments.device)
+    available, _ = load_cifar(CIFAR[arguments.dataset], arguments.data)
+    split = split_indices(available.labels, train_fraction=0.9, holdout_fraction=0.1, seed=0)
+    available = available.to(device)
+    train, holdout = available.select(split.train), available.select(split.holdout)
+    if (found := load_tensors(arguments.run / "network.safetensors")) is None:
+        raise SystemExit(f"{arguments.run} holds no trained network; run python -m experiments.train first.")
+    network = build_network(arguments.network, len(available.classes))
+    epochs = time_training(network, arguments.dataset, train, device)
+    network.load_state_dict(found[0])
+    calibrations = time_calibration(network.eval(), train, holdout)
+    timing = Timing(choose_recipe(arguments.dataset).epochs, epochs, calibrations)
+    facts = {
+        "network": arguments.network,
+        "dataset": arguments.dataset,
+        "recipe_epochs": timing.recipe_epochs,
+        "epochs": [round(seconds, 4) for seconds in timing.epochs],
+        "calibrations": [round(seconds, 4) for seconds in timing.calibrations],
+        **describe_surroundings(device),
+    }
+    arguments.out.mkdir(parents=True, exist_ok=True)
+    write_atomically(
+        arguments.out / f"{arguments.dataset}-{arguments.network}.json", json.dumps(facts, indent=2).encode()
+    )
+    print(f"training {timing.training:.1f} s, calibration {median(calibrations):.2f} s: {100 * timing.share:.2f} %")
+
+
+if __name__ == "__main__":
+    main()
