@@ -118,7 +118,7 @@ def calibrate_with(
     network, holdout = situation.network, situation.holdout
     if both_holdouts:
         view = _jitter(1.0, situation.train)
-        with torch.random.fork_rng(device_type=situation.holdout[0][0].device.type):
+        with torch.random.fork_rng():
             torch.manual_seed(0)
             holdout = [*holdout, *((view(images), labels) for images, labels in holdout)]
     calibrated = lates.calibrate(
