@@ -33,7 +33,7 @@ from lates.standardised import Rows, keep_what_fits, rows_at_once
 
 DECAYS = tuple(0.3 * 10.0**-k for k in range(7))
 DECAY_WITHOUT_HOLDOUT = 3e-3
-PATH_TOLERANCE = 3e-2
+PATH_TOLERANCE = 1e-2
 """To compare decays: a third of the evaluations went into a last solution that was then put aside."""
 GRAM_WIDTH = 4096
 """Wider features go without the curvature of their Gram matrix, whose factorisation would cost more than it saves."""
@@ -204,7 +204,7 @@ def _train_by_lbfgs(rows: Rows, held: Rows, loss: Loss, decays: Sequence[float],
     path: list[tuple[float, Variables, float]] = []
     for decay in decays:
         variables, reached = descend(variables, decay, max(PATH_TOLERANCE, settings.tolerance))
-        if path and reached > path[-1][-1]:
+        if path and reached >= path[-1][-1]:
             break
         path.append((decay, variables, reached))
     while True:
