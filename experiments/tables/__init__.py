@@ -12,7 +12,7 @@ from pathlib import Path
 
 from experiments.checkpoints import write_atomically
 from experiments.summaries import SMOKE, Measured, read_measured
-from experiments.tables.costs import cells, cost, depth
+from experiments.tables.costs import cells, cost, depth, timing_table
 from experiments.tables.gains import budget, holdout_size, low_data, relative_gain
 from experiments.tables.markdown import DocumentError, Table, embed, embedded, markdown
 from experiments.tables.measured import controls, in_distribution, jitter, out_of_distribution
@@ -56,7 +56,7 @@ class NoResultsError(Exception):
 def render_tables(results: Path, *, smoke: bool = True) -> dict[str, str]:
     """name -> Markdown, of the results as they are now; without results, tables of what is missing."""
     measured = [each for each in read_measured(results) if smoke or each.dataset != SMOKE]
-    tables = [*(make(measured) for make in TABLES), *search_tables(results / "search")]
+    tables = [*(make(measured) for make in TABLES), *search_tables(results), timing_table(results / "timing")]
     return {table.name: markdown(table) for table in tables}
 
 

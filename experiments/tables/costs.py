@@ -1,8 +1,11 @@
 """What a calibration costs, who votes in it, and which networks were trained."""
 
 from collections.abc import Sequence
+from pathlib import Path
+from statistics import median
 
 from experiments import paper
+from experiments.recipes import CIFAR_NETWORKS, CIFAR_SETS
 from experiments.summaries import (
     DATASET_TITLES,
     HEADLINE,
@@ -16,40 +19,49 @@ from experiments.summaries import (
 )
 from experiments.tables.markdown import ABSENT, NOT_RUN, Table, number
 from experiments.tables.measured import place
+from experiments.timing import Timing, read_timing
 
 
 def cost(measured: Sequence[Measured]) -> Table:
-    claimed = (paper.COST["parameters"], paper.COST["flops"], ABSENT, ABSENT, paper.COST["seconds"])
+    claimed = (paper.COST["parameters"], paper.COST["flops"])
     rows: list[tuple[str, ...]] = [("paper", ABSENT, "LATES", "5", *claimed)]
     for dataset in datasets_of(measured):
         for network in networks_of(measured, dataset):
             cells = trained(measured, dataset, network)
             if not cells:
-                rows.append((*place(dataset, network), NOT_RUN, "0", *[ABSENT] * 5))
+                rows.append((*place(dataset, network), NOT_RUN, "0", *[ABSENT] * 2))
             for method in HEADLINE if cells else ():
                 rows.append((*place(dataset, network), method_title(method), str(len(cells)), *_added(cells, method)))
-    header = (
-        "data set",
-        "network",
-        "method",
-        "seeds",
-        "parameters, %",
-        "FLOPs, %",
-        "training, s",
-        "method, s",
-        "time, %",
-    )
-    note = "Parameters and FLOPs as a share of the network's; time of the method (extraction, probes, stack) of training's."
+    header = ("data set", "network", "method", "seeds", "parameters, %", "FLOPs, %")
+    note = "As a share of the network's."
     return Table("cost", "What a calibration adds", header, tuple(rows), note, text_columns=3)
 
 
-def _added(cells: Sequence[Measured], method: str) -> tuple[str, ...]:
+def _added(cells: Sequence[Measured], method: str) -> tuple[str, str]:
     parameters = spread(100 * cell.fact("methods", method, "parameters") for cell in cells).mean
     flops = spread(100 * cell.fact("methods", method, "flops") for cell in cells).mean
-    training = spread(cell.fact("seconds", "training") for cell in cells).mean
-    seconds = spread(cell.fact("methods", method, "seconds") for cell in cells).mean
-    share = 100 * seconds / training if training else training
-    return number(parameters, 2), number(flops, 3), number(training, 0), number(seconds, 2), number(share, 2)
+    return number(parameters, 2), number(flops, 3)
+
+
+def timing_table(folder: Path) -> Table:
+    rows: list[tuple[str, ...]] = [("paper", ABSENT, ABSENT, ABSENT, ABSENT, paper.COST["seconds"])]
+    for dataset in CIFAR_SETS:
+        for network in CIFAR_NETWORKS:
+            file = folder / f"{dataset}-{network}.json"
+            if file.exists():
+                rows.append((*place(dataset, network), *_timed(read_timing(file))))
+    header = ("data set", "network", "training, s", "calibrate, s", "its spread, s", "time, %")
+    note = (
+        "One device, nothing beside it. Training: the first epoch, with compiling, and the recipe's others at the median of "
+        "five. calibrate: extraction, probes, budget and weights with the defaults, median, smallest and largest of three."
+    )
+    return Table("timing", "Time of a calibration beside that of training", header, tuple(rows), note, text_columns=2)
+
+
+def _timed(timing: Timing) -> tuple[str, ...]:
+    took = timing.calibrations
+    spread_out = f"{number(min(took), 2)} to {number(max(took), 2)}"
+    return number(timing.training, 0), number(median(took), 2), spread_out, number(100 * timing.share, 2)
 
 
 def depth(measured: Sequence[Measured]) -> Table:

@@ -14,22 +14,24 @@ HEADER = (
 )  # fmt: skip
 
 
-def search_tables(folder: Path) -> list[Table]:
-    return [_search_table(folder / f"cifar100-{network}-s0" / "candidates.csv", network) for network in NETWORKS]
+def search_tables(results: Path) -> list[Table]:
+    """The search itself, and the later one among hold-outs on which decays, ranks and weights are chosen."""
+    chosen = "each choice varied by itself around the default, judged on hold-out images"
+    both = "weights chosen on the hold-out, or on it and one jittered view of it, judged on hold-out images"
+    return [
+        *(_search_table(results / "search", network, f"search_{network}", chosen) for network in NETWORKS),
+        *(_search_table(results / "search_holdouts", network, f"holdouts_{network}", both) for network in NETWORKS),
+    ]
 
 
-def _search_table(file: Path, network: str) -> Table:
+def _search_table(folder: Path, network: str, name: str, title: str) -> Table:
     rows = [(NOT_RUN, *(ABSENT for _ in HEADER[1:]))]
+    file = folder / f"cifar100-{network}-s0" / "candidates.csv"
     if file.exists():
         with file.open(newline="") as text:
             rows = [_row(candidate) for candidate in csv.DictReader(text)]
-    return Table(
-        f"search_{network}",
-        f"{NETWORKS[network]}: each choice varied by itself around the default, judged on hold-out images",
-        HEADER,
-        tuple(rows),
-        f'The default is the row "{BASE}". Parameters: added, as a share of the network\'s.',
-    )
+    note = f'The default is the row "{BASE}". Parameters: added, as a share of the network\'s.'
+    return Table(name, f"{NETWORKS[network]}: {title}", HEADER, tuple(rows), note)
 
 
 def _row(candidate: dict[str, str]) -> tuple[str, ...]:
