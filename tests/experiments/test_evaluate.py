@@ -34,7 +34,7 @@ from experiments.material import Batches, OutOfTimeError, as_inputs
 from experiments.methods import METHODS
 from experiments.networks import WideResNet
 from experiments.results import METRICS, Cell, CellResults, read_results, write_results
-from experiments.train import measure_accuracy
+from experiments.training import measure_accuracy
 from tests.experiments.sample import sample_data, tiny_network, train_on_sample
 
 CELL = Cell("smoke", "cifar10_600", "tiny_vgg", 0, 0.7, 0.3)

@@ -15,7 +15,7 @@ import lates
 from experiments.material import AVERAGE, Batches, Clock, Material, gather_material
 from experiments.methods import BUDGETS, HEAD, LOGITS, METHODS, Fitted, Recorded
 from experiments.recording import Recorder, measure_probes, predict_methods
-from experiments.train import measure_accuracy
+from experiments.training import measure_accuracy
 from tests.experiments.sample import sample_data, tiny_network
 
 SCHEMA = {

@@ -29,7 +29,7 @@ from experiments.recipes import RECIPES
 from experiments.results import OtherRecipeError, find_results, is_finished, results_path
 from experiments.run import FAILED, Folders, Moment, Outcome, choose_cells, read_standing, run_cells
 from experiments.shelf import Shelf
-from experiments.train import check_device
+from experiments.training import check_device
 from tests.experiments.sample import SHORT, sample_data, tiny_experiment
 
 FEW_METHODS = ("network", "temperature", "lates_none_1", "lates_paper")

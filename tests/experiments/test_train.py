@@ -29,7 +29,7 @@ from experiments.checkpoints import Progress, load_tensors, save_tensors, write_
 from experiments.claims import CLAIM, claimed
 from experiments.data import ImageSet, load_folder, load_sample, scale
 from experiments.feeds import EpochDraws, Share, derive_seed
-from experiments.train import (
+from experiments.schedules import (
     MC_DROPOUT,
     MC_DROPOUT_FLIPS_ONLY,
     PAPER_CIFAR,
@@ -37,10 +37,9 @@ from experiments.train import (
     Recipe,
     choose_recipe,
     learning_rates,
-    main,
-    measure_accuracy,
-    train_network,
 )
+from experiments.train import main
+from experiments.training import measure_accuracy, train_network
 
 SAMPLE = Path(__file__).with_name("cifar10_600.npz")
 SHORT = Recipe(epochs=2, batch=100, rate=0.05, weight_decay=1e-3, nesterov=True, crop=2)
