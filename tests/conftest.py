@@ -118,6 +118,14 @@ def make_problem(classes: int, logits: int, train_rows: int, epochs: int, seed: 
     )
 
 
+@pytest.fixture
+def seeded() -> Iterator[None]:
+    """Draws from torch's global state are the same in every run, and leave it as it was."""
+    with torch.random.fork_rng([]):
+        torch.manual_seed(0)
+        yield
+
+
 @pytest.fixture(scope="session")
 def problem() -> Problem:
     """Ten classes, an overconfident network."""
