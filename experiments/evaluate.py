@@ -233,23 +233,25 @@ def measure_sets(
             if blocks is not None:
                 parts.setdefault((method, group_of(row.corruption)), []).append(blocks)
 
-    with _single_threads():
-        try:
-            for done, (name, images) in enumerate(sets):
-                if time.monotonic() > deadline:
-                    raise OutOfTimeError(f"The time was up after {done} of {len(sets)} test sets.")
-                logits = _predict_all(predict, images)
-                collect()
-                waiting = {
-                    method: pool.submit(measure, values.numpy(), labels, method in BLOCKED_METHODS, name == CLEAN)
-                    for method, values in logits.items()
-                }
-                waiting_set = name
-                report("evaluating", done + 1, len(sets))
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)  # workers that each split their work among all cores would only wait for one another
+    try:
+        for done, (name, images) in enumerate(sets):
+            if time.monotonic() > deadline:
+                raise OutOfTimeError(f"The time was up after {done} of {len(sets)} test sets.")
+            logits = _predict_all(predict, images)
             collect()
-        finally:
-            for future in waiting.values():
-                future.cancel()
+            waiting = {
+                method: pool.submit(measure, values.numpy(), labels, method in BLOCKED_METHODS, name == CLEAN)
+                for method, values in logits.items()
+            }
+            waiting_set = name
+            report("evaluating", done + 1, len(sets))
+        collect()
+    finally:
+        for future in waiting.values():
+            future.cancel()
+        torch.set_num_threads(threads)
     order = {method: place for place, method in enumerate(waiting)}
     return tuple(sorted(rows, key=lambda row: order[row.method])), {
         key: np.mean(blocks, axis=0) for key, blocks in sorted(parts.items())
@@ -294,17 +296,6 @@ def best_auc(logits: Tensor, labels: Tensor, at_one: float) -> float:
 def _predict_all(predict: Predict, images: Tensor, batch: int = 1000) -> dict[str, Tensor]:
     parts = [predict(part) for part in images.split(batch)]
     return {name: torch.cat([part[name] for part in parts]).cpu() for name in parts[0]}
-
-
-@contextmanager
-def _single_threads() -> Iterator[None]:
-    """Many threads that each split their work among all cores would only wait for one another."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 # Surroundings

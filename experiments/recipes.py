@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from experiments.corruptions import NAMES, SEVERITIES
 from experiments.results import Cell
-from experiments.train import Recipe, choose_recipe
+from experiments.schedules import Recipe, choose_recipe
 
 CIFAR_NETWORKS = ("vgg16", "vgg19", "resnet18", "resnet50", "wide_resnet_28_10")
 CIFAR_SETS = ("cifar10", "cifar100")

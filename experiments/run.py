@@ -34,7 +34,7 @@ from experiments.results import (
     write_results,
 )
 from experiments.shelf import Shelf, rehearse_corruptions
-from experiments.train import check_device, train_network
+from experiments.training import check_device, train_network
 
 FAILED = "failed"
 STOPPING_SECONDS = 5.0

@@ -2,7 +2,9 @@
 
 import copy
 import signal
+from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import pytest
 import torch
@@ -11,6 +13,9 @@ from torch.nn import functional
 from torch.utils.data import DataLoader, TensorDataset
 
 import lates
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
 
 CLASSES, SIDE, CHANNELS = 10, 8, 3
 
@@ -113,6 +118,14 @@ def make_problem(classes: int, logits: int, train_rows: int, epochs: int, seed: 
     )
 
 
+@pytest.fixture
+def seeded() -> Iterator[None]:
+    """Draws from torch's global state are the same in every run, and leave it as it was."""
+    with torch.random.fork_rng([]):
+        torch.manual_seed(0)
+        yield
+
+
 @pytest.fixture(scope="session")
 def problem() -> Problem:
     """Ten classes, an overconfident network."""
@@ -144,3 +157,11 @@ def ensemble(problem: Problem) -> list[nn.Module]:
             noise = torch.randn(parameter.shape, generator=torch.Generator().manual_seed(place))
             parameter.add_(0.3 * parameter.std(correction=0) * noise)
     return [problem.model, fit_network(other.train(), images, labels, epochs=3)]
+
+
+@pytest.fixture(scope="module")
+def browser() -> "Iterator[Browser]":
+    from tests.chromium import launch
+
+    with launch() as browser:
+        yield browser

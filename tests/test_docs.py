@@ -1,7 +1,6 @@
 """The documentation: its code runs, what it shows as printed is printed, it builds without warnings and needs no network."""
 
 import io
-import os
 import re
 import shlex
 import shutil
@@ -19,7 +18,7 @@ from typing import Any
 
 import pytest
 import torch
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, Page
 from torch import nn
 from typer.testing import CliRunner
 
@@ -27,6 +26,7 @@ import lates
 from docs.docstrings import as_markdown, read_rows
 from docs.pictures.reliability import PICTURE, drawn
 from lates.cli import app
+from tests.chromium import listen_to
 from tests.conftest import Problem
 from tests.docs_names import (
     Classifier,
@@ -36,7 +36,6 @@ from tests.docs_names import (
     names_of_table,
     names_of_text,
 )
-from tests.test_report_browser import ARGUMENTS
 
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
@@ -267,31 +266,17 @@ def test_the_site_has_every_page_and_every_public_name(site: Path) -> None:
     assert [name for name in public if name not in anchors] == []
 
 
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    executable = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("chromium-browser")
-    assert executable, "No Chromium was found: install it (Debian: apt-get install chromium), or name it in $CHROMIUM."
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=executable, args=ARGUMENTS)
-        yield browser
-        browser.close()
-
-
 @pytest.mark.parametrize(("width", "scheme", "pages"), [(390, "dark", "**/*.html"), (1280, "light", "*.html")])
 def test_the_site_opens_from_disk_and_asks_nothing_of_the_network(
     site: Path, browser: Browser, width: int, scheme: Any, pages: str
 ) -> None:
-    complaints: list[str] = []
-    requests: list[str] = []
     page = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme).new_page()
-    page.on("console", lambda message: complaints.append(message.text))
-    page.on("pageerror", lambda fault: complaints.append(str(fault)))
-    page.on("request", lambda request: requests.append(request.url))
+    heard = listen_to(page)
     for path in set(site.glob(pages)) - {site / "404.html"}:  # that one is for a server, whose root it refers to
         page.goto(path.as_uri())
         assert wider_than_the_window(page) == [], path.name
-    assert complaints == []
-    assert [url for url in requests if not url.startswith(("file:", "data:", "blob:"))] == []
+    assert heard.complaints == []
+    assert [url for url in heard.requests if not url.startswith(("file:", "data:", "blob:"))] == []
 
 
 def wider_than_the_window(page: Page) -> list[str]:

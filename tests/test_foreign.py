@@ -22,15 +22,9 @@ from transformers import (
 
 import lates
 
+pytestmark = pytest.mark.usefixtures("seeded")
 CLASSES, SIDE, VOCABULARY, PAD = 4, 16, 30, 0
 LABELLED: dict[str, Any] = {"num_labels": CLASSES}
-
-
-@pytest.fixture(autouse=True)
-def seeded() -> Iterator[None]:
-    with torch.random.fork_rng([]):
-        torch.manual_seed(0)
-        yield
 
 
 def vit() -> PreTrainedModel:

@@ -22,6 +22,7 @@ from lates.integrations.lightning import CalibrateAfterFit
 from lates.integrations.loggers import scalars
 from tests.conftest import Problem, ResidualNetwork, draw_patterns, loader_of
 
+pytestmark = pytest.mark.usefixtures("seeded")
 TRAIN, HOLDOUT = draw_patterns(500, 10, seed=1), draw_patterns(400, 10, seed=2)
 
 
@@ -42,10 +43,10 @@ class Classifier(LightningModule):
 
 
 @pytest.fixture(autouse=True)
-def seeded() -> Iterator[None]:
-    with torch.random.fork_rng([]), warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # Lightning's advice on loaders and loggers
-        torch.manual_seed(0)
+def without_advice() -> Iterator[None]:
+    """Of Lightning, on loaders and loggers."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
         yield
 
 

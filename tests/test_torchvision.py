@@ -1,7 +1,6 @@
 """Models of torchvision and timm, where these import: without a build that fits the installed torch they do not."""
 
 import importlib
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -10,6 +9,7 @@ from torch import Tensor, nn
 
 import lates
 
+pytestmark = pytest.mark.usefixtures("seeded")
 CLASSES, ROWS = 5, 24
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
@@ -48,13 +48,6 @@ LAYOUTS = {
     "mixer_s32_224": ("mean", -1),
 }
 """How the first block is pooled, and where its channels are."""
-
-
-@pytest.fixture(autouse=True)
-def seeded() -> Iterator[None]:
-    with torch.random.fork_rng([]):
-        torch.manual_seed(0)
-        yield
 
 
 def library(name: str) -> Any:

@@ -1,8 +1,9 @@
 """How gains depend on amounts: training data, hold-out data, parameters."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 
+import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
@@ -49,25 +50,16 @@ def _varied(measured: Sequence[Measured], parts: Sequence[Part]) -> list[tuple[s
 
 def draw_low_data(measured: Sequence[Measured]) -> Figure:
     """Relative gain by the share of the training split."""
-    places = _varied(measured, LOW_DATA)
-    figure, panels = grid_of_panels(len(places), len(paper.METRICS))
-    ticks = [round(100 * part.train_fraction) for part in LOW_DATA]
-    for row, (dataset, network) in zip(panels, places, strict=True):
+
+    def gain(cell: Measured, method: str, metric: str) -> float:
+        return cell.relative_gain(method, "temperature", metric)
+
+    parts = {round(100 * part.train_fraction): part for part in LOW_DATA}
+    figure, panels = _draw_parts(measured, parts, LATES, gain, "\ngain, %")
+    for row in panels:
         for axes, metric in zip(row, paper.METRICS, strict=True):
             axes.set_title(METRIC_TITLES[metric])
-            curves = {
-                method: [
-                    spread(
-                        cell.relative_gain(method, "temperature", metric)
-                        for cell in of_part(measured, dataset, network, part)
-                    ).mean
-                    for part in LOW_DATA
-                ]
-                for method in LATES
-            }
-            _draw_curves(axes, ticks, curves)
             axes.axhline(0, color=COLOURS["temperature"], linewidth=1.2)
-        row[0].set_ylabel(f"{DATASET_TITLES[dataset]}, {NETWORK_TITLES[network]}\ngain, %")
     for axes in panels[-1]:
         axes.set_xlabel("training split used, %")
     headline(figure, "Gain over temperature scaling (blue line) with less training data")
@@ -77,26 +69,38 @@ def draw_low_data(measured: Sequence[Measured]) -> Figure:
 
 def draw_holdout_size(measured: Sequence[Measured]) -> Figure:
     """The five metrics by the size of the hold-out; the network is trained on the rest."""
-    places = _varied(measured, HOLDOUT_SIZE)
-    figure, panels = grid_of_panels(len(places), len(paper.METRICS))
-    ticks = [round(100 * part.holdout_fraction) for part in HOLDOUT_SIZE]
-    for row, (dataset, network) in zip(panels, places, strict=True):
+    parts = {round(100 * part.holdout_fraction): part for part in HOLDOUT_SIZE}
+    figure, panels = _draw_parts(measured, parts, HEADLINE, Measured.mean)
+    for row in panels:
         for axes, metric in zip(row, paper.METRICS, strict=True):
             axes.set_title(metric_title(metric))
-            curves = {
-                method: [
-                    spread(cell.mean(method, metric) for cell in of_part(measured, dataset, network, part)).mean
-                    for part in HOLDOUT_SIZE
-                ]
-                for method in HEADLINE
-            }
-            _draw_curves(axes, ticks, curves)
-        row[0].set_ylabel(f"{DATASET_TITLES[dataset]}, {NETWORK_TITLES[network]}")
     for axes in panels[-1]:
         axes.set_xlabel("hold-out, % of split")
     headline(figure, "Clean test set, by the size of the hold-out")
     legend_below(figure, HEADLINE)
     return figure
+
+
+def _draw_parts(
+    measured: Sequence[Measured],
+    parts: Mapping[int, Part],
+    methods: Sequence[str],
+    value: Callable[[Measured, str, str], float],
+    unit: str = "",
+) -> tuple[Figure, np.ndarray]:
+    """A row for each network that was varied, a panel for each metric: the mean `value` of (cell, method, metric) by part."""
+    places = _varied(measured, tuple(parts.values()))
+    figure, panels = grid_of_panels(len(places), len(paper.METRICS))
+    for row, (dataset, network) in zip(panels, places, strict=True):
+        row[0].set_ylabel(f"{DATASET_TITLES[dataset]}, {NETWORK_TITLES[network]}{unit}")
+        cells = [of_part(measured, dataset, network, part) for part in parts.values()]
+        for axes, metric in zip(row, paper.METRICS, strict=True):
+            curves = {
+                method: [spread(value(cell, method, metric) for cell in of_one).mean for of_one in cells]
+                for method in methods
+            }
+            _draw_curves(axes, list(parts), curves)
+    return figure, panels
 
 
 def draw_budget(measured: Sequence[Measured]) -> Figure:

@@ -2,18 +2,17 @@
 
 from dataclasses import replace
 from functools import cache
-from pathlib import Path
 
 import torch
 from torch import nn
 
-from experiments.data import load_sample, split_indices
+from experiments.data import SAMPLE, load_sample, split_indices
 from experiments.evaluate import CellData
 from experiments.networks import build_network
 from experiments.recipes import RECIPES, Experiment
-from experiments.train import Recipe, train_network
+from experiments.schedules import Recipe
+from experiments.training import train_network
 
-SAMPLE = Path(__file__).with_name("cifar10_600.npz")
 SHORT = Recipe(epochs=4, batch=40, rate=0.05, weight_decay=5e-4)
 
 

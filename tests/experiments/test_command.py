@@ -19,7 +19,7 @@ from experiments.provenance import recipe_of
 from experiments.recipes import RECIPES, Experiment
 from experiments.results import METRICS, Cell, CellResults, Row, write_results
 from experiments.run import Moment, Standing
-from experiments.train import Recipe
+from experiments.schedules import Recipe
 
 
 def call(*arguments: str | Path) -> tuple[int, str]:

@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -34,20 +33,12 @@ from experiments.material import Batches, OutOfTimeError, as_inputs
 from experiments.methods import METHODS
 from experiments.networks import WideResNet
 from experiments.results import METRICS, Cell, CellResults, read_results, write_results
-from experiments.train import measure_accuracy
+from experiments.training import measure_accuracy
 from tests.experiments.sample import sample_data, tiny_network, train_on_sample
 
 CELL = Cell("smoke", "cifar10_600", "tiny_vgg", 0, 0.7, 0.3)
 POOL = ThreadPoolExecutor(2)
 CORRUPTIONS, SEVERITIES = ("contrast", "gaussian_noise"), (5,)
-
-
-@pytest.fixture(autouse=True, scope="module")
-def one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 @pytest.fixture(scope="module")

@@ -10,7 +10,7 @@ from experiments import evaluate
 from experiments.recipes import RECIPES
 from experiments.results import find_results
 from experiments.run import Folders, run_cells
-from experiments.train import PAPER_IMAGENET
+from experiments.schedules import PAPER_IMAGENET
 from tests.experiments.sample import sample_data
 
 CLASSES, TRAIN, TEST = 3, 5, 2

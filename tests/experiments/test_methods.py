@@ -1,6 +1,6 @@
 """Every method against an oracle: scipy, torch's autograd, or the library's own `calibrate` from end to end."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
 from typing import Any
@@ -15,7 +15,7 @@ import lates
 from experiments.material import AVERAGE, Batches, Clock, Material, gather_material
 from experiments.methods import BUDGETS, HEAD, LOGITS, METHODS, Fitted, Recorded
 from experiments.recording import Recorder, measure_probes, predict_methods
-from experiments.train import measure_accuracy
+from experiments.training import measure_accuracy
 from tests.experiments.sample import sample_data, tiny_network
 
 SCHEMA = {
@@ -24,14 +24,6 @@ SCHEMA = {
     "lates_jittered_holdout", "lates_both_holdouts", "temperature_both_holdouts", "lates_last_block",
     *(f"lates_{views}_{budget}" for views in ("none", "shift", "jitter") for budget in ("0.5", "1", "2", "5", "all")),
 }  # fmt: skip
-
-
-@pytest.fixture(autouse=True, scope="module")
-def one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 @pytest.fixture(scope="module")

@@ -6,7 +6,7 @@ from experiments.corruptions import NAMES
 from experiments.data import CIFAR
 from experiments.networks import NETWORKS
 from experiments.recipes import RECIPES, Experiment
-from experiments.train import MC_DROPOUT, PAPER_CIFAR, PAPER_IMAGENET
+from experiments.schedules import MC_DROPOUT, PAPER_CIFAR, PAPER_IMAGENET
 
 
 @pytest.mark.parametrize(

@@ -1,17 +1,8 @@
-"""Runners do each cell once, go on after any interruption, and end with the results of an undisturbed run."""
+"""Runners do each cell once and go on after any interruption."""
 
 import itertools
 import json
-import os
-import random
-import signal
-import stat
-import sys
-from collections.abc import Callable, Iterator
 from dataclasses import asdict, replace
-from multiprocessing import get_context
-from multiprocessing.process import BaseProcess
-from multiprocessing.synchronize import Event
 from pathlib import Path
 from typing import Any
 
@@ -19,57 +10,18 @@ import pytest
 import torch
 from PIL import Image
 
-from experiments import evaluate
 from experiments.archives import DataError
 from experiments.checkpoints import save_tensors
-from experiments.claims import CLAIM, claimed, read_claim
-from experiments.data import FolderSet, load_dataset, load_folder
+from experiments.claims import claimed, read_claim
+from experiments.data import FolderSet, load_folder
 from experiments.provenance import recipe_of
 from experiments.recipes import RECIPES
 from experiments.results import OtherRecipeError, find_results, is_finished, results_path
-from experiments.run import FAILED, Folders, Moment, Outcome, choose_cells, read_standing, run_cells
+from experiments.run import FAILED, Moment, Outcome, choose_cells, read_standing, run_cells
 from experiments.shelf import Shelf
-from experiments.train import check_device
+from experiments.training import check_device
+from tests.experiments.runner import folders_in, numbers, run_tiny
 from tests.experiments.sample import SHORT, sample_data, tiny_experiment
-
-FEW_METHODS = ("network", "temperature", "lates_none_1", "lates_paper")
-
-
-@pytest.fixture(autouse=True, scope="module")
-def one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
-def folders_in(root: Path) -> Folders:
-    return Folders(None, root / "runs", root / "results")
-
-
-def run_tiny(root: Path, seeds: tuple[int, ...] = (0,), **options: Any) -> Outcome:
-    """The tiny grid with a part of the methods: what a method does is tested elsewhere."""
-    whole = evaluate.METHODS
-    evaluate.METHODS = {name: whole[name] for name in FEW_METHODS}
-    try:
-        experiment = tiny_experiment(seeds)
-        return run_cells(experiment, experiment.cells(), folders_in(root), "cpu", **options)
-    finally:
-        evaluate.METHODS = whole
-
-
-def numbers(root: Path) -> dict[str, tuple[bytes, Any]]:
-    """All that has to be the same in two runs: everything but what clocks say."""
-    found: dict[str, tuple[bytes, Any]] = {}
-    for results in find_results(root / "results"):
-        path = results_path(root / "results", results.cell)
-        methods = {
-            name: {key: value for key, value in facts.items() if not key.endswith("seconds")}
-            for name, facts in results.facts["methods"].items()
-        }
-        kept = {key: results.facts[key] for key in ("cell", "split", "rows", "probe_accuracy", "flops")}
-        found[results.cell.name] = path.with_suffix(".csv").read_bytes(), {**kept, "methods": methods}
-    return found
 
 
 @pytest.fixture(scope="module")
@@ -299,154 +251,3 @@ def test_a_tree_of_files_becomes_resident(tmp_path: Path) -> None:
     assert resident.images[:, :2, 0, 0].tolist() == [[60, 0], [60, 1], [60, 2], [200, 0], [200, 1], [200, 2]]
     assert shelf.resident(shelf.fitted_part(files), workers=0).labels.tolist() == [0, 0, 1, 1]
     assert shelf.fitted_part(sample_data().train).labels.bincount().tolist() == [2] * 10
-
-
-def test_the_shipped_sample_is_a_data_set() -> None:
-    train, test = load_dataset("cifar10_600", None)
-    assert (len(train), len(test)) == (400, 200)
-
-
-# Claims. Children start from a server that has imported torch and computed nothing.
-
-PROCESSES = get_context("forkserver")
-PROCESSES.set_forkserver_preload(["torch._dynamo", "safetensors.torch", "PIL.Image", "hypothesis"])
-
-
-def start(target: Callable[..., object], *arguments: object) -> BaseProcess:
-    process = PROCESSES.Process(target=target, args=arguments, daemon=True)
-    process.start()
-    return process
-
-
-def hold(folder: Path, held: Event, release: Event) -> None:
-    with claimed(folder) as mine:
-        if mine:
-            held.set()
-        release.wait()
-
-
-def test_a_claim_is_exclusive_and_ends_with_the_with(tmp_path: Path) -> None:
-    folder = tmp_path / "cell"
-    assert read_claim(folder) is None
-    with claimed(folder) as first:
-        assert first
-        with claimed(folder) as second:
-            assert not second
-        holder = read_claim(folder)
-        assert holder is not None
-        assert holder["pid"] == os.getpid()
-    assert read_claim(folder) is None
-    with claimed(folder) as again:
-        assert again
-    assert [path.name for path in folder.iterdir()] == [CLAIM]
-
-
-def test_a_claim_ends_with_an_exception(tmp_path: Path) -> None:
-    with pytest.raises(KeyError), claimed(tmp_path):
-        raise KeyError
-    assert read_claim(tmp_path) is None
-
-
-def test_a_killed_runners_claim_is_free_at_once(tmp_path: Path) -> None:
-    held, release = PROCESSES.Event(), PROCESSES.Event()
-    process = start(hold, tmp_path, held, release)
-    assert held.wait(60)
-    with claimed(tmp_path) as mine:
-        assert not mine
-    assert read_claim(tmp_path) is not None
-    process.kill()
-    process.join()
-    with claimed(tmp_path) as mine:
-        assert mine
-
-
-# Sudden death
-
-
-def run_tiny_alone(root: Path, seeds: tuple[int, ...], began: Event | None = None) -> None:
-    torch.set_num_threads(1)
-    if began is not None:
-        began.set()
-    outcome = run_tiny(root, seeds)
-    root.mkdir(exist_ok=True)
-    (root / f"done-{os.getpid()}.json").write_text(json.dumps([cell.name for cell in outcome.done]))
-
-
-def run_and_die(root: Path, seeds: tuple[int, ...], fatal: int) -> None:
-    """The same, but dead at the `fatal`-th moment at which it is about to open, flush or rename a file.
-
-    Death at a flush tears the file: half of what was written is gone, as after a power cut.
-    """
-    moments = itertools.count()
-    flush = os.fsync
-
-    def pass_moment(descriptor: int | None = None) -> None:
-        if next(moments) == fatal:
-            if descriptor is not None and stat.S_ISREG(os.fstat(descriptor).st_mode):
-                os.ftruncate(descriptor, os.fstat(descriptor).st_size // 2)
-            os.kill(os.getpid(), signal.SIGKILL)
-
-    def watch(event: str, arguments: tuple[object, ...]) -> None:
-        if event in ("open", "os.rename", "os.remove") and str(arguments[0]).startswith(str(root)):
-            pass_moment()
-
-    def flush_unless_fatal(descriptor: int) -> None:
-        pass_moment(descriptor)
-        flush(descriptor)
-
-    os.fsync = flush_unless_fatal
-    sys.addaudithook(watch)
-    run_tiny_alone(root, seeds)
-
-
-def survived(process: BaseProcess) -> bool:
-    process.join()
-    assert process.exitcode in (0, -signal.SIGKILL)
-    return process.exitcode == 0
-
-
-@pytest.mark.slow
-def test_death_at_any_write_changes_nothing(tmp_path: Path, undisturbed: Path) -> None:
-    """One folder dies at each moment in turn and is then finished; its results are removed before the next death."""
-    deaths = 0
-    while True:
-        root = tmp_path / f"dies{deaths}"
-        if survived(start(run_and_die, root, (0,), deaths)):
-            break
-        assert survived(start(run_tiny_alone, root, (0,)))
-        assert numbers(root) == numbers(undisturbed), deaths
-        assert not list(root.rglob("*.damaged"))
-        deaths += 1
-    assert deaths >= 1 + 3 * 4, "the claim; then the network, the CSV and the JSON: opened, flushed, renamed, flushed"
-
-
-@pytest.mark.slow
-def test_death_at_twenty_moments_changes_nothing(tmp_path: Path) -> None:
-    seeds = (0, 1, 2)
-    assert survived(start(run_tiny_alone, tmp_path / "whole", seeds))
-    facts = [results.facts["seconds"] for results in find_results(tmp_path / "whole" / "results")]
-    cell_seconds = sum(sum(seconds.values()) for seconds in facts) / len(facts)
-    moments, root = random.Random(0), tmp_path / "dies"
-    for _ in range(20):
-        began = PROCESSES.Event()
-        process = start(run_tiny_alone, root, seeds, began)
-        assert began.wait(60)
-        process.join(moments.uniform(0, 1.2) * cell_seconds)
-        process.kill()
-        process.join()
-    assert survived(start(run_tiny_alone, root, seeds))
-    assert numbers(root) == numbers(tmp_path / "whole")
-    assert len(numbers(root)) == 3
-
-
-@pytest.mark.slow
-def test_two_runners_finish_a_grid_with_each_cell_done_once(tmp_path: Path) -> None:
-    seeds = (0, 1, 2, 3)
-    runners = [start(run_tiny_alone, tmp_path / "two", seeds) for _ in range(2)]
-    assert all(survived(runner) for runner in runners)
-    shares = [json.loads(path.read_text()) for path in (tmp_path / "two").glob("done-*.json")]
-    names = [cell.name for cell in tiny_experiment(seeds).cells()]
-    assert sorted(itertools.chain(*shares)) == sorted(names)
-    assert len(shares) == 2
-    assert survived(start(run_tiny_alone, tmp_path / "one", seeds))
-    assert numbers(tmp_path / "two") == numbers(tmp_path / "one")

@@ -12,20 +12,13 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from safetensors.torch import save_file
-from typer.testing import CliRunner, Result
 
 import lates
-from lates.cli import app
 from lates.cli.cached import read_cached
+from tests.cli.commands import run
 from tests.problems import sharpened, two_signals
 
-runner = CliRunner(env={"COLUMNS": "80", "LATES_DEBUG": "", "TERM": "dumb"})
-
 ROWS, CLASSES = 400, 3
-
-
-def run(*arguments: object) -> Result:
-    return runner.invoke(app, [str(argument) for argument in arguments])
 
 
 def draw(seed: int = 0) -> tuple[np.ndarray, np.ndarray]:

@@ -1,4 +1,4 @@
-"""Ctrl-C at a terminal: the signal reaches the command and its loaders' workers alike."""
+"""Ctrl-C: the command stops at once and in one word, its loaders' workers too, and leaves no file."""
 
 import os
 import signal
@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.cli.commands import CALIBRATION, calibrate
+from tests.cli_problem import Folder
 from tests.terminal import start_command, wait_until_told
 
 MODULE = """
@@ -60,3 +62,38 @@ def end_group(process: subprocess.Popen[bytes]) -> None:
     with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
     process.wait()
+
+
+def test_interrupted_while_writing_the_old_file_stays(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
+    calibrate(folder)
+    before = Path(CALIBRATION).read_bytes()
+
+    def interrupt(descriptor: int) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(os, "fsync", interrupt)
+    result = calibrate(folder, "--force", "--seed", "1")
+    assert (result.exit_code, result.stdout, result.stderr) == (130, "", "Stopped.\n")
+    assert Path(CALIBRATION).read_bytes() == before
+    assert list(Path().iterdir()) == [Path(CALIBRATION)]
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="SIGINT cannot be sent to one process there")
+def test_a_real_ctrl_c_stops_at_once_and_leaves_no_file(made: Folder) -> None:
+    """The training loader never ends; the signal is sent when the bar over it appears."""
+    before = sorted(path.name for path in made.path.iterdir())
+    options = ["--model", "their_module:make_model", "--data", "their_module:make_endless", "-o", CALIBRATION]
+    process = start_command(["calibrate", *options], made.path)
+    try:
+        wait_until_told(process, b"train")
+        process.send_signal(signal.SIGINT)
+        out, rest = process.communicate(timeout=60)
+    finally:
+        process.kill()  # one that does not stop would read for ever
+    assert process.returncode == 130
+    assert out == b""
+    assert b"Stopped." in rest
+    assert b"Traceback" not in rest
+    assert sorted(path.name for path in made.path.iterdir() if path.name != "__pycache__") == [
+        name for name in before if name != "__pycache__"
+    ]

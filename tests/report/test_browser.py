@@ -1,40 +1,29 @@
-"""The report in a real browser, opened from disk. Needs Chromium: without one these tests fail, as they should."""
+"""The report in a real browser, opened from disk."""
 
-import os
-import shutil
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, Page
 
 import lates
+from tests.chromium import Heard, listen_to
 from tests.conftest import Problem, loader_of
 
-ARGUMENTS = [
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-]
 HOSTILE = "<img src=x onerror=\"document.title='taken'\"></script><script>document.title='taken'</script>"
 DRAWN = "html[data-drawn]"
 METHODS = ["network", "temperature", "lates"]
 
 
-@dataclass
+@dataclass(frozen=True)
 class Opened:
-    """A page and all that it complained of or asked for."""
+    """A report's page, and what was heard of it."""
 
     page: Page
-    complaints: list[str] = field(default_factory=list)
-    requests: list[str] = field(default_factory=list)
+    heard: Heard
 
     def marks(self, place: str) -> int:
         """How many things a chart shows: its symbols, rules, bars, areas and lines."""
@@ -45,16 +34,6 @@ class Opened:
 
     def wait_for(self, *methods: str) -> None:
         self.page.wait_for_selector(f'html[data-shown="{" ".join(methods)}"]')
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    executable = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("chromium-browser")
-    assert executable, "No Chromium was found: install it (Debian: apt-get install chromium), or name it in $CHROMIUM."
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=executable, args=ARGUMENTS)
-        yield browser
-        browser.close()
 
 
 @pytest.fixture(scope="module")
@@ -72,14 +51,11 @@ def report(problem: Problem, calibrated: lates.CalibratedModel, tmp_path_factory
 
 
 def open_report(browser: Browser, path: Path, **context: Any) -> Opened:
-    opened = Opened(browser.new_context(**context).new_page())
-    page = opened.page
-    page.on("console", lambda message: opened.complaints.append(f"{message.type}: {message.text}"))
-    page.on("pageerror", lambda fault: opened.complaints.append(str(fault)))
-    page.on("request", lambda request: opened.requests.append(request.url))
+    page = browser.new_context(**context).new_page()
+    heard = listen_to(page)
     page.goto(path.as_uri())
     page.wait_for_selector(DRAWN)
-    return opened
+    return Opened(page, heard)
 
 
 @pytest.fixture
@@ -105,8 +81,8 @@ def test_it_renders_without_complaint_request_or_sideways_scrolling(
         assert box["x"] >= 0
         assert box["x"] + box["width"] <= width, place
     assert page.evaluate("document.documentElement.scrollWidth") <= width
-    assert opened.complaints == []
-    assert opened.requests == [report.as_uri()]
+    assert opened.heard.complaints == []
+    assert opened.heard.requests == [report.as_uri()]
     page.context.close()
 
 

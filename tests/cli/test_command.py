@@ -10,12 +10,10 @@ from pathlib import Path
 from types import FrameType
 
 import pytest
-from typer.testing import CliRunner, Result
+from typer.testing import Result
 
 import lates
-from lates.cli import app
-
-runner = CliRunner(env={"COLUMNS": "80", "LATES_DEBUG": "", "TERM": "dumb"})
+from tests.cli.commands import run
 
 
 @pytest.fixture(scope="module")
@@ -24,11 +22,11 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Result]:
     folder = tmp_path_factory.mktemp("cache")
     (folder / "page.html").write_text("old")
     arguments = ["demo", "--train", "--epochs", "1", "--seed", "5", "--quick", "--report", str(folder / "page.html")]
-    return folder / "lates", runner.invoke(app, [*arguments, "--force"], env={"XDG_CACHE_HOME": str(folder)})
+    return folder / "lates", run(*arguments, "--force", XDG_CACHE_HOME=str(folder))
 
 
 def test_version_is_the_package_s() -> None:
-    result = runner.invoke(app, ["--version"])
+    result = run("--version")
     assert (result.exit_code, result.stdout.strip()) == (0, f"lates {lates.__version__}")
 
 
@@ -37,7 +35,7 @@ COMMANDS = ("demo", "calibrate", "evaluate", "report", "export", "inspect", "fit
 
 @pytest.mark.parametrize("command", [(), *((name,) for name in COMMANDS)])
 def test_help_teaches_within_80_columns(command: tuple[str, ...]) -> None:
-    result = runner.invoke(app, [*command, "--help"])
+    result = run(*command, "--help")
     assert result.exit_code == 0
     examples = [line for line in result.stdout.splitlines() if line.strip().startswith(" ".join(("lates", *command)))]
     assert examples or not command or command == ("demo",)
@@ -47,7 +45,7 @@ def test_help_teaches_within_80_columns(command: tuple[str, ...]) -> None:
 
 
 def test_without_a_command_it_shows_its_help() -> None:
-    result = runner.invoke(app, [])
+    result = run()
     assert result.exit_code in (0, 2)
     assert "demo" in result.output
 
@@ -80,7 +78,7 @@ def test_demo_ends_with_a_link_to_the_page_that_it_wrote(trained: tuple[Path, Re
 def test_json_holds_the_numbers_of_the_table_for_the_same_weights(trained: tuple[Path, Result]) -> None:
     folder, table = trained
     weights = str(folder / "demo-network-5.safetensors")
-    result = runner.invoke(app, ["demo", "--quick", "--seed", "5", "--json", "--no-report", "--weights", weights])
+    result = run("demo", "--quick", "--seed", "5", "--json", "--no-report", "--weights", weights)
     assert result.exit_code == 0, result.output
     numbers = json.loads(result.stdout)
     assert numbers["images"] == {"train": 1000, "holdout": 333, "test": 666}
@@ -96,7 +94,7 @@ def test_json_holds_the_numbers_of_the_table_for_the_same_weights(trained: tuple
     "arguments", [["demo", "--epochs", "3"], ["demo", "--seed", "-1"], ["demo", "--sed", "1"], ["dem"]]
 )
 def test_wrong_calls_exit_with_2(arguments: list[str]) -> None:
-    result = runner.invoke(app, arguments)
+    result = run(*arguments)
     assert result.exit_code == 2
     assert arguments[-2 if len(arguments) > 1 else -1] in result.stderr
 
@@ -105,7 +103,7 @@ def test_wrong_calls_exit_with_2(arguments: list[str]) -> None:
 def test_demo_overwrites_no_file_that_was_named_unless_asked(tmp_path: Path, options: list[str]) -> None:
     named = tmp_path / "named"
     named.write_text("precious")
-    result = runner.invoke(app, ["demo", "--quick", *options, str(named)])
+    result = run("demo", "--quick", *options, str(named))
     assert result.exit_code == 1
     assert result.stderr == f"Error: {named} exists already. Pass --force to overwrite it, or name another file.\n"
     assert named.read_text() == "precious"
@@ -114,14 +112,14 @@ def test_demo_overwrites_no_file_that_was_named_unless_asked(tmp_path: Path, opt
 def test_demo_may_overwrite_its_own_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     Path("lates-demo-report.html").write_text("of last time")
-    result = runner.invoke(app, ["demo", "--quick", "--weights", "none.safetensors"])
+    result = run("demo", "--quick", "--weights", "none.safetensors")
     assert "exists already" not in result.stderr
     assert "There is no file none.safetensors" in result.stderr
 
 
 def test_an_error_is_told_in_words_and_exits_with_1(tmp_path: Path) -> None:
     missing = tmp_path / "none.safetensors"
-    result = runner.invoke(app, ["demo", "--weights", str(missing)])
+    result = run("demo", "--weights", str(missing))
     assert result.exit_code == 1
     assert result.stdout == ""
     assert result.stderr == f"Error: There is no file {missing}. `lates demo --train --weights {missing}` writes one.\n"
@@ -132,7 +130,7 @@ def test_the_traceback_is_shown_when_asked_for(tmp_path: Path, arguments: list[s
     damaged = tmp_path / "damaged.safetensors"
     damaged.write_bytes(b"nothing")
     command = [*arguments, "demo", "--weights", str(damaged)]
-    result = runner.invoke(app, command, env={"LATES_DEBUG": variable})
+    result = run(*command, LATES_DEBUG=variable)
     assert isinstance(result.exception, ValueError)
     assert "does not hold the weights" in str(result.exception)
 
@@ -154,7 +152,7 @@ def interrupted() -> Iterator[None]:
 @pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="this system has no interval timers")
 @pytest.mark.usefixtures("interrupted")
 def test_ctrl_c_exits_with_130_and_leaves_no_file(tmp_path: Path) -> None:
-    result = runner.invoke(app, ["demo", "--train", "--weights", str(tmp_path / "network.safetensors")])
+    result = run("demo", "--train", "--weights", str(tmp_path / "network.safetensors"))
     assert result.exit_code == 130
     assert result.stderr == "Stopped.\n"
     assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,93 @@
+"""`lates evaluate` measures what the library would, and only the network that was calibrated."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+import lates
+from tests.cli.commands import CALIBRATION, calibrate, gathered, run, sources, their
+from tests.cli_problem import Folder
+
+
+def test_evaluate_measures_network_temperature_and_lates_on_every_test_set(folder: Folder) -> None:
+    calibrate(folder)
+    result = run("evaluate", CALIBRATION, *sources(folder), "--json")
+    assert result.exit_code == 0, result.output
+    network, loaders = their(folder)
+    calibrated = lates.load(CALIBRATION, network)
+    sets = json.loads(result.stdout)["sets"]
+    assert [(one["name"], one["rows"], one["classes"]) for one in sets] == [("plain", 500, 4), ("noisy", 400, 4)]
+    for one in sets:
+        logits, labels = gathered(network, loaders["test"][one["name"]])
+        cooled = logits * calibrated.fit.temperature_weights[0]
+        stacked, _ = gathered(calibrated, loaders["test"][one["name"]])
+        for method, own in (("network", logits), ("temperature", cooled), ("lates", stacked)):
+            summary = lates.metrics.summary(own, labels)
+            for metric in ("accuracy", "nll", "brier", "ece"):
+                found = one["measured"][method][metric]
+                assert found["value"] == pytest.approx(summary[metric], abs=1e-5)
+                assert found["low"] <= found["value"] <= found["high"]
+            assert one["auc"][method] == pytest.approx(summary["auc"], abs=1e-5)
+            assert one["ece_floor"][method] == pytest.approx(summary["ece_floor"], abs=1e-4)
+        gain = one["differences"]["temperature"]["nll"]["value"]
+        assert gain == pytest.approx(lates.metrics.nll(stacked, labels) - lates.metrics.nll(cooled, labels), abs=1e-5)
+
+
+def test_evaluate_prints_a_table_of_80_columns(folder: Folder) -> None:
+    calibrate(folder)
+    result = run("evaluate", CALIBRATION, *sources(folder))
+    lines = result.stdout.splitlines()
+    assert max(map(len, lines)) <= 80
+    assert [line for line in lines if line.endswith(" classes")] == [
+        "plain, 500 rows, 4 classes",
+        "noisy, 400 rows, 4 classes",
+    ]
+    for method in ("network", "temperature", "LATES"):
+        assert sum(line.startswith(f"  {method} ") for line in lines) == 2
+    assert "* LATES better, ! worse than temperature by more than chance (paired); of" in lines
+
+
+@pytest.mark.parametrize(
+    "command",
+    [("evaluate",), ("report", "-o", "page.html"), ("export", "-o", "their.onnx"), ("export", "-o", "their.pt2")],
+)
+def test_a_forgotten_checkpoint_is_an_error(folder: Folder, command: tuple[str, ...]) -> None:
+    calibrate(folder)
+    name, *output = command
+    untrained = ["--model", folder.name("make_model"), "--data", folder.name("make_loaders")]
+    result = run(name, CALIBRATION, *output, *untrained)
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert "weights differ from those it was calibrated with. Did you forget --checkpoint?" in result.stderr
+    assert [path.name for path in Path().iterdir()] == [CALIBRATION]
+
+
+def test_other_weights_than_at_calibration_are_judged_when_asked_for(folder: Folder) -> None:
+    calibrate(folder)
+    untrained = ["--model", folder.name("make_model"), "--data", folder.name("make_loaders")]
+    result = run("evaluate", CALIBRATION, *untrained, "--other-weights")
+    assert result.exit_code == 0, result.output
+    assert result.stderr.startswith("Warning: 6 of 6 tensors of this network have other values")
+    assert "trained weights were never loaded" in result.stderr
+
+
+@pytest.mark.parametrize("command", ["evaluate", "report", "export"])
+def test_the_examples_load_the_checkpoint(command: str) -> None:
+    assert "--checkpoint weights.pt" in run(command, "--help").stdout
+
+
+def test_missing_loaders_are_named(folder: Folder) -> None:
+    calibrate(folder)
+    result = run("evaluate", CALIBRATION, *sources(folder, data="make_holdout"))
+    assert result.exit_code == 1
+    assert "gave holdout; this command needs test." in result.stderr
+
+
+def test_evaluate_wants_model_and_data_together(folder: Folder) -> None:
+    assert run("evaluate", CALIBRATION, "--model", folder.name("make_model")).exit_code == 2
+    calibrate(folder)
+    alone = run("evaluate", CALIBRATION)
+    assert alone.exit_code == 1
+    assert "is a calibration. Pass its network and data too" in alone.stderr
+    both = run("evaluate", CALIBRATION, *sources(folder), "--labels", "labels.npy")
+    assert both.exit_code == 2

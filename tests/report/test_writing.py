@@ -1,0 +1,167 @@
+"""`lates.write_report`: every kind of model and test set gets its page, or an error that says what came."""
+
+import builtins
+import copy
+import warnings
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.utils.data import DataLoader
+
+import lates
+from lates.report import words
+from lates.report.predictions import LATES, NETWORK, TEMPERATURE, read_predictions
+from tests.conftest import Problem
+from tests.report.pages import Page, charts_in
+
+
+def test_probes_without_a_vote_are_drawn_hollow_with_their_accuracy_on_the_hold_out(
+    problem: Problem, features: tuple[lates.Features, lates.Features], test_sets: dict[str, DataLoader], tmp_path: Path
+) -> None:
+    calibrated = lates.calibrate(
+        problem.model, train=problem.train, holdout=problem.holdout, budget=0.02, views=None, progress=False
+    )
+    held = features[1]
+    expected = {
+        name: float((own.probe.logits(held.blocks[name]).argmax(1) == held.labels).double().mean())
+        for name, own in lates.train_probes(*features).items()
+    }
+    expected["head"] = float((held.logits.argmax(1) == held.labels).double().mean())
+    assert calibrated.holdout_accuracies == pytest.approx(expected, abs=0.002)
+    silent = [name for name in calibrated.weights if name not in calibrated.member_names]
+    assert silent
+    calibrated.save(tmp_path / "saved")
+    loaded = lates.load(tmp_path / "saved", problem.model)
+    assert loaded.holdout_accuracies == calibrated.holdout_accuracies
+    lates.write_report(loaded, test_sets["clean"], tmp_path / "r.html", progress=False)
+    html = (tmp_path / "r.html").read_text("utf-8")
+    layers = [layer["data"]["values"] for layer in charts_in(html)["depth-0"]["layer"]]
+    rows = {row["name"]: row for layer in layers for row in layer if "measured" in row}
+    assert list(rows) == list(calibrated.weights)
+    for name, row in rows.items():
+        assert row["measured"] == (words.ON_THE_HOLDOUT if name in silent else words.ON_THE_TEST_SET)
+    assert rows[silent[0]]["value"] == calibrated.holdout_accuracies[silent[0]]
+    assert html.count("<small>on the hold-out</small>") == len(silent)
+
+
+def test_a_network_that_changed_since_is_said_at_the_top(
+    problem: Problem, calibrated: lates.CalibratedModel, test_sets: dict[str, DataLoader], tmp_path: Path
+) -> None:
+    calibrated.save(tmp_path / "saved")
+    other = copy.deepcopy(problem.model)
+    for name, network in (("same", problem.model), ("other", other)):
+        with warnings.catch_warnings(record=True):
+            loaded = lates.load(tmp_path / "saved", network)
+        lates.write_report(loaded, test_sets["clean"], tmp_path / name, progress=False)
+        header = (tmp_path / name).read_text("utf-8").split("</header>")[0]
+        assert ("Caution: 1 tensor of this network has other values" in header) == (name == "other")
+        with torch.no_grad():
+            next(other.parameters()).add_(0.01)
+
+
+def test_without_shifts_there_is_no_section_on_them(
+    calibrated: lates.CalibratedModel, test_sets: dict[str, DataLoader], tmp_path: Path
+) -> None:
+    lates.write_report(calibrated, test_sets["clean"], tmp_path / "plain.html", progress=False)
+    html = (tmp_path / "plain.html").read_text("utf-8")
+    assert "Under shift" not in html
+    assert "<title>ResidualNetwork, 10 classes</title>" in html
+
+
+def test_the_same_seed_writes_the_same_bytes(
+    problem: Problem, test_sets: dict[str, DataLoader], tmp_path: Path
+) -> None:
+    sampled = lates.mc_dropout(problem.model, samples=3)
+    calibrated = lates.calibrate(sampled, train=problem.train, holdout=problem.holdout, views=None, progress=False)
+    for name in ("one", "two"):
+        lates.write_report(calibrated, test_sets["clean"], tmp_path / name, progress=False)
+    assert (tmp_path / "one").read_bytes() == (tmp_path / "two").read_bytes()
+    assert "mean of 3 dropout samples" in (tmp_path / "one").read_text("utf-8")
+
+
+def test_an_ensemble_gets_a_picture_for_each_network(
+    problem: Problem, ensemble: list[nn.Module], test_sets: dict[str, DataLoader], tmp_path: Path
+) -> None:
+    calibrated = lates.calibrate(ensemble, train=problem.train, holdout=problem.holdout, views=None, progress=False)
+    predicted = read_predictions(calibrated, test_sets["clean"], "clean", seed=0)
+    with torch.no_grad():
+        torch.testing.assert_close(
+            predicted.logits[LATES].softmax(1), calibrated(problem.images).softmax(1), atol=1e-5, rtol=1e-4
+        )
+        mean = torch.stack([model(problem.images).softmax(1) for model in ensemble]).mean(0)
+    torch.testing.assert_close(predicted.logits[NETWORK].softmax(1), mean, atol=1e-5, rtol=1e-4)
+    lates.write_report(calibrated, test_sets["clean"], tmp_path / "ensemble.html", progress=False)
+    html = (tmp_path / "ensemble.html").read_text("utf-8")
+    assert {"votes-0", "votes-1", "depth-0", "depth-1"} <= set(charts_in(html))
+    assert "ensemble of 2" in html
+
+
+def test_temperature_scaling_alone_is_shown_beside_the_network_only(
+    problem: Problem, test_sets: dict[str, DataLoader], tmp_path: Path
+) -> None:
+    scaled = lates.calibrate(problem.model, holdout=problem.holdout, blocks=[], progress=False)
+    lates.write_report(scaled, test_sets, tmp_path / "scaled.html", progress=False)
+    html = (tmp_path / "scaled.html").read_text("utf-8")
+    assert [a["data-switch"] for _, a in Page(html).elements if "data-switch" in a] == [NETWORK, TEMPERATURE]
+    assert "this is temperature scaling" in html
+
+
+@pytest.mark.parametrize("rows", [1, 3])
+def test_a_handful_of_rows_is_enough(
+    calibrated: lates.CalibratedModel, problem: Problem, tmp_path: Path, rows: int
+) -> None:
+    batch = (problem.images[:rows], problem.labels[:rows])
+    lates.write_report(calibrated, {"one": [batch], "two": [batch]}, tmp_path / "few.html", progress=False)
+    assert f"On {rows} test input" in (tmp_path / "few.html").read_text("utf-8")
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "words_of_it"),
+    [
+        ({"path": "absent/report.html"}, FileNotFoundError, "there is no folder"),
+        ({"path": "."}, IsADirectoryError, "it is a folder"),
+        ({"class_names": ["a", "b"]}, ValueError, "2 class names came for 10 classes"),
+        ({"test": {}}, ValueError, "No test set came"),
+        ({"test": []}, ValueError, "yielded no batch"),
+        ({"calibrated": nn.Linear(2, 2)}, TypeError, "calibrated came as Linear"),
+    ],
+)
+def test_errors_say_what_came(
+    calibrated: lates.CalibratedModel,
+    test_sets: dict[str, DataLoader],
+    tmp_path: Path,
+    change: dict[str, Any],
+    error: type[Exception],
+    words_of_it: str,
+) -> None:
+    arguments: dict[str, Any] = {"calibrated": calibrated, "test": test_sets, "path": "report.html", **change}
+    first, test, name = (arguments.pop(key) for key in ("calibrated", "test", "path"))
+    with pytest.raises(error, match=words_of_it):
+        lates.write_report(first, test, tmp_path / name, progress=False, **arguments)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_missing_extra_is_named(
+    calibrated: lates.CalibratedModel, test_sets: dict[str, DataLoader], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = builtins.__import__
+
+    def without_altair(name: str, *rest: Any) -> Any:
+        if name.startswith("lates.report.charts"):
+            raise ModuleNotFoundError("No module named 'altair'", name="altair")
+        return real(name, *rest)
+
+    monkeypatch.setattr(builtins, "__import__", without_altair)
+    with pytest.raises(ModuleNotFoundError, match=r"pip install .lates\[report\]"):
+        lates.write_report(calibrated, test_sets, tmp_path / "report.html", progress=False)
+
+
+def test_progress_is_told_batch_by_batch(
+    calibrated: lates.CalibratedModel, test_sets: dict[str, DataLoader], tmp_path: Path
+) -> None:
+    told: list[tuple[str, int, int | None]] = []
+    lates.write_report(calibrated, test_sets, tmp_path / "r.html", progress=lambda *step: told.append(step))
+    assert told == [(f"reading {name}", done, 4) for name in test_sets for done in range(1, 5)]

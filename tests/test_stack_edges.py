@@ -1,0 +1,146 @@
+"""Hold-outs without a minimum, members without signal, rows without variety, and input that is refused."""
+
+import warnings
+
+import numpy as np
+import pytest
+import torch
+
+from lates.stack import fit_stack
+from tests.problems import noisy_views
+from tests.stack_oracles import has_no_minimiser, oracle
+
+
+def test_every_label_right_is_bounded_and_not_certified() -> None:
+    logits, _ = noisy_views(100, 4, 3)
+    labels = logits[-1].argmax(dim=1)
+    for members in (logits, logits[-1:]):
+        stack = fit_stack(members, labels)
+        assert stack.bounded
+        assert not stack.certified
+        assert bool(stack.weights.isfinite().all())
+        assert max(stack.spread.values()) <= 1000 * (1 + 1e-12)
+        assert stack.nll < 0.01
+    assert fit_stack(logits, labels, regularise=0.1).certified
+
+
+def test_one_right_row_alone_is_enough_to_leave_a_member_unbounded() -> None:
+    logits, labels = noisy_views(100, 4, 2)
+    lone = torch.zeros(100, 4, dtype=torch.float64)
+    lone[17, labels[17]] = 5.0
+    stack = fit_stack([lone, *logits], labels)
+    assert stack.bounded
+    assert not stack.certified
+    without = fit_stack(logits, labels)
+    assert stack.nll < without.nll
+
+
+def test_repeated_members_share_their_weight_and_constant_ones_stay_at_zero() -> None:
+    logits, labels = noisy_views(300, 4, 2)
+    alone = fit_stack(logits, labels)
+    zeros, constant = torch.zeros(300, 4, dtype=torch.float64), torch.full((300, 4), 3.0, dtype=torch.float64)
+    stack = fit_stack([logits[0], zeros, logits[0], constant, logits[1]], labels)
+    assert stack.certified
+    assert float(stack.weights[0] + stack.weights[2]) == pytest.approx(float(alone.weights[0]), abs=1e-6)
+    assert stack.weights[[1, 3]].tolist() == [0, 0]
+    assert stack.nll == pytest.approx(alone.nll, abs=1e-12)
+
+
+def test_members_that_are_always_wrong_get_no_weight() -> None:
+    logits, labels = noisy_views(300, 4, 3)
+    stack = fit_stack([-member for member in logits], labels)
+    assert stack.certified
+    assert stack.weights.tolist() == [0, 0, 0]
+    assert stack.contributions == {"0": 0.0, "1": 0.0, "head": 0.0}
+    assert stack.nll == pytest.approx(np.log(4), abs=1e-12)
+    assert fit_stack([-logits[0]], labels).temperature == float("inf")
+    mixed = fit_stack([logits[0], -logits[1]], labels)
+    assert float(mixed.weights[0]) > 0
+    assert float(mixed.weights[1]) == 0
+
+
+def test_one_class_only_keeps_the_start() -> None:
+    stack = fit_stack([torch.randn(5, 1), torch.randn(5, 1)], torch.zeros(5, dtype=torch.int64))
+    assert stack.weights.tolist() == [0, 1]
+    assert stack.nll == 0
+
+
+def test_classes_that_the_holdout_lacks() -> None:
+    logits, labels = noisy_views(400, 6, 2)
+    kept = labels < 4
+    stack = fit_stack([member[kept] for member in logits], labels[kept])
+    value, _ = oracle([member[kept] for member in logits], labels[kept])
+    assert stack.certified
+    assert stack.objective == pytest.approx(value, abs=1e-9)
+
+
+def test_fewer_rows_than_members() -> None:
+    logits, labels = noisy_views(4, 3, 9)
+    free = fit_stack(logits, labels)
+    assert free.bounded == has_no_minimiser(logits, labels)
+    held = fit_stack(logits, labels, regularise=0.5)
+    assert held.certified
+    assert held.objective == pytest.approx(oracle(logits, labels, 0.5)[0], abs=1e-9)
+
+
+def test_members_recorded_under_inference_mode_can_be_fitted_there_and_elsewhere() -> None:
+    logits, labels = noisy_views(100, 3, 2)
+    with torch.inference_mode():
+        recorded, of_rows = [member.clone() for member in logits], labels.clone()
+        inside = fit_stack(recorded, of_rows, loss="brier")
+    assert torch.equal(fit_stack(recorded, of_rows, loss="brier").weights, inside.weights)
+    assert torch.equal(
+        fit_stack([member.requires_grad_() for member in logits], labels, loss="brier").weights, inside.weights
+    )
+
+
+def test_only_a_single_member_has_a_temperature() -> None:
+    logits, labels = noisy_views(100, 3, 2)
+    with pytest.raises(AttributeError, match="A stack of 2 members has no single temperature"):
+        _ = fit_stack(logits, labels).temperature
+
+
+def test_bad_input_says_what_came_and_what_to_do() -> None:
+    logits, labels = noisy_views(50, 3, 2)
+    nan, infinite = logits[0].clone(), logits[0].clone()
+    nan[7, 1], infinite[9, 2] = torch.nan, -torch.inf
+    with pytest.raises(ValueError, match='member "0" hold NaN in row 7'):
+        fit_stack([nan, logits[1]], labels)
+    with pytest.raises(ValueError, match=r'Member "a" holds -inf in row 9.*clamp'):
+        fit_stack({"a": infinite, "head": logits[1]}, labels)
+    with pytest.raises(TypeError, match="float"):
+        fit_stack(logits, labels.double())
+    with pytest.raises(ValueError, match="labels hold 3"):
+        fit_stack(logits, labels.clone().fill_(3))
+    with pytest.raises(ValueError, match=r"expected \[50\]"):
+        fit_stack(logits, labels[:49])
+    with pytest.raises(ValueError, match=r'Member "0" has shape \[50, 2\], but the head "head" has \[50, 3\]'):
+        fit_stack([logits[0][:, :2], logits[1]], labels)
+    with pytest.raises(ValueError, match="empty"):
+        fit_stack([logits[0][:0]], labels[:0])
+    with pytest.raises(ValueError, match="no members"):
+        fit_stack([], labels)
+    with pytest.raises(ValueError, match=r"expected \[n, classes, members\]"):
+        fit_stack(logits[0], labels)
+    with pytest.raises(ValueError, match=r"regularise is -1\.0"):
+        fit_stack(logits, labels, regularise=-1.0)
+    with pytest.raises(ValueError, match=r'Unknown loss "mse"\. Losses: nll, brier, soft_ece'):
+        fit_stack(logits, labels, loss="mse")
+    with pytest.raises(ValueError, match=r'Unknown solver "adam"\. Solvers: exact, sgd'):
+        fit_stack(logits, labels, solver="adam")  # pyright: ignore[reportArgumentType]
+    with pytest.raises(ValueError, match="expected 2 finite weights >= 0"):
+        fit_stack(logits, labels, start=torch.tensor([-1.0, 1.0]))
+    with pytest.raises(ValueError, match="takes neither start nor reduce"):
+        fit_stack(logits, labels, solver="sgd", start=torch.ones(2))
+
+
+def test_probabilities_passed_as_logits_are_noticed() -> None:
+    logits, labels = noisy_views(50, 3, 2)
+    with pytest.warns(
+        UserWarning, match=r'member "0" look like probabilities.*probabilities\.log\(\) are valid logits'
+    ):
+        fit_stack([logits[0].softmax(1), logits[1]], labels)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        logs = fit_stack([member.log_softmax(1) for member in logits], labels)
+    assert logs.weights.tolist() == pytest.approx(fit_stack(logits, labels).weights.tolist(), abs=1e-8)

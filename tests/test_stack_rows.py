@@ -1,0 +1,79 @@
+"""Many rows: nothing of their size is allocated, and the few that are looked at first mislead nobody."""
+
+import subprocess
+import sys
+
+import pytest
+import torch
+from torch import Tensor
+
+from lates.newton import TOLERANCE
+from lates.stack import fit_stack
+from tests.problems import noisy_views
+
+MEMORY_TRIAL = """
+import resource, torch
+from lates.stack import fit_stack
+torch.set_num_threads(1)
+small = [torch.randn(64, 100) for _ in range(12)]
+fit_stack(small, torch.arange(64), loss="brier", regularise=1.0)
+n, members = 24_000, [torch.empty(24_000, 100) for _ in range(12)]
+for member in members:
+    member.normal_()
+labels = torch.randint(100, (n,))
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+fit_stack(members, labels)
+print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024 / (12 * n * 100 * 4))
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="ru_maxrss is in kilobytes on Linux only")
+def test_nothing_of_the_members_size_is_allocated() -> None:
+    trial = subprocess.run([sys.executable, "-c", MEMORY_TRIAL], capture_output=True, text=True, check=True)
+    assert float(trial.stdout) < 0.25
+
+
+@pytest.mark.parametrize("order", ["drawn", "by label"])
+def test_many_rows_lead_to_the_optimum_that_a_start_of_one_s_own_leads_to(order: str) -> None:
+    members, labels = noisy_views(14_000, 4, members=4)
+    if order == "by label":
+        rows = labels.argsort()
+        members, labels = [member[rows] for member in members], labels[rows]
+    found, other = fit_stack(members, labels), fit_stack(members, labels, start=torch.full((4,), 0.2))
+    assert found.certified
+    assert found.residual <= TOLERANCE
+    assert found.objective <= fit_stack(members[-1:], labels).objective
+    torch.testing.assert_close(found.weights, other.weights, rtol=0, atol=1e-8)
+
+
+def test_many_rows_of_which_the_few_that_are_looked_at_first_are_all_right() -> None:
+    (logits, *_), labels = noisy_views(4_000, 3, members=1)
+    logits[::17] = 100 * torch.nn.functional.one_hot(labels[::17], 3).double()
+    found, other = fit_stack([logits], labels), fit_stack([logits], labels, start=torch.ones(1))
+    assert found.certified
+    assert found.weights.tolist() == pytest.approx(other.weights.tolist(), abs=1e-9)
+
+
+def test_many_rows_that_are_all_right_are_told_from_a_minimum() -> None:
+    labels = torch.arange(4_000) % 3
+    found = fit_stack([2 * torch.nn.functional.one_hot(labels, 3).double()], labels)
+    assert found.bounded
+    assert not found.certified
+
+
+def test_a_fault_of_the_machine_is_not_taken_for_rows_that_are_hard_to_fit() -> None:
+    """The solver begins with a few of many rows, and passes over those only where they do not converge."""
+    calls = 0
+
+    def fails_once(sums: Tensor) -> Tensor:
+        nonlocal calls
+        calls += 1
+        if calls == 4:
+            raise RuntimeError("out of memory")
+        return sums
+
+    generator = torch.Generator().manual_seed(0)
+    labels = torch.randint(3, (6000,), generator=generator)
+    logits = torch.randn(6000, 3, generator=generator) + 2 * torch.eye(3)[labels]
+    with pytest.raises(RuntimeError, match="out of memory"):
+        fit_stack([logits], labels, reduce=fails_once)
