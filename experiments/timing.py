@@ -26,7 +26,8 @@ from experiments.data import CIFAR, ImageSet, load_cifar, split_indices
 from experiments.evaluate import describe_surroundings
 from experiments.material import Batches
 from experiments.networks import NETWORKS, build_network
-from experiments.train import choose_recipe, train_network
+from experiments.schedules import choose_recipe
+from experiments.training import train_network
 
 EPOCHS, REPEATS = 6, 3
 
@@ -111,10 +112,9 @@ def main() -> None:
         "calibrations": [round(seconds, 4) for seconds in timing.calibrations],
         **describe_surroundings(device),
     }
-    arguments.out.mkdir(parents=True, exist_ok=True)
-    write_atomically(
-        arguments.out / f"{arguments.dataset}-{arguments.network}.json", json.dumps(facts, indent=2).encode()
-    )
+    place = arguments.out / f"{arguments.dataset}-{arguments.network}"
+    place.mkdir(parents=True, exist_ok=True)
+    write_atomically(place / "timing.json", json.dumps(facts, indent=2).encode())
     print(f"training {timing.training:.1f} s, calibration {median(calibrations):.2f} s: {100 * timing.share:.2f} %")
 
 

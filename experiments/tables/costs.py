@@ -47,7 +47,7 @@ def timing_table(folder: Path) -> Table:
     rows: list[tuple[str, ...]] = [("paper", ABSENT, ABSENT, ABSENT, ABSENT, paper.COST["seconds"])]
     for dataset in CIFAR_SETS:
         for network in CIFAR_NETWORKS:
-            file = folder / f"{dataset}-{network}.json"
+            file = folder / f"{dataset}-{network}" / "timing.json"
             if file.exists():
                 rows.append((*place(dataset, network), *_timed(read_timing(file))))
     header = ("data set", "network", "training, s", "calibrate, s", "its spread, s", "time, %")
