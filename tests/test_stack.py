@@ -78,6 +78,17 @@ def test_a_known_temperature_is_recovered() -> None:
     assert stack.temperature == pytest.approx(2.5, rel=0.01)
     assert stack.names == ("head",)
     assert stack.steps <= 8
+    assert stack.early_steps > 0
+
+
+def test_steps_are_counted_apart_where_they_cost_less() -> None:
+    """By hand: few rows have no early steps, several members begin with the head's, and Brier goes on from the log-loss."""
+    logits, labels = noisy_views(500, 5, 4)
+    head, stack = fit_stack(logits[-1:], labels), fit_stack(logits, labels)
+    assert (head.early_steps, stack.early_steps) == (0, head.steps)
+    brier = fit_stack(logits, labels, loss="brier")
+    assert brier.early_steps == stack.early_steps
+    assert brier.steps > stack.steps
 
 
 def test_weight_goes_to_the_members_that_carry_signal() -> None:

@@ -44,13 +44,19 @@ class Expansion:
 
 @dataclass(frozen=True)
 class Minimum:
-    """Where a descent ended. `residual` is that of the bound x >= 0 alone; `bounded`: f falls on, far out."""
+    """Where a descent ended. `residual` is that of the bound x >= 0 alone; `bounded`: f falls on, far out; `early_steps`: on
+    the way to its start, of cheaper functions."""
 
     point: Tensor
     value: float
     residual: float
     steps: int
     bounded: bool
+    early_steps: int = 0
+
+    @property
+    def all_steps(self) -> int:
+        return self.early_steps + self.steps
 
 
 def kkt_residual(point: Tensor, gradient: Tensor, upper: Tensor | None = None) -> float:
