@@ -44,14 +44,15 @@ class Expansion:
 
 @dataclass(frozen=True)
 class Minimum:
-    """Where a descent ended. `residual` is that of the bound x >= 0 alone; `bounded`: f falls on, far out; `early_steps`: on
-    the way to its start, of cheaper functions."""
+    """Where a descent ended. `residual` is that of the bound x >= 0 alone; `bounded`: f falls on, far out; `hessian`: the last
+    one used; `early_steps`: on the way to its start, of cheaper functions."""
 
     point: Tensor
     value: float
     residual: float
     steps: int
     bounded: bool
+    hessian: Tensor
     early_steps: int = 0
 
     @property
@@ -102,7 +103,7 @@ def minimise_convex(
             exhausted = -slope <= NEGLIGIBLE * abs(here.value) or steps >= MAX_STEPS
             if verdict == "settled" or exhausted or (verdict == "recedes" and not coercive):
                 bounded = not coercive and (verdict != "settled" or bool((point >= upper).any()))
-                return Minimum(point, here.value, kkt_residual(point, here.gradient), steps, bounded)
+                return Minimum(point, here.value, kkt_residual(point, here.gradient), steps, bounded, here.hessian)
         elif steps >= MAX_STEPS:
             raise NotConvergedError(_not_converged(residual, steps))
 
@@ -160,7 +161,7 @@ def descend(
         if int(torch.linalg.cholesky_ex(hessian).info) != 0:  # lost to rounding, as happens at a kink
             hessian, fresh = identity * max(1.0, float(gradient.norm())), True
     bounded = bool((point >= upper).any())
-    return Minimum(point, value, kkt_residual(point, gradient), steps, bounded)
+    return Minimum(point, value, kkt_residual(point, gradient), steps, bounded, hessian)
 
 
 def box_minimiser(point: Tensor, gradient: Tensor, hessian: Tensor, upper: Tensor) -> Tensor:

@@ -19,7 +19,7 @@ NLL_RISE = 0.01
 NOTICED, STEP_ACCURACY, EXACT = 1e-3, 1e-6, 1e-9
 STRIDES = (17, 61, 251, 1021)  # primes: labels in a regular order rarely repeat after as many rows
 ENOUGH_ROWS, PLENTY_OF_ROWS = 200, 800  # for each weight
-MANY_MEMBERS, ROUGH_STEPS = 4, 2
+MANY_MEMBERS = 4
 
 
 @dataclass(frozen=True)
@@ -131,7 +131,7 @@ def log_loss_optimum(objective: Objective, start: Tensor | None) -> Minimum:
             near = log_loss_optimum(objective.every(stride), None)
             early = near.all_steps
             if not near.bounded:
-                end = _newton_from_nearby(objective, near.point)
+                end = _newton_from_nearby(objective, near)
                 if not end.bounded:
                     return replace(end, early_steps=early)
                 lost = end.steps
@@ -148,20 +148,20 @@ def log_loss_optimum(objective: Objective, start: Tensor | None) -> Minimum:
     return replace(end, steps=lost + end.steps, early_steps=early)
 
 
-def _newton_from_nearby(objective: Objective, point: Tensor) -> Minimum:
-    """Newton's method, the first two steps in float32, and the second's Hessian kept. That halves the time of few members,
-    whose exponentials take most of it; with many members, one Hessian serves for all steps, and float32 would not do for it.
+def _newton_from_nearby(objective: Objective, near: Minimum) -> Minimum:
+    """Newton's method from the optimum of a few rows, two steps in float32 first: one with those rows' Hessian, one with a new
+    Hessian, which is kept. That halves the time of few members, whose exponentials take most of it; with many members, one
+    Hessian serves for all steps, and float32 would not do for it.
     """
-    if len(point) >= MANY_MEMBERS:
-        return _newton(objective, point)
+    if len(near.point) >= MANY_MEMBERS:
+        return _newton(objective, near.point)
     rough = replace(objective, holdout=replace(objective.holdout, dtype=torch.float32))
-    hessian = None
-    for _ in range(ROUGH_STEPS):
-        here = rough.expand(point)
-        hessian = here.hessian
-        point = box_minimiser(point, here.gradient, hessian, objective.cap(point))
-    end = _newton(objective, point, hessian)
-    return replace(end, steps=ROUGH_STEPS + end.steps)
+    _, gradient = rough.value_and_gradient(near.point)
+    nearer = box_minimiser(near.point, gradient, near.hessian, objective.cap(near.point))
+    here = rough.expand(nearer)
+    start = box_minimiser(nearer, here.gradient, here.hessian, objective.cap(nearer))
+    end = _newton(objective, start, here.hessian)
+    return replace(end, steps=2 + end.steps)
 
 
 def _newton(objective: Objective, start: Tensor, hessian: Tensor | None = None) -> Minimum:

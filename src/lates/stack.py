@@ -173,7 +173,7 @@ def _projected_sgd(holdout: Holdout, names: tuple[str, ...], loss: str, regulari
             steps += 1
     point = weights * objective.scales
     value, gradient = objective.loss_and_gradient(LOSSES[loss], point)
-    end = Minimum(point, value, kkt_residual(point, gradient), steps, bounded=False)
+    end = Minimum(point, value, kkt_residual(point, gradient), steps, bounded=False, hessian=torch.empty(0, 0))
     return _described(objective, end, names, loss, regularise, certified=False)
 
 
