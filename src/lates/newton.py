@@ -169,8 +169,12 @@ def box_minimiser(point: Tensor, gradient: Tensor, hessian: Tensor, upper: Tenso
 
     A primal active-set method: minimise over the variables that are free, stop at the first bound met and hold it, and
     free the bound that pulls hardest inwards once the free ones are at rest. Variables are first brought to unit
-    curvature; a ridge of 1e-13 then makes the minimiser unique where members repeat or say nothing.
+    curvature; a ridge of 1e-13 then makes the minimiser unique where members repeat or say nothing. Of one variable it is
+    the parabola's vertex, or the bound before it.
     """
+    if len(point) == 1:
+        vertex = point - gradient / (hessian[0] if hessian[0] > 0 else RIDGE)
+        return vertex.clamp(min=torch.zeros(()), max=upper)
     unit = hessian.diagonal().clamp(min=0).sqrt()
     unit = torch.where(unit > 0, unit, 1.0)
     model = hessian / unit[:, None] / unit + RIDGE * torch.eye(len(point), dtype=point.dtype)
