@@ -86,7 +86,7 @@ def test_a_softmax_is_timed_in_the_run_that_needs_it() -> None:
     adapter.__dict__["softmax"] = lambda logits: time.sleep(0.02) or logits / 2
     adapter.__dict__["brier"] = lambda probabilities, labels: probabilities + labels
     adapter.__dict__["nll"] = lambda logits, labels: logits + labels
-    state = {"inputs": (4.0, 1.0)}
+    state = {"inputs": (4.0, 1.0), "logits": np.zeros(1)}
     brier, nll = (answer(adapter, state, {"do": "run", "task": task}) for task in ("brier", "nll"))
     assert (brier["value"], nll["value"]) == (3.0, 5.0)
     assert 0.02 <= brier["softmax"] <= brier["seconds"]
