@@ -54,7 +54,8 @@ def measure(n: int, classes: int, members: int, folder: Path, threads: int = THR
     known = f"{stack.steps} steps, {stack.early_steps} before them, residual {stack.residual:.0e}, {certified}"
     size = f"{n:,} x {classes:,} x {members}, {4 * n * classes * members / 1e9:.1f} GB on disk"
     goal = Goal("anonymous memory under 4 GB", f"{memory.peak / 1e9:.2f} GB at its peak", memory.peak < LIMIT)
-    return Group(7, f"Stack fit out of core, {size}", (Line(OURS, seconds, reached=known, repeats=(seconds,)),), (goal,))
+    line = Line(OURS, seconds, reached=known, repeats=(seconds,))
+    return Group(7, f"Stack fit out of core, {size}", (line,), (goal,))
 
 
 def main() -> None:
