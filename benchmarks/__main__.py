@@ -34,7 +34,7 @@ def main() -> None:
         return
     rows = dict(ROWS)
     if chosen.device != "cpu":
-        rows[4] = lambda: calibrate.measure(calibrate.FULL_TRAIN, calibrate.FULL_HOLDOUT, 3, device=chosen.device)
+        rows[4] = lambda: calibrate.measure(calibrate.FULL_TRAIN, calibrate.FULL_HOLDOUT, device=chosen.device)
         rows[5] = lambda: inference.measure(device=chosen.device)
     begin, others, where, groups = time.perf_counter(), Others(), machine(chosen.device), []
     for number in chosen.rows or rows:

@@ -1,9 +1,11 @@
 """Contenders in processes of their own, timed in turn: one round after the other, everybody once in each."""
 
+import gc
 import json
 import os
 import statistics
 import subprocess
+import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -15,29 +17,67 @@ from benchmarks.environments import PEERS, ROOT, own_python, python_of
 
 THREADS = 2
 OURS = "lates"
-ROUNDS, SLOW, FEWER_ROUNDS, VERY_SLOW = 7, 1.0, 3, 4.0
+ROUNDS, FEWER_ROUNDS = 7, 3
+SLOW, VERY_SLOW = 0.5, 3.0
+
+
+@dataclass(frozen=True)
+class Run:
+    """What one run took, how much of that was a softmax before it, and the value that came out."""
+
+    seconds: float
+    value: float | None = None
+    softmax: float | None = None
 
 
 @dataclass
 class Times:
-    """What repeated runs of one contender took, and the value that came out."""
+    """Repeated runs of one contender, or why there are none."""
 
     who: str
-    seconds: list[float] = field(default_factory=list)
-    value: float | None = None
+    runs: list[Run] = field(default_factory=list)
     fault: str | None = None
 
     @property
+    def middle(self) -> Run:
+        """The run of the median time: rounds are odd, so there is one, and its parts add up."""
+        return sorted(self.runs, key=lambda run: run.seconds)[len(self.runs) // 2]
+
+    @property
     def median(self) -> float:
-        return statistics.median(self.seconds)
+        return self.middle.seconds
+
+    @property
+    def seconds(self) -> tuple[float, ...]:
+        return tuple(run.seconds for run in self.runs)
 
     def is_done(self, rounds: int) -> bool:
-        """Quick runs are repeated `rounds` times, slow ones less often, very slow ones not at all."""
-        if self.fault or not self.seconds:
+        """Quick runs are repeated `rounds` times, slow ones less often, and those of a very slow peer not at all."""
+        if self.fault or not self.runs:
             return self.fault is not None
         quickest = min(self.seconds)
-        wanted = 1 if quickest > VERY_SLOW else min(rounds, FEWER_ROUNDS) if quickest > SLOW else rounds
-        return len(self.seconds) >= wanted
+        fewer = 1 if quickest > VERY_SLOW and self.who != OURS else FEWER_ROUNDS
+        return len(self.runs) >= (min(rounds, fewer) if quickest > SLOW else rounds)
+
+
+@dataclass(frozen=True)
+class Ratios:
+    """Runs beside runs of a unit, and of each run the ratio to the units next to it. All statistics are of those ratios."""
+
+    runs: tuple[float, ...]
+    units: tuple[float, ...]
+    ratios: tuple[float, ...]
+
+    @property
+    def median(self) -> float:
+        return statistics.median(self.ratios)
+
+    @property
+    def quartiles(self) -> tuple[float, float]:
+        if len(self.ratios) == 1:
+            return self.ratios[0], self.ratios[0]
+        low, _, high = statistics.quantiles(self.ratios, n=4, method="inclusive")
+        return low, high
 
 
 class Contender:
@@ -79,8 +119,8 @@ class Contender:
         self.process.communicate()
 
 
-def interleave(runs: dict[str, Callable[[], tuple[float, float | None]]], rounds: int = ROUNDS) -> list[Times]:
-    """Time functions () -> (seconds, value) in turn. Each runs once unmeasured first, unless that took very long."""
+def interleave(runs: dict[str, Callable[[], Run]], rounds: int = ROUNDS) -> list[Times]:
+    """Run these in turn. Each runs once unmeasured first, unless that was a very slow peer's only run."""
     times = {who: Times(who) for who in runs}
     for measured in range(rounds + 1):
         for who, run in runs.items():
@@ -88,13 +128,43 @@ def interleave(runs: dict[str, Callable[[], tuple[float, float | None]]], rounds
             if own.is_done(rounds):
                 continue
             try:
-                seconds, own.value = run()
+                done = run()
             except Exception as fault:
                 own.fault = str(fault)
                 continue
-            if measured or seconds > VERY_SLOW:
-                own.seconds.append(seconds)
+            if measured or (done.seconds > VERY_SLOW and who != OURS):
+                own.runs.append(done)
     return list(times.values())
+
+
+def in_units(unit: Callable[[], float], run: Callable[[], float], rounds: int) -> Ratios:
+    """Seconds of each run, divided by the mean of the unit's just before it and just after it; very slow ones 3 times."""
+    units, runs = [unit()], []
+    while len(runs) < (rounds if min(runs, default=0) <= VERY_SLOW else min(rounds, FEWER_ROUNDS)):
+        runs.append(run())
+        units.append(unit())
+    around = zip(runs, units, units[1:], strict=False)
+    return Ratios(tuple(runs), tuple(units), tuple(2 * own / (before + after) for own, before, after in around))
+
+
+def in_pairs(unit: Callable[[], float], run: Callable[[], float], rounds: int) -> Ratios:
+    """Seconds of each run, divided by those of its partner; who goes first changes from pair to pair."""
+    units, runs = [], []
+    for pair in range(rounds):
+        if pair % 2:
+            runs.append(run())
+        units.append(unit())
+        if not pair % 2:
+            runs.append(run())
+    ratios = tuple(own / other for own, other in zip(runs, units, strict=True))
+    return Ratios(tuple(runs), tuple(units), ratios)
+
+
+def seconds_of(function: Callable[[], object]) -> float:
+    gc.collect()
+    begin = time.perf_counter()
+    function()
+    return time.perf_counter() - begin
 
 
 def gather(stack: ExitStack, adapters: Sequence[str], threads: int = THREADS) -> tuple[list[Contender], dict[str, str]]:
@@ -116,12 +186,8 @@ def compete(contenders: Sequence[Contender], task: str, rounds: int = ROUNDS) ->
     """One task, by all contenders that can do it. A peer may fail and is then named; `lates` may not."""
     able = [each for each in contenders if task in each.ask(do="tasks")["tasks"]]
 
-    def runner(contender: Contender) -> Callable[[], tuple[float, float | None]]:
-        def run() -> tuple[float, float | None]:
-            answer = contender.ask(do="run", task=task)
-            return answer["seconds"], answer["value"]
-
-        return run
+    def runner(contender: Contender) -> Callable[[], Run]:
+        return lambda: Run(**contender.ask(do="run", task=task))
 
     times = interleave({each.who: runner(each) for each in able}, rounds)
     faults = [each.fault for each in times if each.who == OURS and each.fault]

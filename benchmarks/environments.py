@@ -8,13 +8,12 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 HOME = ROOT / ".bench"
-TORCH = ("torch==2.13.0", "numpy==2.4.6")
-SCIENTIFIC = ("numpy==2.4.6", "scipy==1.17.1", "scikit-learn==1.9.1")
+CONSTRAINTS = Path(__file__).with_name("constraints.txt")
 
 
 @dataclass(frozen=True)
 class Peer:
-    """A package to compare with: its name, its adapter, its version and what else its environment needs.
+    """A package to compare with: its name, its adapter, and what its environment needs, in the versions of constraints.txt.
 
     `alone` are installed without their dependencies: torch-uncertainty's include torchvision, which nothing timed here uses.
     """
@@ -26,23 +25,25 @@ class Peer:
 
     @property
     def version(self) -> str:
-        return (self.alone or self.requirements)[0].partition("==")[2]
+        package = (self.alone or self.requirements)[0]
+        lines = CONSTRAINTS.read_text("utf-8").splitlines()
+        return next(line.partition("==")[2] for line in lines if line.startswith(f"{package}=="))
 
 
 PEERS = (
-    Peer("netcal", "netcal", ("netcal==1.4.0", *TORCH, *SCIENTIFIC)),
-    Peer("probmetrics", "probmetrics", ("probmetrics==1.3.0", "numba", "torch==2.13.0")),
-    Peer("scikit-learn", "scikit_learn", ("scikit-learn==1.9.1", *SCIENTIFIC)),
+    Peer("netcal", "netcal", ("netcal",)),
+    Peer("probmetrics", "probmetrics", ("probmetrics", "numba")),
+    Peer("scikit-learn", "scikit_learn", ("scikit-learn",)),
     Peer(
         "torch-uncertainty",
         "torch_uncertainty",
-        (*TORCH, *SCIENTIFIC, "torchmetrics==1.9.0", "einops", "lightning==2.6.6", "rich==15.0.0", "seaborn"),
-        alone=("torch-uncertainty==0.13.0",),
+        ("torch", "torchmetrics", "einops", "lightning", "rich", "scikit-learn", "seaborn"),
+        alone=("torch-uncertainty",),
     ),
-    Peer("torchmetrics", "torchmetrics", ("torchmetrics==1.9.0", *TORCH)),
-    Peer("relplot", "relplot", ("relplot==1.0.3", *SCIENTIFIC)),
-    Peer("MAPIE", "mapie", ("mapie==1.6.0", *SCIENTIFIC)),
-    Peer("plain LBFGS", "lbfgs", TORCH),
+    Peer("torchmetrics", "torchmetrics", ("torchmetrics",)),
+    Peer("relplot", "relplot", ("relplot",)),
+    Peer("MAPIE", "mapie", ("mapie",)),
+    Peer("plain LBFGS", "lbfgs", ("torch", "numpy")),
 )
 
 
@@ -53,7 +54,7 @@ def python_of(peer: Peer, home: Path = HOME) -> Path:
     """
     folder = home / peer.adapter
     python, stamp = folder / "bin" / "python", folder / "requirements.txt"
-    wanted = "\n".join([*peer.requirements, *peer.alone])
+    wanted = "\n".join([*peer.requirements, *peer.alone, CONSTRAINTS.read_text("utf-8")])
     if stamp.is_file() and stamp.read_text("utf-8") == wanted:
         return python
     home.mkdir(exist_ok=True)
@@ -72,7 +73,8 @@ def own_python() -> Path:
 
 
 def _install(python: Path, arguments: tuple[str, ...]) -> None:
-    command = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *arguments]
+    command = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+    command += ["--constraint", str(CONSTRAINTS), *arguments]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         words = [line for line in done.stderr.splitlines() if line.startswith("ERROR")] or done.stderr.splitlines()[-1:]

@@ -50,10 +50,12 @@ def measure(n: int, classes: int, members: int, folder: Path, threads: int = THR
             seconds = time.perf_counter() - begin
     finally:
         shutil.rmtree(scratch)
-    known = f"{stack.steps} steps, residual {stack.residual:.0e}, {'certified' if stack.certified else 'NOT CERTIFIED'}"
+    certified = "certified" if stack.certified else "NOT CERTIFIED"
+    known = f"{stack.steps} steps, {stack.early_steps} before them, residual {stack.residual:.0e}, {certified}"
     size = f"{n:,} x {classes:,} x {members}, {4 * n * classes * members / 1e9:.1f} GB on disk"
     goal = Goal("anonymous memory under 4 GB", f"{memory.peak / 1e9:.2f} GB at its peak", memory.peak < LIMIT)
-    return Group(7, f"Stack fit out of core, {size}", (Line(OURS, seconds, reached=known),), (goal,))
+    line = Line(OURS, seconds, reached=known, repeats=(seconds,))
+    return Group(7, f"Stack fit out of core, {size}", (line,), (goal,))
 
 
 def main() -> None:

@@ -3,6 +3,7 @@
 import json
 import os
 import platform
+import statistics
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
@@ -12,6 +13,7 @@ from typing import Any
 
 import torch
 
+from benchmarks.contest import Ratios
 from benchmarks.environments import PEERS
 
 RESULTS = Path(__file__).parent / "results.json"
@@ -27,6 +29,19 @@ class Line:
     ratio: float | None = None
     reached: str = ""
     repeats: tuple[float, ...] = ()
+
+    @property
+    def runs(self) -> int:
+        return len(self.repeats)
+
+
+def beside_unit(who: str, unit: str, times: Ratios, reached: str = "", calls: int = 1) -> tuple[Line, Line]:
+    """Two lines: seconds of a call, where each run was of so many, and of the unit that it was measured in."""
+    runs, units = (tuple(run / calls for run in each) for each in (times.runs, times.units))
+    return (
+        Line(who, statistics.median(runs), ratio=1.0, reached=reached, repeats=runs),
+        Line(unit, statistics.median(units), ratio=1 / times.median, repeats=units),
+    )
 
 
 @dataclass(frozen=True)
@@ -86,7 +101,11 @@ def results(groups: Sequence[Group], where: dict[str, Any], seconds: float, othe
     """One run as it is written: what it measured, on which machine, how long that took, and the cores that others used."""
     rows = sorted({group.row for group in groups})
     run = {**where, "rows": rows, "seconds": round(seconds, 1), "cores_used_by_others": round(others, 2)}
-    return {"runs": [run], "groups": [{"machine": where["name"], **asdict(group)} for group in groups]}
+    return {"runs": [run], "groups": [{"machine": where["name"], **_plain(group)} for group in groups]}
+
+
+def _plain(group: Group) -> dict[str, Any]:
+    return {**asdict(group), "lines": [{**asdict(line), "runs": line.runs} for line in group.lines]}
 
 
 def merge(new: dict[str, Any], path: Path = RESULTS) -> None:

@@ -22,14 +22,16 @@ def draw_group(group: Group) -> str:
     lines = [f"{group.row}  {group.title}"]
     for line in group.lines:
         ratio = "" if line.ratio is None else f"{line.ratio:.3g}x"
-        lines.append(f"   {line.who:<20}{amount(line.amount, line.unit):>12}{ratio:>8}   {line.reached}")
+        runs = f"{line.runs} run{'s' * (line.runs > 1)}" if line.runs else ""
+        lines.append(f"   {line.who:<20}{amount(line.amount, line.unit):>12}{ratio:>8}{runs:>9}   {line.reached}")
     for goal in group.goals:
         name = "seen" if goal.met is None else "goal"
-        lines.append(f"   {name}: {goal.text}: {goal.found}  {MARKS[goal.met]}")
+        told = f"{name}: {goal.text}: {goal.found}  {MARKS[goal.met]}"
+        lines.append(fill(told, WIDTH, initial_indent="   ", subsequent_indent="      "))
     return "\n".join(line[:WIDTH].rstrip() for line in lines)
 
 
-def amount(value: float, unit: str) -> str:
+def amount(value: float, unit: str = "s") -> str:
     """A number to three or four digits with its unit; seconds below 1 in milliseconds."""
     if unit == "s" and value < 1:
         return f"{1000 * value:.3g} ms"

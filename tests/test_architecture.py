@@ -83,6 +83,7 @@ ORDER = [
     "cli.outcomes",
     "cli.options",
     "cli.outputs",
+    "cli.torchrun",
     "cli.cached",
     "cli.fitted",
     "cli.checkpoint",

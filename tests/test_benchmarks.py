@@ -8,6 +8,7 @@ import time
 from contextlib import ExitStack
 from importlib.metadata import version
 from pathlib import Path
+from types import ModuleType
 
 import numpy as np
 import pytest
@@ -15,46 +16,81 @@ import torch
 
 from benchmarks import environments
 from benchmarks.__main__ import ROWS
-from benchmarks.contest import OURS, Contender, Times, compete, gather, interleave
+from benchmarks.contest import OURS, Contender, Ratios, Run, Times, compete, gather, in_pairs, in_units, interleave
 from benchmarks.environments import PEERS, Peer, python_of
-from benchmarks.inputs import make_members, save_logits
+from benchmarks.inputs import make_logits, make_members, save_logits
 from benchmarks.large import measure
 from benchmarks.memory import PeakMemory
 from benchmarks.records import Goal, Group, Line, Others, machine, merge, results
 from benchmarks.rows import calibrate, growth, inference, metrics, stack, temperature
 from benchmarks.table import WIDTH, draw_end, draw_group
+from benchmarks.worker import answer
 from lates import fit_stack
+from lates import metrics as measures
 
 
 def test_runs_take_turns_after_one_unmeasured_round() -> None:
     calls: list[str] = []
 
-    def runner(who: str, seconds: float) -> tuple[float, float | None]:
+    def runner(who: str, seconds: float) -> Run:
         calls.append(who)
-        return seconds, float(len(calls))
+        return Run(seconds, float(len(calls)))
 
     first, second = interleave({"a": lambda: runner("a", 0.1), "b": lambda: runner("b", 0.2)}, rounds=3)
     assert calls == ["a", "b"] * 4
-    assert (first.seconds, second.seconds) == ([0.1] * 3, [0.2] * 3)
-    assert second.value == 8.0
+    assert (first.seconds, second.seconds) == ((0.1,) * 3, (0.2,) * 3)
+    assert second.runs[-1].value == 8.0
 
 
-def test_slow_runs_are_repeated_less_often() -> None:
-    found = interleave({"slow": lambda: (2.0, None), "very slow": lambda: (60.0, None)}, rounds=7)
-    assert [len(each.seconds) for each in found] == [3, 1]
+def test_slow_runs_are_repeated_less_often_but_ours_at_least_three_times() -> None:
+    found = interleave({"slow": lambda: Run(2.0), "very slow": lambda: Run(60.0), OURS: lambda: Run(60.0)}, rounds=7)
+    assert [len(each.runs) for each in found] == [3, 1, 3]
+
+
+def test_a_unit_is_measured_before_and_after_each_run() -> None:
+    units = iter([1.0, 3.0, 1.0, 1.0])
+    times = in_units(lambda: next(units), lambda: 8.0, rounds=7)
+    assert times == Ratios((8.0,) * 3, (1.0, 3.0, 1.0, 1.0), (4.0, 4.0, 8.0))
+    assert (times.median, times.quartiles) == (4.0, (4.0, 6.0))
+
+
+def test_the_first_of_a_pair_is_the_second_of_the_next() -> None:
+    calls: list[str] = []
+
+    def runner(who: str, seconds: float) -> float:
+        calls.append(who)
+        return seconds
+
+    times = in_pairs(lambda: runner("unit", 2.0), lambda: runner("run", 3.0), rounds=3)
+    assert calls == ["unit", "run", "run", "unit", "unit", "run"]
+    assert times.ratios == (1.5,) * 3
 
 
 def test_a_contender_that_fails_is_named_and_the_others_go_on() -> None:
-    def broken() -> tuple[float, float | None]:
+    def broken() -> Run:
         raise RuntimeError("no such function")
 
-    bad, good = interleave({"bad": broken, "good": lambda: (0.1, 1.0)}, rounds=2)
+    bad, good = interleave({"bad": broken, "good": lambda: Run(0.1, 1.0)}, rounds=2)
     assert bad.fault == "no such function"
     assert (good.fault, good.median) == (None, 0.1)
 
 
-def test_the_median_is_what_counts() -> None:
-    assert Times("who", [9.0, 1.0, 2.0]).median == 2.0
+def test_the_median_is_what_counts_and_its_parts_add_up() -> None:
+    times = Times("who", [Run(9.0, softmax=1.0), Run(1.0, softmax=0.5), Run(2.0, softmax=1.5)])
+    assert times.median == 2.0
+    assert (times.middle.softmax, metrics.rest(times.middle)) == (1.5, 0.5)
+
+
+def test_a_softmax_is_timed_in_the_run_that_needs_it() -> None:
+    adapter = ModuleType("adapter")
+    adapter.__dict__["softmax"] = lambda logits: time.sleep(0.02) or logits / 2
+    adapter.__dict__["brier"] = lambda probabilities, labels: probabilities + labels
+    adapter.__dict__["nll"] = lambda logits, labels: logits + labels
+    state = {"inputs": (4.0, 1.0), "logits": np.zeros(1)}
+    brier, nll = (answer(adapter, state, {"do": "run", "task": task}) for task in ("brier", "nll"))
+    assert (brier["value"], nll["value"]) == (3.0, 5.0)
+    assert 0.02 <= brier["softmax"] <= brier["seconds"]
+    assert nll["softmax"] is None
 
 
 def test_a_worker_answers_with_time_and_value(tmp_path: Path) -> None:
@@ -62,12 +98,13 @@ def test_a_worker_answers_with_time_and_value(tmp_path: Path) -> None:
     with Contender(OURS, "ours", Path(sys.executable), threads=1) as ours:
         ours.ask(do="load", **files)
         assert set(metrics.TITLES) | {"temperature"} == set(ours.ask(do="tasks")["tasks"])
-        answer = ours.ask(do="run", task="temperature")
+        told = ours.ask(do="run", task="temperature")
         with pytest.raises(RuntimeError, match=r"AttributeError.*no attribute 'missing'"):
             ours.ask(do="run", task="missing")
     logits, labels = (torch.from_numpy(np.load(files[name])) for name in ("logits", "labels"))
-    assert answer["value"] == float(fit_stack([logits], labels).weights[0])
-    assert answer["seconds"] > 0
+    assert told["value"] == float(fit_stack([logits], labels).weights[0])
+    assert told["seconds"] > 0
+    assert told["softmax"] is None
 
 
 def test_a_peer_that_cannot_be_installed_is_named_with_the_reason(
@@ -105,6 +142,8 @@ def test_every_peer_has_an_adapter_and_a_pinned_version(peer: Peer) -> None:
     folder = Path(environments.__file__).parent / "adapters"
     assert "def native(" in (folder / f"{peer.adapter}.py").read_text("utf-8")
     assert peer.version
+    pinned = {line.partition("==")[0] for line in environments.CONSTRAINTS.read_text("utf-8").splitlines()}
+    assert {*peer.requirements, *peer.alone} <= pinned
 
 
 def test_temperatures_are_judged_by_the_log_loss_that_they_reach(tmp_path: Path) -> None:
@@ -130,8 +169,8 @@ def test_metrics_row(tmp_path: Path) -> None:
 
 
 def test_stack_row() -> None:
-    (group,) = stack.measure(((1_000, 5, 3),), rounds=1, threads=1)
-    assert [line.who for line in group.lines] == [OURS, "one logsumexp pass"]
+    (group,) = stack.measure(((1_000, 5, 3),), rounds=2, threads=1)
+    assert [(line.who, line.runs) for line in group.lines] == [(OURS, 2), ("one logsumexp pass", 3)]
     assert [goal.met for goal in group.goals][1] is True
 
 
@@ -157,13 +196,13 @@ def test_a_network_that_does_not_compile_is_named_with_the_reason(monkeypatch: p
 
 
 def test_calibrate_row_says_where_the_time_goes() -> None:
-    (group,) = calibrate.measure(8, 8, threads=1)
+    (group,) = calibrate.measure(8, 8, rounds=1, threads=1)
     assert group.lines[0].reached.startswith("train ")
     assert group.lines[1].who == "one inference pass"
 
 
 def test_growth_row() -> None:
-    first, *_ = growth.measure({"rows": 50, "classes": 2, "members": 1}, rounds=1, threads=1)
+    first = next(growth.measure({"rows": 50, "classes": 2, "members": 1}, rounds=1, threads=1))
     assert [line.who for line in first.lines] == ["50 rows", "100 rows", "200 rows", "400 rows"]
 
 
@@ -200,6 +239,12 @@ def test_the_table_keeps_within_its_width_and_counts_goals() -> None:
     assert text.endswith("2 of 4 goals met")
 
 
+def test_the_table_says_how_often_each_was_run() -> None:
+    lines = Line("often", 1.0, repeats=(1.0, 1.0)), Line("once", 1.0, repeats=(1.0,)), Line("counted", 1.0)
+    _, often, once, counted = draw_group(Group(1, "Title", lines)).splitlines()
+    assert (often.split()[-2:], once.split()[-2:], counted.split()[-2:]) == (["2", "runs"], ["1", "run"], ["1", "s"])
+
+
 def test_results_replace_what_the_same_machine_measured_of_the_same_rows(tmp_path: Path) -> None:
     path, here, card = tmp_path / "results.json", machine(), {**machine(), "name": "a card"}
     merge(results([Group(4, "slow", (Line("lates", 9.0),)), Group(2, "stack", ())], here, 3.14, 0.0), path)
@@ -212,6 +257,7 @@ def test_results_replace_what_the_same_machine_measured_of_the_same_rows(tmp_pat
         ("fast", here["name"]),
     ]
     assert found["groups"][2]["lines"][0]["repeats"] == [1.0, 2.0]
+    assert found["groups"][2]["lines"][0]["runs"] == 2
     assert [run["rows"] for run in found["runs"]] == [[2, 4], [4], [4]]
     assert found["runs"][0]["torch"] == version("torch")
     assert found["runs"][2]["cores_used_by_others"] == 0.5
@@ -223,6 +269,16 @@ def test_one_s_own_work_does_not_count_as_that_of_others(monkeypatch: pytest.Mon
     before, begin = others.cores() * (time.perf_counter() - others.begin), sum(os.times()[:4])
     monkeypatch.setattr(os, "times", lambda: (begin - 100.0, 0.0, 0.0, 0.0, 0.0))
     assert others.cores() * (time.perf_counter() - others.begin) == pytest.approx(before + 100, abs=2)
+
+
+def test_the_logits_are_too_sure_and_not_sure_enough_so_that_definitions_of_the_ece_differ() -> None:
+    logits, labels = make_logits(4_000, 20)
+    confidence, predicted = logits.softmax(1).max(1)
+    excess = confidence - (predicted == labels).double()
+    order = confidence.argsort()
+    assert excess[order[:1_000]].mean() < -0.05
+    assert excess[order[-1_000:]].mean() > 0.05
+    assert measures.ece(logits, labels) > 1.1 * measures.ece_smooth(logits, labels)
 
 
 def test_members_are_the_same_each_time_and_the_head_is_the_best() -> None:

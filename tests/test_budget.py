@@ -163,6 +163,16 @@ def test_a_hold_out_of_few_rows_is_enough_to_spend_a_budget(features: Both, trai
     assert parameters(fit_budget(trained, few, 0.02)) <= 0.02 * holdout.parameters
 
 
+def test_the_search_looks_at_enough_rows_however_many_the_classes(
+    features: Both, trained: Trained, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wide = replace(features[1], logits=features[1].logits.new_zeros(1, 1).expand(len(features[1].labels), 21_841))
+    monkeypatch.setattr("lates.budget.SEARCHED_ROWS", 30)
+    assert len(Search.of(trained, wide).labels) == 4_000_000 // 21_841
+    monkeypatch.setattr("lates.budget.SEARCHED_ROWS", 190)
+    assert len(Search.of(trained, wide).labels) == 190
+
+
 @pytest.mark.parametrize("budget", [-0.1, float("nan")])
 def test_a_budget_that_is_no_share_is_refused(features: Both, trained: Trained, budget: float) -> None:
     with pytest.raises(ValueError, match=r"budget=.*expected a share of the network's parameters"):

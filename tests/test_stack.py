@@ -41,6 +41,28 @@ def test_a_known_temperature_is_recovered() -> None:
     assert stack.temperature == pytest.approx(2.5, rel=0.01)
     assert stack.names == ("head",)
     assert stack.steps <= 8
+    assert stack.early_steps > 0
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("offset", [0.0, 1000.0])
+def test_deviations_are_the_rms_of_centred_logits_whatever_a_row_adds(dtype: torch.dtype, offset: float) -> None:
+    logits, labels = noisy_views(500, 5, 3)
+    members = [(member + offset).to(dtype) for member in logits]
+    members[0][7, 2] = -1e30  # squares of which float32 cannot hold
+    found = fit_stack(members[1:], labels).deviations.tolist() + fit_stack(members[:1], labels).deviations.tolist()
+    expected = [float(m.double().var(dim=1, correction=0).mean().sqrt()) for m in (*members[1:], members[0])]
+    assert found == pytest.approx(expected, rel=1e-6)
+
+
+def test_steps_are_counted_apart_where_they_cost_less() -> None:
+    """By hand: few rows have no early steps, several members begin with the head's, and Brier goes on from the log-loss."""
+    logits, labels = noisy_views(500, 5, 4)
+    head, stack = fit_stack(logits[-1:], labels), fit_stack(logits, labels)
+    assert (head.early_steps, stack.early_steps) == (0, head.steps)
+    brier = fit_stack(logits, labels, loss="brier")
+    assert brier.early_steps == stack.early_steps
+    assert brier.steps > stack.steps
 
 
 def test_weight_goes_to_the_members_that_carry_signal() -> None:

@@ -5,29 +5,26 @@ from importlib import import_module
 import numpy as np
 
 METRICS = import_module("mapie.metrics.calibration")
+EDGES = 16  # of 15 bins: its num_bins counts edges
 
 
 def native(logits: np.ndarray, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return logits, labels
 
 
-def softmax(logits: np.ndarray, labels: np.ndarray) -> float:
-    return float(_probabilities(logits)[0, 0])
-
-
-def ece(logits: np.ndarray, labels: np.ndarray) -> float:
-    correct = (logits.argmax(axis=1) == labels).astype(int)
-    return METRICS.expected_calibration_error(correct, _probabilities(logits), num_bins=15)
-
-
-def classwise_ece(logits: np.ndarray, labels: np.ndarray) -> float:
-    return METRICS.expected_calibration_error(
-        labels, _probabilities(logits), num_bins=15, classwise=True, class_labels=labels
-    )
-
-
-def _probabilities(logits: np.ndarray) -> np.ndarray:
+def softmax(logits: np.ndarray) -> np.ndarray:
     exponentials = logits - logits.max(axis=1, keepdims=True)
     np.exp(exponentials, out=exponentials)
     exponentials /= exponentials.sum(axis=1, keepdims=True)
     return exponentials
+
+
+def ece(probabilities: np.ndarray, labels: np.ndarray) -> float:
+    correct = (probabilities.argmax(axis=1) == labels).astype(int)
+    return METRICS.expected_calibration_error(correct, probabilities, num_bins=EDGES)
+
+
+def classwise_ece(probabilities: np.ndarray, labels: np.ndarray) -> float:
+    return METRICS.expected_calibration_error(
+        labels, probabilities, num_bins=EDGES, classwise=True, class_labels=labels
+    )

@@ -12,19 +12,16 @@ def native(logits: np.ndarray, labels: np.ndarray) -> tuple[np.ndarray, np.ndarr
     return logits, labels
 
 
-def softmax(logits: np.ndarray, labels: np.ndarray) -> float:
-    return float(_probabilities(logits)[0, 0])
+def softmax(logits: np.ndarray) -> np.ndarray:
+    return torch.from_numpy(logits).softmax(dim=1).numpy()
 
 
-def temperature(logits: np.ndarray, labels: np.ndarray) -> float:
-    probabilities = _probabilities(logits).astype(np.float64)  # of float32 it returns the start, 1
-    fitted = SCALING.TemperatureScaling().fit(probabilities, labels)
+def temperature(probabilities: np.ndarray, labels: np.ndarray) -> float:
+    fitted = SCALING.TemperatureScaling().fit(
+        probabilities.astype(np.float64), labels
+    )  # of float32 it returns its start, 1
     return float(np.asarray(fitted.weights).squeeze())
 
 
-def ece(logits: np.ndarray, labels: np.ndarray) -> float:
-    return float(METRICS.ECE(15).measure(_probabilities(logits), labels))
-
-
-def _probabilities(logits: np.ndarray) -> np.ndarray:
-    return torch.from_numpy(logits).softmax(dim=1).numpy()
+def ece(probabilities: np.ndarray, labels: np.ndarray) -> float:
+    return float(METRICS.ECE(15).measure(probabilities, labels))

@@ -1,23 +1,23 @@
-"""relplot: the smooth ECE by its authors, from logits by their own way to confidences."""
+"""relplot: the smooth ECE by its authors, by their own way from logits to confidences, which begins with scipy's softmax."""
 
 from importlib import import_module
 
 import numpy as np
 
-METRICS = import_module("relplot.metrics")
+METRICS, SPECIAL = import_module("relplot.metrics"), import_module("scipy.special")
 
 
 def native(logits: np.ndarray, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return logits, labels
 
 
-def softmax(logits: np.ndarray, labels: np.ndarray) -> float:
-    return float(METRICS.multiclass_logits_to_confidences(logits, labels)[0][0])
+def softmax(logits: np.ndarray) -> np.ndarray:
+    return SPECIAL.softmax(logits, axis=-1)
 
 
-def ece(logits: np.ndarray, labels: np.ndarray) -> float:
-    return METRICS.binnedECE(*METRICS.multiclass_logits_to_confidences(logits, labels), nbins=15)
+def ece(probabilities: np.ndarray, labels: np.ndarray) -> float:
+    return METRICS.binnedECE(*METRICS.multiclass_logits_to_confidences(probabilities, labels, probs=True), nbins=15)
 
 
-def smooth_ece(logits: np.ndarray, labels: np.ndarray) -> float:
-    return METRICS.smECE(*METRICS.multiclass_logits_to_confidences(logits, labels))
+def smooth_ece(probabilities: np.ndarray, labels: np.ndarray) -> float:
+    return METRICS.smECE(*METRICS.multiclass_logits_to_confidences(probabilities, labels, probs=True))

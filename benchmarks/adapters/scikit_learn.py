@@ -26,8 +26,11 @@ def native(logits: np.ndarray, labels: np.ndarray) -> tuple[np.ndarray, np.ndarr
     return logits, labels
 
 
-def softmax(logits: np.ndarray, labels: np.ndarray) -> float:
-    return float(_probabilities(logits)[0, 0])
+def softmax(logits: np.ndarray) -> np.ndarray:
+    exponentials = logits - logits.max(axis=1, keepdims=True)
+    np.exp(exponentials, out=exponentials)
+    exponentials /= exponentials.sum(axis=1, keepdims=True)
+    return exponentials
 
 
 def temperature(logits: np.ndarray, labels: np.ndarray) -> float:
@@ -36,23 +39,16 @@ def temperature(logits: np.ndarray, labels: np.ndarray) -> float:
     return float(fitted.calibrated_classifiers_[0].calibrators[0].beta_)
 
 
-def brier(logits: np.ndarray, labels: np.ndarray) -> float:
-    classes = np.arange(logits.shape[1])
-    return METRICS.brier_score_loss(labels, _probabilities(logits), labels=classes, scale_by_half=False)
+def brier(probabilities: np.ndarray, labels: np.ndarray) -> float:
+    classes = np.arange(probabilities.shape[1])
+    return METRICS.brier_score_loss(labels, probabilities, labels=classes, scale_by_half=False)
 
 
-def nll(logits: np.ndarray, labels: np.ndarray) -> float:
-    return METRICS.log_loss(labels, _probabilities(logits), labels=np.arange(logits.shape[1]))
+def nll(probabilities: np.ndarray, labels: np.ndarray) -> float:
+    return METRICS.log_loss(labels, probabilities, labels=np.arange(probabilities.shape[1]))
 
 
-def auc(logits: np.ndarray, labels: np.ndarray) -> float:
-    probabilities = _probabilities(logits).astype(np.float64)  # its check that rows sum to one is too fine for float32
+def auc(probabilities: np.ndarray, labels: np.ndarray) -> float:
+    probabilities = probabilities.astype(np.float64)  # its check that rows sum to one is too fine for float32
     probabilities /= probabilities.sum(axis=1, keepdims=True)
-    return METRICS.roc_auc_score(labels, probabilities, multi_class="ovr", labels=np.arange(logits.shape[1]))
-
-
-def _probabilities(logits: np.ndarray) -> np.ndarray:
-    exponentials = logits - logits.max(axis=1, keepdims=True)
-    np.exp(exponentials, out=exponentials)
-    exponentials /= exponentials.sum(axis=1, keepdims=True)
-    return exponentials
+    return METRICS.roc_auc_score(labels, probabilities, multi_class="ovr", labels=np.arange(probabilities.shape[1]))

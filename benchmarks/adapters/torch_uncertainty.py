@@ -1,5 +1,7 @@
-"""torch-uncertainty: its scaler reads logits from a loader, its metrics take probabilities.
+"""torch-uncertainty: its scaler reads batches of logits, its metrics take probabilities.
 
+The scaler goes through its loader once, puts the batches together, and fits on them all. What it is given here is all rows as
+one batch: a `DataLoader` of cached logits would fetch and collate them row by row, 0.2 s more for 50,000 rows.
 Its package imports torchvision for parts that have nothing to do with either, so the two subpackages are entered by the
 side: their parents are put in place as empty packages.
 """
@@ -13,7 +15,6 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
-from torch.utils.data import DataLoader, TensorDataset
 
 
 def _enter(package: str) -> ModuleType:
@@ -41,37 +42,40 @@ def native(logits: np.ndarray, labels: np.ndarray) -> tuple[Tensor, Tensor]:
     return torch.from_numpy(logits), torch.from_numpy(labels)
 
 
-def softmax(logits: Tensor, labels: Tensor) -> float:
-    return float(logits.softmax(dim=1)[0, 0])
+def softmax(logits: Tensor) -> Tensor:
+    return logits.softmax(dim=1)
 
 
 def temperature(logits: Tensor, labels: Tensor) -> float:
     scaler = SCALER()
-    scaler.fit(DataLoader(TensorDataset(logits, labels), batch_size=len(labels)), progress=False)
+    scaler.fit([(logits, labels)], progress=False)
     return float(scaler.inv_temp)
 
 
-def ece(logits: Tensor, labels: Tensor) -> float:
-    metric = CALIBRATION.CalibrationError(task="multiclass", num_classes=logits.shape[1], num_bins=15)
-    return _measured(metric, logits, labels)
+def ece(probabilities: Tensor, labels: Tensor) -> float:
+    classes = probabilities.shape[1]
+    return _measured(
+        CALIBRATION.CalibrationError(task="multiclass", num_classes=classes, num_bins=15), probabilities, labels
+    )
 
 
-def classwise_ece(logits: Tensor, labels: Tensor) -> float:
-    return _measured(CALIBRATION.ClasswiseCalibrationError(num_classes=logits.shape[1], num_bins=15), logits, labels)
+def classwise_ece(probabilities: Tensor, labels: Tensor) -> float:
+    classes = probabilities.shape[1]
+    return _measured(CALIBRATION.ClasswiseCalibrationError(num_classes=classes, num_bins=15), probabilities, labels)
 
 
-def brier(logits: Tensor, labels: Tensor) -> float:
-    return _measured(BRIER(num_classes=logits.shape[1]), logits, labels)
+def brier(probabilities: Tensor, labels: Tensor) -> float:
+    return _measured(BRIER(num_classes=probabilities.shape[1]), probabilities, labels)
 
 
-def nll(logits: Tensor, labels: Tensor) -> float:
-    return _measured(NLL(), logits, labels)
+def nll(probabilities: Tensor, labels: Tensor) -> float:
+    return _measured(NLL(), probabilities, labels)
 
 
-def smooth_ece(logits: Tensor, labels: Tensor) -> float:
-    return _measured(CALIBRATION.SmoothCalibrationError(kernel_type="reflected"), logits, labels)
+def smooth_ece(probabilities: Tensor, labels: Tensor) -> float:
+    return _measured(CALIBRATION.SmoothCalibrationError(kernel_type="reflected"), probabilities, labels)
 
 
-def _measured(metric: Any, logits: Tensor, labels: Tensor) -> float:
-    metric.update(logits.softmax(dim=1), labels)
+def _measured(metric: Any, probabilities: Tensor, labels: Tensor) -> float:
+    metric.update(probabilities, labels)
     return float(metric.compute())

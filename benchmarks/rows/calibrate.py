@@ -1,6 +1,6 @@
 """Row 4: all of `calibrate`, in units of one inference pass over the training split, on ResNet18 and images of CIFAR's size.
 
-On the CPU the splits are a 32nd of CIFAR's 45,000 and 5,000 images: the passes grow with n, and the fits hardly faster.
+On the CPU the splits are a 64th of CIFAR's 45,000 and 5,000 images: the passes grow with n, and the fits hardly faster.
 """
 
 import time
@@ -11,43 +11,35 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
 import lates
-from benchmarks.contest import OURS, THREADS, interleave
-from benchmarks.records import Goal, Group, Line
+from benchmarks.contest import FEWER_ROUNDS, OURS, THREADS, in_units, seconds_of
+from benchmarks.records import Goal, Group, beside_unit
 from benchmarks.rows.network import make_loader, make_network
-from benchmarks.rows.stack import timed
 
 FULL_TRAIN, FULL_HOLDOUT = 45_000, 5_000
-TRAIN, HOLDOUT = FULL_TRAIN // 32, FULL_HOLDOUT // 32
+TRAIN, HOLDOUT = FULL_TRAIN // 64, FULL_HOLDOUT // 64
 PASSES = 3.0
 
 
 def measure(
-    train: int = TRAIN, holdout: int = HOLDOUT, rounds: int = 1, threads: int = THREADS, device: str = "cpu"
+    train: int = TRAIN, holdout: int = HOLDOUT, rounds: int = FEWER_ROUNDS, threads: int = THREADS, device: str = "cpu"
 ) -> Iterator[Group]:
     torch.set_num_threads(threads)
     network = make_network().to(device)
     training, held = make_loader(train, seed=1), make_loader(holdout, seed=2)
     stages: dict[str, float] = {}
 
-    def fit() -> float:
-        stages.clear()
-        calibrated = lates.calibrate(network, train=training, holdout=held, progress=stopwatch(stages))
-        return calibrated.fit.nll
+    def fit() -> None:
+        lates.calibrate(network, train=training, holdout=held, progress=stopwatch(stages))
 
     infer(network, held, device)  # so that the unit is not longer for what comes only once
-    runs = {"one inference pass": timed(lambda: infer(network, training, device)), OURS: timed(fit)}
-    unit, ours = interleave(runs, rounds)
-    if ours.fault or unit.fault:
-        raise RuntimeError(ours.fault or unit.fault)
-    passes = ours.median / unit.median
-    parts = [f"{name.split()[-1]} {seconds / unit.median:.2f}" for name, seconds in stages.items()]
-    rest = f"rest {passes - sum(stages.values()) / unit.median:.2f}"
-    lines = (
-        Line(OURS, ours.median, ratio=1.0, reached=", ".join([*parts, rest]), repeats=tuple(ours.seconds)),
-        Line("one inference pass", unit.median, ratio=unit.median / ours.median, repeats=tuple(unit.seconds)),
-    )
-    goal = Goal("under 3 inference passes", f"{passes:.2f}", passes < PASSES)
+    times = in_units(lambda: seconds_of(lambda: infer(network, training, device)), lambda: seconds_of(fit), rounds)
+    passes, (low, high) = times.median, times.quartiles
+    shares = {name.split()[-1]: seconds / sum(times.runs) for name, seconds in stages.items()}
+    shares["rest"] = 1 - sum(shares.values())
+    parts = ", ".join(f"{name} {share * passes:.2f}" for name, share in shares.items())
+    goal = Goal("under 3 inference passes", f"{passes:.2f} (quartiles {low:.2f} to {high:.2f})", passes < PASSES)
     where = "" if device == "cpu" else f", {device}"
+    lines = beside_unit(OURS, "one inference pass", times, parts)
     yield Group(4, f"calibrate, ResNet18, {train:,} + {holdout:,} images{where}", lines, (goal,))
 
 

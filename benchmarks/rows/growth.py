@@ -1,59 +1,45 @@
 """Row 6: how time and memory of the stack grow, over three doublings of rows, of classes and of members."""
 
 import math
-from collections.abc import Iterator
+import statistics
+from collections.abc import Iterator, Sequence
 
-import torch
-
-import lates
-from benchmarks.contest import THREADS, interleave
-from benchmarks.inputs import make_members
-from benchmarks.memory import PeakMemory
+from benchmarks.contest import THREADS
+from benchmarks.memory import in_fresh_process
 from benchmarks.records import Goal, Group, Line
-from benchmarks.rows.stack import timed
+from benchmarks.rows.stack import fit_repeatedly
 
 BASE = {"rows": 8_000, "classes": 50, "members": 2}
-DOUBLINGS = 3
+DOUBLINGS, ROUNDS = 3, 5
 
 
-def measure(base: dict[str, int] | None = None, rounds: int = 3, threads: int = THREADS) -> Iterator[Group]:
-    torch.set_num_threads(threads)
-    _fit({"rows": 1_000, "classes": 10, "members": 2}, 1)  # so that the first size has not what comes only once
+def measure(base: dict[str, int] | None = None, rounds: int = ROUNDS, threads: int = THREADS) -> Iterator[Group]:
     for what in BASE:
-        yield _grow(what, base or BASE, rounds)
+        yield _grow(what, base or BASE, rounds, threads)
 
 
-def _grow(what: str, base: dict[str, int], rounds: int) -> Group:
+def _grow(what: str, base: dict[str, int], rounds: int, threads: int) -> Group:
     middle = {name: size * (2 if name == "members" else 4) for name, size in base.items() if name != what}
     sizes = [base[what] * 2**k for k in range(DOUBLINGS + 1)]
-    lines, times, memories = [], [], []
+    lines, memories = [], []
     for size in sizes:
-        seconds, extra = _fit({**middle, what: size}, rounds)
-        times.append(seconds)
+        point = {**middle, what: size}
+        shape = point["rows"], point["classes"], point["members"]
+        stack, extra, times = in_fresh_process(fit_repeatedly, shape, rounds, threads)
+        known = f"{extra / 2**20:.1f} MiB more, {stack.steps} steps, {stack.early_steps} before them"
+        lines.append(Line(f"{size:,} {what}", statistics.median(times.runs), reached=known, repeats=times.runs))
         memories.append(max(extra, 1))
-        lines.append(Line(f"{size:,} {what}", seconds, reached=f"{extra / 2**20:.1f} MiB more"))
-    grows = f"time ~ {what}^{exponent(sizes, times):.2f}, memory ~ {what}^{exponent(sizes, memories):.2f}"
+    of_medians = exponent(sizes, [line.amount for line in lines])
+    of_rounds = [exponent(sizes, seconds) for seconds in zip(*(line.repeats for line in lines), strict=True)]
+    grows = (
+        f"time ~ {what}^{of_medians:.2f} ({min(of_rounds):.2f} to {max(of_rounds):.2f} by rounds), "
+        f"memory ~ {what}^{exponent(sizes, memories):.2f}"
+    )
     others = ", ".join(f"{size:,} {name}" for name, size in middle.items())
     return Group(6, f"Stack fit against {what} ({others})", tuple(lines), (Goal("growth", grows, None),))
 
 
-def _fit(sizes: dict[str, int], rounds: int) -> tuple[float, int]:
-    logits, labels = make_members(sizes["rows"], sizes["classes"], sizes["members"])
-    extra: list[int] = []
-
-    def fit() -> float:
-        with PeakMemory() as memory:
-            stack = lates.fit_stack(logits, labels)
-        extra.append(memory.extra)
-        return stack.nll
-
-    (times,) = interleave({"lates": timed(fit)}, rounds)
-    if times.fault:
-        raise RuntimeError(times.fault)
-    return times.median, max(extra)
-
-
-def exponent(sizes: list[int], amounts: list[float] | list[int]) -> float:
+def exponent(sizes: Sequence[int], amounts: Sequence[float]) -> float:
     """The slope of log amount against log size by least squares: b of amount = a · size^b."""
     x, y = [math.log(size) for size in sizes], [math.log(amount) for amount in amounts]
     centre = sum(x) / len(x)

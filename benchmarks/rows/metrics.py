@@ -4,10 +4,11 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
-from benchmarks.contest import ROUNDS, THREADS, Times, compete, gather
+from benchmarks.contest import ROUNDS, THREADS, Run, Times, compete, gather
 from benchmarks.environments import HOME
 from benchmarks.inputs import save_logits
 from benchmarks.records import Goal, Group, Line
+from benchmarks.table import amount
 
 SIZES = ((10_000, 1_000), (50_000, 1_000))
 ADAPTERS = ("torchmetrics", "scikit_learn", "netcal", "torch_uncertainty", "relplot", "mapie")
@@ -37,34 +38,43 @@ def measure(
             files = save_logits(folder, n, classes)
             for contender in contenders:
                 contender.ask(do="load", **files)
-            softmax = {each.who: each.median for each in compete(contenders, "softmax", 3) if not each.fault}
             for task in TITLES:
                 able = [each for each in contenders if each.who not in tired[task]]
                 times = compete(able, task, rounds)
-                yield _group(task, n, classes, times, absent | tired[task], softmax)
+                yield _group(task, n, classes, times, absent | tired[task])
                 tired[task] |= {
                     each.who: f"{TITLES[task]} took {each.median:.0f} s at {n:,} x {classes:,}; larger not tried"
                     for each in times[1:]
-                    if each.seconds and each.median > PATIENCE
+                    if each.runs and each.median > PATIENCE
                 }
 
 
-def _group(
-    task: str, n: int, classes: int, times: list[Times], absent: dict[str, str], softmax: dict[str, float]
-) -> Group:
+def _group(task: str, n: int, classes: int, times: list[Times], absent: dict[str, str]) -> Group:
     absent = absent | {each.who: each.fault for each in times if each.fault}
     present = [each for each in times if not each.fault]
     ours, peers = present[0], sorted(present[1:], key=lambda each: each.median)
-    lines = []
-    for each in (ours, *peers):
-        share = f", {softmax[each.who]:.2g} s of it softmax" if each.who in softmax else ""
-        value = f"{each.value:.7f}{share}"
-        lines.append(
-            Line(each.who, each.median, ratio=each.median / ours.median, reached=value, repeats=tuple(each.seconds))
+    lines = tuple(
+        Line(
+            each.who, each.median, ratio=each.median / ours.median, reached=_reached(each.middle), repeats=each.seconds
         )
+        for each in (ours, *peers)
+    )
     goals = []
     if peers:
         least, lead = LEAD.get(task, 1.0), peers[0].median / ours.median
         text = "faster than every peer" if least == 1 else f"{least:g}x faster than every peer"
         goals.append(Goal(text, f"{lead:.2f}x ({peers[0].who})", lead > least))
-    return Group(3, f"{TITLES[task]}, {n:,} x {classes:,}", tuple(lines), tuple(goals), absent)
+    faster = [f"{each.who} {ours.median / rest(each.middle):.2f}x" for each in peers if rest(each.middle) < ours.median]
+    if faster:
+        goals.append(Goal("faster than lates from probabilities in hand", ", ".join(faster), None))
+    return Group(3, f"{TITLES[task]}, {n:,} x {classes:,}", lines, tuple(goals), absent)
+
+
+def rest(run: Run) -> float:
+    """The seconds after the softmax, for who has probabilities already; all of them where logits were taken."""
+    return run.seconds - (run.softmax or 0.0)
+
+
+def _reached(run: Run) -> str:
+    parts = "" if run.softmax is None else f", softmax {amount(run.softmax)} + {amount(rest(run))}"
+    return f"{run.value:.7f}{parts}"

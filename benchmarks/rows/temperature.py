@@ -37,7 +37,8 @@ def measure(
 def _group(n: int, classes: int, times: list[Times], absent: dict[str, str], files: dict[str, str]) -> Group:
     absent = absent | {each.who: each.fault for each in times if each.fault}
     present = [each for each in times if not each.fault]
-    losses = {each.who: log_loss(files, each.value) for each in present if each.value is not None}
+    values = {each.who: each.middle.value for each in present}
+    losses = {who: log_loss(files, value) for who, value in values.items() if value is not None}
     ours, peers = present[0], sorted(present[1:], key=lambda each: each.median)
     lines = [
         Line(
@@ -45,7 +46,7 @@ def _group(n: int, classes: int, times: list[Times], absent: dict[str, str], fil
             each.median,
             ratio=each.median / ours.median,
             reached=f"NLL {losses[OURS]:.9f}" if each is ours else f"NLL {losses[each.who] - losses[OURS]:+.1e}",
-            repeats=tuple(each.seconds),
+            repeats=each.seconds,
         )
         for each in (ours, *peers)
     ]

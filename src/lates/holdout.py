@@ -151,17 +151,22 @@ class Holdout:
         return int(self.reduce(torch.tensor([here], dtype=torch.float64)))
 
     def deviations(self) -> Tensor:
-        """The rms over rows and classes of each member's logits, centred by their mean over classes: [members]."""
+        """The rms over rows and classes of each member's logits, centred by their mean over classes: [members].
+
+        Rows are centred one by one, so that nothing cancels, and float32 will do but for members that are finer, or so large
+        that their squares overflow.
+        """
 
         def squares(chunks: Iterator[Chunk]) -> Tensor:
-            lengths, means = zip(
-                *((torch.linalg.vector_norm(excess.flatten(1), dim=1), excess.mean(dim=2)) for excess, _ in chunks),
-                strict=True,
+            lengths = (
+                torch.linalg.vector_norm(excess.sub_(excess.mean(dim=2, keepdim=True)), dim=2) for excess, _ in chunks
             )
-            centres = torch.cat(means, dim=1).double()
-            return torch.stack(lengths).double().square().sum(dim=0) - self.classes * centres.square().sum(dim=1)
+            return torch.cat(list(lengths), dim=1).double().square().sum(dim=1)
 
-        total = self.total(squares).clamp(min=0)
+        fine = any(member.dtype == torch.float64 for member in self.parts[0][0])
+        total = (self if fine else replace(self, dtype=torch.float32)).total(squares)
+        if not bool(total.isfinite().all()):
+            total = self.total(squares)
         return (total / (self.rows() * self.classes)).sqrt()
 
     def every(self, stride: int) -> "Holdout":

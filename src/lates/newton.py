@@ -44,13 +44,20 @@ class Expansion:
 
 @dataclass(frozen=True)
 class Minimum:
-    """Where a descent ended. `residual` is that of the bound x >= 0 alone; `bounded`: f falls on, far out."""
+    """Where a descent ended. `residual` is that of the bound x >= 0 alone; `bounded`: f falls on, far out; `hessian`: the last
+    one used; `early_steps`: on the way to its start, of cheaper functions."""
 
     point: Tensor
     value: float
     residual: float
     steps: int
     bounded: bool
+    hessian: Tensor
+    early_steps: int = 0
+
+    @property
+    def all_steps(self) -> int:
+        return self.early_steps + self.steps
 
 
 def kkt_residual(point: Tensor, gradient: Tensor, upper: Tensor | None = None) -> float:
@@ -96,7 +103,7 @@ def minimise_convex(
             exhausted = -slope <= NEGLIGIBLE * abs(here.value) or steps >= MAX_STEPS
             if verdict == "settled" or exhausted or (verdict == "recedes" and not coercive):
                 bounded = not coercive and (verdict != "settled" or bool((point >= upper).any()))
-                return Minimum(point, here.value, kkt_residual(point, here.gradient), steps, bounded)
+                return Minimum(point, here.value, kkt_residual(point, here.gradient), steps, bounded, here.hessian)
         elif steps >= MAX_STEPS:
             raise NotConvergedError(_not_converged(residual, steps))
 
@@ -154,7 +161,7 @@ def descend(
         if int(torch.linalg.cholesky_ex(hessian).info) != 0:  # lost to rounding, as happens at a kink
             hessian, fresh = identity * max(1.0, float(gradient.norm())), True
     bounded = bool((point >= upper).any())
-    return Minimum(point, value, kkt_residual(point, gradient), steps, bounded)
+    return Minimum(point, value, kkt_residual(point, gradient), steps, bounded, hessian)
 
 
 def box_minimiser(point: Tensor, gradient: Tensor, hessian: Tensor, upper: Tensor) -> Tensor:
@@ -162,8 +169,12 @@ def box_minimiser(point: Tensor, gradient: Tensor, hessian: Tensor, upper: Tenso
 
     A primal active-set method: minimise over the variables that are free, stop at the first bound met and hold it, and
     free the bound that pulls hardest inwards once the free ones are at rest. Variables are first brought to unit
-    curvature; a ridge of 1e-13 then makes the minimiser unique where members repeat or say nothing.
+    curvature; a ridge of 1e-13 then makes the minimiser unique where members repeat or say nothing. Of one variable it is
+    the parabola's vertex, or the bound before it.
     """
+    if len(point) == 1:
+        vertex = point - gradient / (hessian[0] if hessian[0] > 0 else RIDGE)
+        return vertex.clamp(min=torch.zeros(()), max=upper)
     unit = hessian.diagonal().clamp(min=0).sqrt()
     unit = torch.where(unit > 0, unit, 1.0)
     model = hessian / unit[:, None] / unit + RIDGE * torch.eye(len(point), dtype=point.dtype)

@@ -124,36 +124,44 @@ def log_loss_optimum(objective: Objective, start: Tensor | None) -> Minimum:
     Otherwise it goes from the network as it is to the best temperature; from there, or from a better `start`, to the
     best stack: that is an orderly descent even where no minimum exists.
     """
-    rows_per_weight = objective.rows / len(objective.scales)
+    early, lost, rows_per_weight = 0, 0, objective.rows / len(objective.scales)
     if start is None and rows_per_weight >= STRIDES[0] * ENOUGH_ROWS:
         stride = max(STRIDES[:1] + tuple(stride for stride in STRIDES if rows_per_weight >= stride * PLENTY_OF_ROWS))
         with suppress(NotConvergedError):  # a few rows that are hard to fit say nothing about all of them
             near = log_loss_optimum(objective.every(stride), None)
-            if not near.bounded and not (end := _newton(objective, *_nearer(objective, near.point))).bounded:
-                return end
+            early = near.all_steps
+            if not near.bounded:
+                end = _newton_from_nearby(objective, near)
+                if not end.bounded:
+                    return replace(end, early_steps=early)
+                lost = end.steps
     scales = objective.scales
     first = torch.zeros_like(scales)
     first[-1] = scales[-1]
     if len(scales) > 1:
-        first[-1] = log_loss_optimum(objective.head(), None).point[0]
+        head = log_loss_optimum(objective.head(), None)
+        first[-1], early = head.point[0], early + head.all_steps
     if start is not None:
         warm = start.detach().to("cpu", torch.float64) * scales
         first = min(first, warm, key=objective.value)
-    return _newton(objective, first)
+    end = _newton(objective, first)
+    return replace(end, steps=lost + end.steps, early_steps=early)
 
 
-def _nearer(objective: Objective, point: Tensor) -> tuple[Tensor, Tensor | None]:
-    """Two Newton steps in float32, and the second's Hessian. They halve the time of few members, whose exponentials take
-    most of it; with many members, one Hessian serves for all steps, and float32 would not do for it."""
-    if len(point) >= MANY_MEMBERS:
-        return point, None
+def _newton_from_nearby(objective: Objective, near: Minimum) -> Minimum:
+    """Newton's method from the optimum of a few rows, two steps in float32 first: one with those rows' Hessian, one with a new
+    Hessian, which is kept. That halves the time of few members, whose exponentials take most of it; with many members, one
+    Hessian serves for all steps, and float32 would not do for it.
+    """
+    if len(near.point) >= MANY_MEMBERS:
+        return _newton(objective, near.point)
     rough = replace(objective, holdout=replace(objective.holdout, dtype=torch.float32))
-    hessian = None
-    for _ in range(2):
-        here = rough.expand(point)
-        hessian = here.hessian
-        point = box_minimiser(point, here.gradient, hessian, objective.cap(point))
-    return point, hessian
+    _, gradient = rough.value_and_gradient(near.point)
+    nearer = box_minimiser(near.point, gradient, near.hessian, objective.cap(near.point))
+    here = rough.expand(nearer)
+    start = box_minimiser(nearer, here.gradient, here.hessian, objective.cap(nearer))
+    end = _newton(objective, start, here.hessian)
+    return replace(end, steps=2 + end.steps)
 
 
 def _newton(objective: Objective, start: Tensor, hessian: Tensor | None = None) -> Minimum:
@@ -180,7 +188,8 @@ def local_optimum(objective: Objective, loss: Loss, start: Minimum) -> Minimum:
         return objective.loss_and_gradient(loss, point)
 
     end = descend(value_and_gradient, start.point, objective.cap(start.point))
-    return replace(end, bounded=end.bounded or start.bounded)
+    bounded, steps = end.bounded or start.bounded, start.steps + end.steps
+    return replace(end, bounded=bounded, steps=steps, early_steps=start.early_steps)
 
 
 def _unit(direction: Tensor) -> Tensor:

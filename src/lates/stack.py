@@ -57,7 +57,8 @@ class Stack:
     certified   the weights are the global minimum: log-loss, residual at most 1e-10, and a minimum exists
     bounded     the hold-out does not bound the weights, or too faintly for float64 to tell: they stopped at the cap,
                 or where the gradient vanished
-    steps       of the last descent
+    steps       all that went over all rows of all members
+    early_steps those before, which cost less: over some of the rows, or of the head alone
     deviations  rms of each member's class-centred logits on the hold-out [members]
     """
 
@@ -71,6 +72,7 @@ class Stack:
     certified: bool
     bounded: bool
     steps: int
+    early_steps: int
     deviations: Tensor
 
     @property
@@ -171,7 +173,7 @@ def _projected_sgd(holdout: Holdout, names: tuple[str, ...], loss: str, regulari
             steps += 1
     point = weights * objective.scales
     value, gradient = objective.loss_and_gradient(LOSSES[loss], point)
-    end = Minimum(point, value, kkt_residual(point, gradient), steps, bounded=False)
+    end = Minimum(point, value, kkt_residual(point, gradient), steps, bounded=False, hessian=torch.empty(0, 0))
     return _described(objective, end, names, loss, regularise, certified=False)
 
 
@@ -189,6 +191,7 @@ def _described(
         certified=certified,
         bounded=end.bounded,
         steps=end.steps,
+        early_steps=end.early_steps,
         deviations=objective.deviations,
     )
 

@@ -9,6 +9,7 @@ import typer
 from lates.cli.fit import Loss
 from lates.cli.options import OUTPUT, AsJson, Checkpoints, Data, Device, Force, Model
 from lates.cli.outputs import check_output, print_json, tell_written
+from lates.cli.torchrun import is_first, joined
 
 if TYPE_CHECKING:
     from lates.cli.sources import Network
@@ -97,32 +98,38 @@ def calibrate_model(
             -o my.lates.safetensors
 
     It needs `holdout`, and `train` unless you say `--blocks none`. Then see what it did: `lates evaluate`, `lates report`.
+
+    On eight cards: `torchrun --nproc-per-node 8 --no-python lates calibrate --device cuda …`
     """
-    check_output(output, force)
+    if is_first():
+        check_output(output, force)
     wanted = parse_blocks(blocks)
     share, spill = parse_budget(budget), None if memory is None else parse_bytes(memory)
     import lates
     from lates.cli.sources import find_named, make_loaders, make_network
 
     view: Any = None if views == NONE else find_named(views, "--views") if ":" in views else views
-    loaders = make_loaders(data)
-    network = make_network(model, checkpoints, device)
-    refuse_count(blocks, network)
-    start = time.perf_counter()
-    calibrated = lates.calibrate(
-        network,
-        train=loaders.train,
-        holdout=loaders.needed_holdout,
-        blocks=wanted,
-        loss=loss.value,
-        budget=share,
-        views=view,
-        passes=passes,
-        memory=spill,
-        seed=seed,
-        settings=lates.PAPER if paper else lates.DEFAULT,
-    )
-    seconds = time.perf_counter() - start
+    with joined(device):
+        loaders = make_loaders(data)
+        network = make_network(model, checkpoints, device)
+        refuse_count(blocks, network)
+        start = time.perf_counter()
+        calibrated = lates.calibrate(
+            network,
+            train=loaders.train,
+            holdout=loaders.needed_holdout,
+            blocks=wanted,
+            loss=loss.value,
+            budget=share,
+            views=view,
+            passes=passes,
+            memory=spill,
+            seed=seed,
+            settings=lates.PAPER if paper else lates.DEFAULT,
+        )
+        seconds = time.perf_counter() - start
+    if not is_first():
+        return
     calibrated.save(output)
     tell_written(output)
     from lates.cli.contents import read_contents
