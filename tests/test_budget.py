@@ -45,6 +45,19 @@ def test_the_budget_is_never_exceeded(features: Both, trained: Trained, budget: 
     assert list(probes) == [name for name in trained if name in probes]
 
 
+@pytest.mark.parametrize("rows", [1, 2, 3, 7, 40])
+def test_views_of_one_row_are_in_one_half(problem: Problem, trained: Trained, rows: int) -> None:
+    images, labels = next(iter(problem.holdout))
+    batch = [(images[:rows], labels[:rows])]
+    passes = lates.extract(problem.model, batch, list(trained), views=lambda images: 1.5 * images, passes=3)
+    single = lates.extract(problem.model, batch, list(trained))
+    plain = replace(passes, logits=single.logits.repeat(3, 1))  # so that views of one row are told by equal logits
+    head = Search.of(trained, plain).head
+    even, odd = ({tuple(row) for row in head[half::2].tolist()} for half in (0, 1))
+    assert rows == 1 or not even & odd
+    assert len(head) == (3 if rows == 1 else 3 * (rows // 2 * 2))
+
+
 @pytest.mark.parametrize("budget", [0.005, 0.01, 0.02, 0.05])
 def test_the_plan_is_no_worse_than_the_simple_rules(features: Both, trained: Trained, budget: float) -> None:
     holdout, costs = features[1], costs_of(trained)
@@ -134,12 +147,14 @@ def test_biases_count(features: Both, trained: Trained) -> None:
     assert parameters(fit_budget(trained, features[1], exact * 0.9999)) < dense
 
 
-def test_probes_that_gain_nothing_are_left_out_with_the_reason(features: Both) -> None:
-    """What was learned from labels that are always wrong can only harm."""
-    train, holdout = features
-    probes = lates.train_probes(replace(train, labels=(train.labels + 1) % 10), settings=lates.DEFAULT)
+def test_probes_that_gain_nothing_are_left_out_with_the_reason(features: Both, trained: Trained) -> None:
+    """Probes that say the opposite of what they learned can only harm."""
+    opposite = {
+        name: replace(own, probe=Probe(-own.probe.down, None, -own.probe.bias), mean_logits=-own.mean_logits)
+        for name, own in trained.items()
+    }
     with pytest.warns(UserWarning, match=r"the hold-out gains by no probe of that size\. No block gets a probe"):
-        assert fit_budget(probes, holdout, 0.01) == {}
+        assert fit_budget(opposite, features[1], 0.01) == {}
 
 
 @pytest.mark.parametrize(("allocation", "budget"), [("gain", 0.001), ("equal", 0.001), ("equal", 0.006), ("gain", 0.0)])

@@ -246,6 +246,23 @@ def test_views_make_the_probes_less_sure(problem: Problem, calibrated: lates.Cal
     assert doubled.fit.nll > calibrated.fit.nll
 
 
+@pytest.mark.parametrize("blocks", [None, []])
+def test_views_of_the_hold_out_are_further_rows_of_it(problem: Problem, blocks: list[str] | None) -> None:
+    def darker(images: Tensor) -> Tensor:
+        return images / 2
+
+    viewed = calibrate(problem, blocks=blocks, budget=None, holdout_views=darker)
+    longer = [*problem.holdout, *((darker(images), labels) for images, labels in problem.holdout)]
+    spelt_out = calibrate(problem, blocks=blocks, budget=None, holdout=longer)
+    assert viewed.weights == pytest.approx(spelt_out.weights, rel=1e-6)
+    assert viewed.weights != pytest.approx(calibrate(problem, blocks=blocks, budget=None).weights, rel=1e-3)
+
+
+def test_built_in_views_of_the_hold_out_are_drawn_from_the_seed(problem: Problem) -> None:
+    drawn = [calibrate(problem, blocks=1, holdout_views="jitter", seed=seed).weights for seed in (0, 0, 1)]
+    assert drawn[0] == drawn[1] != drawn[2]
+
+
 def test_progress_is_told_of_every_stage(problem: Problem) -> None:
     told: list[tuple[str, int, int | None]] = []
     calibrate(problem, progress=lambda *step: told.append(step), passes=1)

@@ -61,7 +61,7 @@ def test_each_block_s_probe_is_the_logistic_regression_that_scikit_learn_finds(f
         torch.testing.assert_close(
             centred(trained.probe.logits(train.blocks[name])).double(), centred(expected), atol=1e-3, rtol=0
         )
-        assert trained.loss == pytest.approx(float(nll(expected, train.labels)), abs=1e-6)
+        assert trained.loss == pytest.approx(float(nll(expected, train.labels)), abs=1e-5)
 
 
 def test_a_brier_probe_is_the_minimum_that_scipy_finds() -> None:

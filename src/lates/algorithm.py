@@ -35,6 +35,7 @@ def calibrate(
     budget: float | None = 0.01,
     views: Views = "auto",
     passes: int | None = None,
+    holdout_views: Views = None,
     memory: int | None = None,
     seed: int = 0,
     device: torch.device | str | None = None,
@@ -53,6 +54,8 @@ def calibrate(
     views     on what variants of the inputs the probes train: None, "flip", "shift", "jitter", a function inputs -> inputs,
               or "auto", for images what the settings say and None otherwise; `passes` times over (None: as the settings say,
               and once where there are no views)
+    holdout_views
+              with them the weights are chosen on the hold-out and one such view of each of its rows: against shift
     memory    bytes for what grows with the rows; beyond that it spills to temporary files, with the same result
     progress  bars on a terminal or in a notebook; False: silence; or a function (stage, done, total); in the first process
     shares    who reads what where torch.distributed runs several processes, all of which must call this and get the same
@@ -80,9 +83,19 @@ def calibrate(
             settings=settings,
             team=team,
         )
+        hold = partial(
+            read,
+            draws.models,
+            holdout,
+            views=holdout_views,
+            passes=1 if holdout_views is None else 2,
+            plain_first=True,
+            memory=memory // 4,
+            role="holdout",
+        )
         learn = partial(train_probes, loss=loss, seed=seed, device=device, progress=report, settings=settings)
         if train is None or blocks == []:
-            held = read(draws.models, holdout, [], memory=memory // 4, role="holdout")
+            held = hold([])
             trained: Iterator[dict[str, TrainedProbe]] = ({} for _ in draws.networks)
         else:
             seen = read(
@@ -96,7 +109,7 @@ def calibrate(
                 memory=memory // 2,
                 role="train",
             )
-            held = read(draws.models, holdout, like=draws.repeat(seen), memory=memory // 4, role="holdout")
+            held = hold(like=draws.repeat(seen))
             spare = memory - sum(features.held for features in (*seen, *held))
             trained = (learn(seen.pop(0), rows, memory=spare) for rows in held[:: draws.samples])  # one at a time
         probes: list[dict[str, Probe]] = []

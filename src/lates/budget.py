@@ -150,7 +150,8 @@ def _cheapest_tail(name: str, rank: int, rises: Sequence[float], cost: Cost) -> 
 class Search:
     """The hold-out as the search sees it: per block the logits in the probe's basis, [n, directions], and the head's.
 
-    Rows are shuffled, with a seed of their own, so that the halves are alike however the loader orders its classes.
+    Rows are shuffled, with a seed of their own, so that the halves are alike however the loader orders its classes. Views of
+    one row, which stand one pass apart, are in the same half: even positions or odd ones.
     """
 
     rotated: dict[str, Tensor]
@@ -162,17 +163,21 @@ class Search:
     @staticmethod
     def of(trained: Mapping[str, TrainedProbe], holdout: Features) -> "Search":
         device = next(iter(trained.values())).basis.device
-        total = holdout.all_rows
-        order = torch.randperm(total, generator=torch.Generator().manual_seed(0))
-        order = order[: max(SEARCHED_NUMBERS // holdout.classes, SEARCHED_ROWS)]
-        position = torch.full((total,), -1).scatter_(0, order, torch.arange(len(order)))[holdout.places]
-        here = (position >= 0).nonzero()[:, 0]
+        passes = holdout.passes if holdout.all_rows >= 2 * holdout.passes else 1
+        once = holdout.all_rows // passes
+        order = torch.randperm(once, generator=torch.Generator().manual_seed(0))
+        order = order[: max(SEARCHED_NUMBERS // holdout.classes, SEARCHED_ROWS) // passes]
+        order = order if passes == 1 else order[: len(order) // 2 * 2]
+        rank = torch.full((once,), -1).scatter_(0, order, torch.arange(len(order)))[holdout.places % once]
+        number_of_pass = holdout.places // once
+        here = ((rank >= 0) & (number_of_pass < passes)).nonzero()[:, 0]
+        position = 2 * (rank // 2 * passes + number_of_pass) + rank % 2
         position = position[here].to(device)
 
         def shuffled(values: Tensor, of_rows: Callable[[Tensor], Tensor]) -> Tensor:
             """What is made of the rows looked at, those here in their positions, those elsewhere added by the others."""
             made = of_rows(values[here.to(values.device)].to(device))
-            return holdout.team.sum(made.new_zeros(len(order), *made.shape[1:]).index_copy_(0, position, made))
+            return holdout.team.sum(made.new_zeros(passes * len(order), *made.shape[1:]).index_copy_(0, position, made))
 
         def rotated(probe: TrainedProbe) -> Callable[[Tensor], Tensor]:
             return lambda features: (probe.probe.logits(features) - probe.mean_logits) @ probe.basis

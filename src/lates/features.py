@@ -128,14 +128,16 @@ def extract_samples(
     settings: Settings = DEFAULT,
     role: str = "loader",
     keep_logits: bool = True,
+    plain_first: bool = False,
     team: Team = ALONE,
 ) -> list[Features]:
     """As `extract`, for several models in one reading, so that their rows align: an ensemble, or one model given several
     times with `dropout` on, each time another draw.
 
     Views and dropout are drawn for each batch by its number, so that they are the same whoever of the `team` reads it.
-    Without `keep_logits` the features have none, [0, classes]: probes need no more of the training split, and with many
-    classes its logits would be larger than all features.
+    With `plain_first` the first pass reads the inputs as they are. Without `keep_logits` the features have none,
+    [0, classes]: probes need no more of the training split, and with many classes its logits would be larger than all
+    features.
     """
     _check_arguments(models, loader, blocks, like, passes, role)
     target = torch.device(device) if device is not None else device_of(models[0])
@@ -152,6 +154,7 @@ def extract_samples(
         passes = settings.passes if passes is None else passes
         for number_of_pass in range(passes):
             set_random_state(target, _mixed(seed, number_of_pass))
+            change = None if plain_first and number_of_pass == 0 else view
             for number, batch in share.read(target):
                 if not poolings:
                     poolings = [survey(model, batch, blocks, budget, dropout, target, settings) for model in models]
@@ -159,7 +162,7 @@ def extract_samples(
                 if not networks:
                     networks = record_all(models, poolings, dropout, target, team)
                 with random_state_kept(target, _mixed(seed, number_of_pass, number + 1)):
-                    inputs = batch.inputs if view is None else view(copy_inputs(batch.inputs))
+                    inputs = batch.inputs if change is None else change(copy_inputs(batch.inputs))
                     read = [read_rows(network, inputs, batch, role) for network in networks]
                 for of_model, rows in zip(collected, read, strict=True):
                     of_model.append(rows if number >= 0 else {name: values[:0] for name, values in rows.items()})

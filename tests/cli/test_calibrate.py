@@ -31,6 +31,7 @@ def test_calibrate_writes_what_the_library_would_and_says_where(folder: Folder) 
         (["--blocks", "none"], {"blocks": []}),
         (["--budget", "20%", "--memory", "1K", "--seed", "3"], {"budget": 0.2, "memory": 1024, "seed": 3}),
         (["--views", "their_module:mirror", "--passes", "2"], {"views": lambda rows: -rows, "passes": 2}),
+        (["--holdout-views", "their_module:mirror"], {"holdout_views": lambda rows: -rows}),
         (["--paper"], {"settings": lates.PAPER, "views": "auto"}),
     ],
 )

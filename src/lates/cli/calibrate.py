@@ -56,6 +56,14 @@ def calibrate_model(
         int | None,
         typer.Option(min=1, rich_help_panel=HOW, help="How many views of each row.", show_default="as views need"),
     ] = None,
+    holdout_views: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME",
+            rich_help_panel=HOW,
+            help="Against shift: choose the weights on the hold-out and one such variant of each of its rows.",
+        ),
+    ] = NONE,
     paper: Annotated[bool, typer.Option("--paper", rich_help_panel=HOW, help="The paper to the letter.")] = False,
     memory: Annotated[
         str | None,
@@ -108,7 +116,9 @@ def calibrate_model(
     import lates
     from lates.cli.sources import find_named, make_loaders, make_network
 
-    view: Any = None if views == NONE else find_named(views, "--views") if ":" in views else views
+    def view(name: str, option: str) -> Any:
+        return None if name == NONE else find_named(name, option) if ":" in name else name
+
     with joined(device):
         loaders = make_loaders(data)
         network = make_network(model, checkpoints, device)
@@ -121,8 +131,9 @@ def calibrate_model(
             blocks=wanted,
             loss=loss.value,
             budget=share,
-            views=view,
+            views=view(views, "--views"),
             passes=passes,
+            holdout_views=view(holdout_views, "--holdout-views"),
             memory=spill,
             seed=seed,
             settings=lates.PAPER if paper else lates.DEFAULT,
