@@ -6,7 +6,9 @@ import sys
 import pytest
 import torch
 from torch import Tensor
+from torch.nn.functional import cross_entropy
 
+from lates.holdout import Holdout
 from lates.newton import TOLERANCE
 from lates.stack import fit_stack
 from tests.problems import noisy_views
@@ -77,3 +79,18 @@ def test_a_fault_of_the_machine_is_not_taken_for_rows_that_are_hard_to_fit() -> 
     logits = torch.randn(6000, 3, generator=generator) + 2 * torch.eye(3)[labels]
     with pytest.raises(RuntimeError, match="out of memory"):
         fit_stack([logits], labels, reduce=fails_once)
+
+
+@pytest.mark.parametrize("constant", [0.0, 1e6])
+@pytest.mark.parametrize("weight", [0.0, 0.4, 30.0])
+def test_one_member_s_derivatives_are_those_of_autograd(weight: float, constant: float) -> None:
+    generator = torch.Generator().manual_seed(0)
+    logits = 3 * torch.randn(200, 7, dtype=torch.float64, generator=generator)
+    labels = torch.multinomial(logits.softmax(1), 1, generator=generator)[:, 0]
+    beta = torch.tensor([weight], dtype=torch.float64, requires_grad=True)
+    expected = [cross_entropy(beta * logits, labels, reduction="sum")]
+    for _ in range(3):
+        (derivative,) = torch.autograd.grad(expected[-1], beta, create_graph=True)
+        expected.append(derivative.sum())
+    sums = Holdout((((logits + constant,), labels),)).log_loss(beta.detach(), derivatives=3)
+    torch.testing.assert_close(sums, torch.stack(expected).detach(), atol=1e-6 if constant else 1e-10, rtol=1e-9)

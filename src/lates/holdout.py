@@ -9,6 +9,11 @@ p_i = softmax(z_i) the log-loss, its gradient and its Hessian are means over row
 
     f = mean_i logsumexp_c z_ic,    g_k = mean_i E_p[e_k],    H_kl = mean_i Cov_p(e_k, e_l).
 
+Of one member alone, a temperature's, the lead over the row's largest logit, t_ic = m_ic - max_c m_ic <= 0, does with fewer
+operations: beta t has its peak at 0, and the moments of t lie near 0 where a row is sure of a class, so that nothing cancels,
+
+    f = mean_i log sum_c exp(beta t_ic) - beta t_i,y_i,    f' = mean_i E_p[t] - t_i,y_i,    f" = mean_i Var_p(t).
+
 Members are sequences of [n, classes] tensors, of any floating dtype and on any device, memory-mapped or not; they are
 copied one chunk at a time only, in float64, or in float32 where a rough answer will do. Every number leaves this file as a
 sum over rows, through `reduce`: where rows live in several processes, a `reduce` that sums a tensor over all of them is the
@@ -20,6 +25,7 @@ import itertools
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -37,6 +43,7 @@ LOOKS = 16  # by so much smaller are chunks of which most likely the first is al
 Reduce = Callable[[Tensor], Tensor]
 Members = Sequence[Tensor]
 Chunk = tuple[Tensor, Tensor]
+Over = Literal["label", "peak"]
 
 
 def in_this_process(sums: Tensor) -> Tensor:
@@ -49,8 +56,10 @@ def rows_per_chunk(members: Members, arrays: int, dtype: torch.dtype = torch.flo
     return max(1, WORKING_BYTES[_chunk_device(members).type] // (dtype.itemsize * arrays * members[-1].shape[1]))
 
 
-def excess_chunks(members: Members, labels: Tensor, rows: int, dtype: torch.dtype = torch.float64) -> Iterator[Chunk]:
-    """Yield (excess [members, rows, classes], labels [rows]) for consecutive rows.
+def excess_chunks(
+    members: Members, labels: Tensor, rows: int, dtype: torch.dtype = torch.float64, over: Over = "label"
+) -> Iterator[Chunk]:
+    """Yield (excess [members, rows, classes], labels [rows]) for consecutive rows: the excess over the label, or the peak.
 
     Every chunk overwrites the one before. Where there are no rows, as some process may have none, there is one empty chunk.
     """
@@ -62,7 +71,10 @@ def excess_chunks(members: Members, labels: Tensor, rows: int, dtype: torch.dtyp
             excess = buffer[: len(members) * len(of_rows) * classes].view(len(members), len(of_rows), classes)
             for target, member in zip(excess, members, strict=True):
                 target.copy_(member[start : start + rows])
-            excess -= excess.gather(2, of_rows[None, :, None].expand(len(members), -1, 1))
+            if over == "label":
+                excess -= excess.gather(2, of_rows[None, :, None].expand(len(members), -1, 1))
+            else:
+                excess -= excess.amax(dim=2, keepdim=True)
             yield excess, of_rows
 
 
@@ -113,6 +125,32 @@ def log_loss_sums(peaks: Sequence[Tensor], totals: Sequence[Tensor], *derivative
     return torch.cat([value[None], *(torch.stack(list(terms)).double().sum(dim=0).flatten() for terms in derivatives)])
 
 
+def log_loss_of_one(chunks: Iterator[Chunk], weight: Tensor, derivatives: int) -> Tensor:
+    """The same sums for one member of weight >= 0, from chunks of its excess over the peak; up to three derivatives, which
+    are the mean, less the label's excess, the variance and the third central moment of t under p."""
+    rows = [_moments_of_one(chunk, weight / LOG_2, derivatives) for chunk in chunks]
+    leads, totals, *moments = (torch.cat(parts).double() for parts in zip(*rows, strict=True))
+    first, second, third = [*(moment / totals for moment in moments), *[totals.new_zeros(())] * 3][:3]
+    terms = (
+        LOG_2 * totals.log2() - float(weight) * leads,
+        first - leads,
+        second - first.square(),
+        third - first * (3 * second - 2 * first.square()),
+    )
+    return torch.stack([term.sum() for term in terms[: derivatives + 1]])
+
+
+def _moments_of_one(chunk: Chunk, binary: Tensor, derivatives: int) -> list[Tensor]:
+    """Of each row the label's excess over the peak, and sum_c 2^(binary t_c) t_c^j for j = 0, …, derivatives."""
+    (excess,), labels = chunk
+    with borrowed(excess.numel(), excess.dtype, excess.device) as scratch:
+        powers = torch.mul(excess, binary.to(excess), out=scratch.view(excess.shape)).exp2_()
+        moments = [powers.sum(dim=1)]
+        for _ in range(derivatives):
+            moments.append(powers.mul_(excess).sum(dim=1))
+    return [excess.gather(1, labels[:, None])[:, 0], *moments]
+
+
 @dataclass(frozen=True)
 class Holdout:
     """Labelled rows of members, in one part or several: MC dropout's samples are parts that share their labels."""
@@ -122,15 +160,15 @@ class Holdout:
     chunk_rows: int | None = None
     dtype: torch.dtype = torch.float64
 
-    def chunks(self, beside: int) -> Iterator[Chunk]:
+    def chunks(self, beside: int, over: Over = "label") -> Iterator[Chunk]:
         """Of as many rows as leave room for so many arrays [rows, classes] beside the chunk's own."""
         for members, labels in self.parts:
             rows = self.chunk_rows or rows_per_chunk(members, len(members) + beside, self.dtype)
-            yield from excess_chunks(members, labels, rows, self.dtype)
+            yield from excess_chunks(members, labels, rows, self.dtype, over)
 
-    def total(self, sums: Callable[[Iterator[Chunk]], Tensor], beside: int = 1) -> Tensor:
+    def total(self, sums: Callable[[Iterator[Chunk]], Tensor], beside: int = 1, over: Over = "label") -> Tensor:
         """What `sums` makes of the chunks, added up over threads that have rows of their own, and over all processes."""
-        return self.reduce(sum_over(in_threads(lambda share: sums(share.chunks(beside)), self._shares())))
+        return self.reduce(sum_over(in_threads(lambda share: sums(share.chunks(beside, over)), self._shares())))
 
     def _shares(self) -> "list[Holdout]":
         """The rows of each part cut for threads."""
@@ -175,7 +213,9 @@ class Holdout:
         return replace(self, parts=thinned)
 
     def log_loss(self, weights: Tensor, derivatives: int) -> Tensor:
-        """Sums over all rows; packed as in `log_loss_sums`."""
+        """Sums over all rows; packed as in `log_loss_sums`. Of one member there is a third derivative too."""
+        if len(weights) == 1 and weights[0] >= 0:
+            return self.total(lambda chunks: log_loss_of_one(chunks, weights, derivatives), over="peak")
         beside = 1 if derivatives < 2 else 1 + len(weights)
 
         def sums(chunks: Iterator[Chunk]) -> Tensor:
