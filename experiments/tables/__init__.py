@@ -15,7 +15,7 @@ from experiments.summaries import SMOKE, Measured, read_measured
 from experiments.tables.costs import cells, cost, depth, timing_table
 from experiments.tables.gains import budget, holdout_size, low_data, relative_gain
 from experiments.tables.markdown import DocumentError, Table, embed, embedded, markdown
-from experiments.tables.measured import controls, in_distribution, jitter, out_of_distribution
+from experiments.tables.measured import against_shift, controls, in_distribution, jitter, out_of_distribution
 from experiments.tables.printed import imagenet, mc_dropout
 from experiments.tables.searched import search_tables
 from experiments.tables.tested import anova_table, effects, wilcoxon
@@ -30,6 +30,7 @@ TABLES: tuple[Callable[[Sequence[Measured]], Table], ...] = (
     holdout_size,
     budget,
     controls,
+    against_shift,
     imagenet,
     mc_dropout,
     wilcoxon,

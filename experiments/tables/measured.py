@@ -110,3 +110,24 @@ def controls(measured: Sequence[Measured]) -> Table:
         "that serves the method's AUC best, so that calibration alone earns little.",
         text_columns=2,
     )
+
+
+AGAINST_SHIFT = (
+    "temperature", "temperature_jittered_holdout", "temperature_both_holdouts", "head_refitted_jitter",
+    "lates_jitter_1", "lates_jittered_holdout", "lates_both_holdouts",
+)  # fmt: skip
+
+
+def against_shift(measured: Sequence[Measured]) -> Table:
+    """Network by network, not in means: only some were evaluated since the last of these methods came."""
+    metrics = ("ece", "nll", "brier", "accuracy", "auc")
+    rows = tuple(
+        (*place(each.dataset, each.cell.network), str(each.cell.seed), method_title(method), *map(number, values))
+        for each in measured
+        if each.cell.recipe == "out_of_distribution" and AGAINST_SHIFT[-1] in each.methods
+        for method in AGAINST_SHIFT
+        for values in [[each.mean(method, metric, sets) for sets in (CLEAN_SET, CORRUPTED) for metric in metrics]]
+    )
+    header = ("data set", "network", "seed", "method", *titles(metrics), *(f"{title}, corrupted" for title in titles(metrics)))
+    note = "Plain and jittered: the hold-out as it is and one jittered view of each of its images, together."
+    return Table("against_shift", "Everything that has seen the jitter", header, rows, note, text_columns=4)
