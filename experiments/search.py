@@ -112,22 +112,17 @@ def calibrate_with(
 ) -> Fitted:
     """`lates.calibrate`; `strength` scales the jitter, `last_block` adds the block that the head reads.
 
-    With `both_holdouts` the decays, ranks and weights are chosen on the hold-out followed by one jittered view of each of
-    its images.
+    With `both_holdouts` decays, ranks and weights are chosen on the hold-out and one jittered view of each of its images.
     """
-    network, holdout = situation.network, situation.holdout
-    if both_holdouts:
-        view = _jitter(1.0, situation.train)
-        with torch.random.fork_rng():
-            torch.manual_seed(0)
-            holdout = [*holdout, *((view(images), labels) for images, labels in holdout)]
+    network = situation.network
     calibrated = lates.calibrate(
         network,
         train=situation.train,
-        holdout=holdout,
+        holdout=situation.holdout,
         blocks=lates.list_blocks(network) if last_block else blocks,
         views=views if strength == 1 else _jitter(strength, situation.train),
         passes=passes,
+        holdout_views="jitter" if both_holdouts else None,
         budget=budget,
         settings=settings,
         progress=False,

@@ -7,9 +7,11 @@ from hypothesis import HealthCheck, given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from torch import Tensor
+from torch.utils.data import DataLoader
 
 import lates
 from lates.budget import Cost, Search, choose_ranks, equal_share, fit_budget, last_alone
+from lates.features import extract_samples
 from lates.losses import nll
 from lates.probes import Probe
 from tests.conftest import Problem
@@ -56,6 +58,18 @@ def test_views_of_one_row_are_in_one_half(problem: Problem, trained: Trained, ro
     even, odd = ({tuple(row) for row in head[half::2].tolist()} for half in (0, 1))
     assert rows == 1 or not even & odd
     assert len(head) == (3 if rows == 1 else 3 * (rows // 2 * 2))
+
+
+def test_a_loader_that_shuffles_does_so_alike_in_all_passes_over_the_hold_out(problem: Problem) -> None:
+    dataset = problem.holdout.dataset
+    loader = DataLoader(dataset, batch_size=16, shuffle=True)
+    (features,) = extract_samples(
+        [problem.model], loader, [], views=lambda images: 2 * images, passes=3, plain_first=True
+    )
+    first, second, third = features.labels.view(3, -1)
+    assert torch.equal(first, second)
+    assert torch.equal(first, third)
+    assert not torch.equal(first, torch.cat([labels for _, labels in DataLoader(dataset, batch_size=16)]))
 
 
 @pytest.mark.parametrize("budget", [0.005, 0.01, 0.02, 0.05])

@@ -258,6 +258,11 @@ def test_views_of_the_hold_out_are_further_rows_of_it(problem: Problem, blocks: 
     assert viewed.weights != pytest.approx(calibrate(problem, blocks=blocks, budget=None).weights, rel=1e-3)
 
 
+def test_an_error_about_views_of_the_hold_out_names_them(problem: Problem) -> None:
+    with pytest.raises(ValueError, match=r'Unknown holdout_views="jiter"\. Known: None, flip'):
+        calibrate(problem, holdout_views="jiter")
+
+
 def test_built_in_views_of_the_hold_out_are_drawn_from_the_seed(problem: Problem) -> None:
     drawn = [calibrate(problem, blocks=1, holdout_views="jitter", seed=seed).weights for seed in (0, 0, 1)]
     assert drawn[0] == drawn[1] != drawn[2]

@@ -1,5 +1,6 @@
 """Many rows: nothing of their size is allocated, and the few that are looked at first mislead nobody."""
 
+import math
 import subprocess
 import sys
 
@@ -94,3 +95,21 @@ def test_one_member_s_derivatives_are_those_of_autograd(weight: float, constant:
         expected.append(derivative.sum())
     sums = Holdout((((logits + constant,), labels),)).log_loss(beta.detach(), derivatives=3)
     torch.testing.assert_close(sums, torch.stack(expected).detach(), atol=1e-6 if constant else 1e-10, rtol=1e-9)
+
+
+@pytest.mark.parametrize("classes", [1, 10])
+def test_many_rows_that_say_nothing_are_soon_done(classes: int) -> None:
+    labels = torch.arange(5000) % classes
+    stack = fit_stack([torch.zeros(5000, classes)], labels)
+    assert stack.nll == pytest.approx(math.log(classes))
+    assert stack.steps + stack.early_steps <= 5
+
+
+@pytest.mark.parametrize("scale", [1e-30, 1e-23, 1e3])
+def test_a_temperature_follows_the_scale_of_float32_logits(scale: float) -> None:
+    generator = torch.Generator().manual_seed(0)
+    logits = torch.randn(5000, 10, generator=generator)
+    labels = torch.multinomial((2 * logits).softmax(1), 1, generator=generator)[:, 0]
+    plain, scaled = fit_stack([logits], labels), fit_stack([scale * logits], labels)
+    assert float(scaled.weights[0]) * scale == pytest.approx(float(plain.weights[0]), rel=1e-5)
+    assert scaled.nll == pytest.approx(plain.nll, abs=1e-7)

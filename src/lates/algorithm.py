@@ -54,8 +54,8 @@ def calibrate(
     views     on what variants of the inputs the probes train: None, "flip", "shift", "jitter", a function inputs -> inputs,
               or "auto", for images what the settings say and None otherwise; `passes` times over (None: as the settings say,
               and once where there are no views)
-    holdout_views   None, or views as above: then the weights are chosen on the hold-out and one view of each of its rows,
-              which makes them more careful under shift
+    holdout_views   None, or views as above: then decays, ranks and weights are chosen, and all that is told of the hold-out
+              is measured, on it and one view of each of its rows, which makes them more careful under shift
     memory    bytes for what grows with the rows; beyond that it spills to temporary files, with the same result
     progress  bars on a terminal or in a notebook; False: silence; or a function (stage, done, total); in the first process
     shares    who reads what where torch.distributed runs several processes, all of which must call this and get the same

@@ -151,7 +151,8 @@ class Search:
     """The hold-out as the search sees it: per block the logits in the probe's basis, [n, directions], and the head's.
 
     Rows are shuffled, with a seed of their own, so that the halves are alike however the loader orders its classes. Views of
-    one row, which stand one pass apart, are in the same half: even positions or odd ones.
+    one row, which stand one pass apart unless the loader has an order of its own in each, are in the same half: even positions
+    or odd ones.
     """
 
     rotated: dict[str, Tensor]

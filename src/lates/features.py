@@ -135,9 +135,9 @@ def extract_samples(
     times with `dropout` on, each time another draw.
 
     Views and dropout are drawn for each batch by its number, so that they are the same whoever of the `team` reads it.
-    With `plain_first` the first pass reads the inputs as they are. Without `keep_logits` the features have none,
-    [0, classes]: probes need no more of the training split, and with many classes its logits would be larger than all
-    features.
+    With `plain_first` the first pass reads the inputs as they are, and a loader that shuffles does so alike in all passes.
+    Without `keep_logits` the features have none, [0, classes]: probes need no more of the training split, and with many
+    classes its logits would be larger than all features.
     """
     _check_arguments(models, loader, blocks, like, passes, role)
     target = torch.device(device) if device is not None else device_of(models[0])
@@ -153,7 +153,7 @@ def extract_samples(
             passes = 1
         passes = settings.passes if passes is None else passes
         for number_of_pass in range(passes):
-            set_random_state(target, _mixed(seed, number_of_pass))
+            set_random_state(target, _mixed(seed, 0 if plain_first else number_of_pass))
             change = None if plain_first and number_of_pass == 0 else view
             for number, batch in share.read(target):
                 if not poolings:

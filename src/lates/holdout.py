@@ -38,6 +38,7 @@ WORKING_BYTES = {
     "cuda": 3 * 2**27,
 }  # devices without float64 are not here: their rows are brought to the CPU
 LOG_2 = math.log(2)
+SQUARES_IN_FLOAT32 = 1e-30  # in the mean, at least: those of float32 begin at 1e-45
 LOOKS = 16  # by so much smaller are chunks of which most likely the first is all that is looked at
 
 Reduce = Callable[[Tensor], Tensor]
@@ -126,18 +127,19 @@ def log_loss_sums(peaks: Sequence[Tensor], totals: Sequence[Tensor], *derivative
 
 
 def log_loss_of_one(chunks: Iterator[Chunk], weight: Tensor, derivatives: int) -> Tensor:
-    """The same sums for one member of weight >= 0, from chunks of its excess over the peak; up to three derivatives, which
-    are the mean, less the label's excess, the variance and the third central moment of t under p."""
+    """The sums of `log_loss_sums` for one member of weight >= 0, from chunks of its excess over the peak; up to three
+    derivatives: of t under p the mean, less the label's, the variance and the third central moment."""
     rows = [_moments_of_one(chunk, weight / LOG_2, derivatives) for chunk in chunks]
-    leads, totals, *moments = (torch.cat(parts).double() for parts in zip(*rows, strict=True))
-    first, second, third = [*(moment / totals for moment in moments), *[totals.new_zeros(())] * 3][:3]
-    terms = (
-        LOG_2 * totals.log2() - float(weight) * leads,
-        first - leads,
-        second - first.square(),
-        third - first * (3 * second - 2 * first.square()),
-    )
-    return torch.stack([term.sum() for term in terms[: derivatives + 1]])
+    leads, totals, *sums = (torch.cat(parts).double() for parts in zip(*rows, strict=True))
+    moments = [powers / totals for powers in sums]
+    terms = [LOG_2 * totals.log2() - float(weight) * leads]
+    if derivatives >= 1:
+        terms.append(moments[0] - leads)
+    if derivatives >= 2:
+        terms.append(moments[1] - moments[0].square())
+    if derivatives >= 3:
+        terms.append(moments[2] - moments[0] * (3 * moments[1] - 2 * moments[0].square()))
+    return torch.stack([term.sum() for term in terms])
 
 
 def _moments_of_one(chunk: Chunk, binary: Tensor, derivatives: int) -> list[Tensor]:
@@ -192,7 +194,7 @@ class Holdout:
         """The rms over rows and classes of each member's logits, centred by their mean over classes: [members].
 
         Rows are centred one by one, so that nothing cancels, and float32 will do but for members that are finer, or so large
-        that their squares overflow.
+        or small that their squares are not to be had in it.
         """
 
         def squares(chunks: Iterator[Chunk]) -> Tensor:
@@ -203,9 +205,10 @@ class Holdout:
 
         fine = any(member.dtype == torch.float64 for member in self.parts[0][0])
         total = (self if fine else replace(self, dtype=torch.float32)).total(squares)
-        if not bool(total.isfinite().all()):
+        numbers = self.rows() * self.classes
+        if not bool((total.isfinite() & (total > SQUARES_IN_FLOAT32 * numbers)).all()):
             total = self.total(squares)
-        return (total / (self.rows() * self.classes)).sqrt()
+        return (total / numbers).sqrt()
 
     def every(self, stride: int) -> "Holdout":
         """The same with every `stride`-th row of each part; views, not copies."""

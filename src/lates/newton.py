@@ -93,6 +93,8 @@ def minimise_convex(
         here = expand(start)
     while True:
         residual = kkt_residual(point, here.gradient, upper)
+        if not math.isfinite(residual):
+            raise NotConvergedError(_not_converged(residual, steps))
         swift = residual <= last / SWIFT
         if kept and not swift:
             here = expand(point)

@@ -175,15 +175,16 @@ def _newton_from_nearby(objective: Objective, near: Minimum) -> Minimum:
 
 
 def _cubic_step(objective: Objective, point: Tensor) -> Tensor:
-    """To where the gradient of one weight is 0 by its second-order model, g + h d + k d² / 2; Newton's where that has no zero.
+    """To where the gradient of one weight is 0 by its second-order model, g + h d + k d² / 2; Newton's step where that has no
+    zero, and none where there is no curvature.
 
     The error of a Newton step is of second order, of this one of third: from a start that is right to a few percent, one such
     step does for two.
     """
     gradient, hessian, third = objective.derivatives_of_one(point)
-    inner = (hessian.square() - 2 * gradient * third).clamp(min=0)
-    step = -2 * gradient / (hessian + inner.sqrt())
-    return (point + step).clamp(torch.zeros_like(point), objective.cap(point))
+    inner = hessian.square() - 2 * gradient * third
+    step = torch.where(inner >= 0, -2 * gradient / (hessian + inner.sqrt()), -gradient / hessian)
+    return (point + step.where(step.isfinite(), 0)).clamp(torch.zeros_like(point), objective.cap(point))
 
 
 def _newton(objective: Objective, start: Tensor, hessian: Tensor | None = None) -> Minimum:

@@ -15,7 +15,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from operator import attrgetter
+from operator import attrgetter, itemgetter
 
 import torch
 from torch import Tensor
@@ -187,7 +187,7 @@ def _train_by_lbfgs(rows: Rows, held: Rows, loss: Loss, decays: Sequence[float],
     """Go down the path of decays loosely, then to `settings.tolerance` with the decay at which it ended.
 
     A loose solution may hide that its decay is too weak: if the sharp one is worse on the hold-out than what the decay before
-    had reached, that decay is taken.
+    had reached, that decay is tried too, and the best of these is taken.
     """
     variables = torch.zeros(rows.classes, rows.width + 1, dtype=torch.float32, device=rows.device)
     gram = _gram(rows)
@@ -207,10 +207,13 @@ def _train_by_lbfgs(rows: Rows, held: Rows, loss: Loss, decays: Sequence[float],
         if path and reached >= path[-1][-1]:
             break
         path.append((decay, variables, reached))
+    sharp: list[tuple[float, Variables, float]] = []
     while True:
         decay, variables, _ = path.pop()
         variables, reached = descend(variables, decay, settings.tolerance)
+        sharp.append((decay, variables, reached))
         if not path or reached <= path[-1][-1]:
+            decay, variables, reached = min(sharp, key=itemgetter(2))
             return _folded(rows, variables, decay, reached)
 
 

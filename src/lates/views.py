@@ -49,9 +49,10 @@ def choose_view(
     """The function that draws views: None, the user's, or a built-in one in units of the loader's channel deviation."""
     if views is None or callable(views):
         return views
+    option = "holdout_views" if role == "holdout" else "views"
     if views not in (*NAMES, "auto"):
         raise ValueError(
-            f'Unknown views="{views}". Known: None, {", ".join(NAMES)}, auto, or a function inputs -> inputs.'
+            f'Unknown {option}="{views}". Known: None, {", ".join(NAMES)}, auto, or a function inputs -> inputs.'
         )
     name = settings.views if views == "auto" else views
     if name is None:
@@ -64,8 +65,8 @@ def choose_view(
             return None
         if found is None:
             raise ValueError(
-                f'views="{views}" {NEEDED}; the {role} inputs are {_describe(batch.inputs)}. Pass views=None or a function '
-                "inputs -> inputs."
+                f'{option}="{views}" {NEEDED}; the {role} inputs are {_describe(batch.inputs)}. Pass {option}=None or a '
+                "function inputs -> inputs."
             )
         if images and found.shape[1:] != images[0].shape[1:]:
             break

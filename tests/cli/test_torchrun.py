@@ -10,6 +10,7 @@ import pytest
 import torch
 
 import lates
+from lates.cli.torchrun import is_first
 from tests.cli_problem import MODULE, make_folder
 
 DEADLINE = 120.0
@@ -53,3 +54,12 @@ def test_a_file_that_is_there_is_refused_before_any_work(tmp_path: Path) -> None
     assert refused.returncode != 0
     assert refused.stderr.count("Error: mine.safetensors exists already. Pass --force") == 1
     assert (tmp_path / "mine.safetensors").read_text("utf-8") == "mine"
+
+
+def test_a_rank_without_others_is_the_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Schedulers set RANK for jobs of one process as well."""
+    monkeypatch.setenv("RANK", "3")
+    monkeypatch.delenv("WORLD_SIZE", raising=False)
+    assert is_first()
+    monkeypatch.setenv("WORLD_SIZE", "4")
+    assert not is_first()
