@@ -128,6 +128,13 @@ def against_shift(measured: Sequence[Measured]) -> Table:
         for method in AGAINST_SHIFT
         for values in [[each.mean(method, metric, sets) for sets in (CLEAN_SET, CORRUPTED) for metric in metrics]]
     )
-    header = ("data set", "network", "seed", "method", *titles(metrics), *(f"{title}, corrupted" for title in titles(metrics)))
+    header = (
+        "data set",
+        "network",
+        "seed",
+        "method",
+        *titles(metrics),
+        *(f"{title}, corrupted" for title in titles(metrics)),
+    )
     note = "Plain and jittered: the hold-out as it is and one jittered view of each of its images, together."
     return Table("against_shift", "Everything that has seen the jitter", header, rows, note, text_columns=4)
