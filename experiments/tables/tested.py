@@ -175,22 +175,29 @@ def effects(measured: Sequence[Measured]) -> Table:
 def _effects(architectures: Sequence[Sequence[Measured]], comparison: Comparison, metric: str) -> list[str]:
     pair = (comparison.method, comparison.rival, metric)
     clean = [clean_gains(cells, *pair) for cells in architectures]
-    found = _effect(clean, _redrawn(architectures, pair, {CLEAN_GROUP: 1}) or [gains[:, None] for gains in clean])
+    by_images = _redrawn(architectures, pair, {CLEAN_GROUP: 1}, clean)
+    found = _effect(clean, by_images or [gains[:, None] for gains in clean])
     for group in GROUPS:
         gains = [corrupted_gains(cells, *pair, group.types) for cells in architectures]
-        redrawn = _redrawn(architectures, pair, group.blocks) or [each.mean(axis=2) for each in gains]
-        found += _effect([network_gains(each) for each in gains], redrawn)
+        by_network = [network_gains(each) for each in gains]
+        by_images = _redrawn(architectures, pair, group.blocks, by_network)
+        found += _effect(by_network, by_images or [each.mean(axis=2) for each in gains])
     return found
 
 
 def _redrawn(
-    architectures: Sequence[Sequence[Measured]], pair: tuple[str, str, str], groups: Mapping[str, int]
+    architectures: Sequence[Sequence[Measured]],
+    pair: tuple[str, str, str],
+    groups: Mapping[str, int],
+    by_network: Sequence[np.ndarray],
 ) -> list[np.ndarray]:
-    """Gains by blocks of images, of a metric that is a mean over images; nothing where one of the methods kept none."""
+    """Gains by blocks of images, of a metric that is a mean over images; nothing where a network that is counted kept none of
+    one of the methods: the mean would be of some networks and the count beside it of all.
+    """
     if pair[2] not in IMAGE_METRICS:
         return []
     gains = [image_gains(cells, *pair, groups) for cells in architectures]
-    return gains if any(map(len, gains)) else []
+    return gains if list(map(len, gains)) == list(map(len, by_network)) else []
 
 
 def _effect(by_network: Sequence[np.ndarray], redrawn: Sequence[np.ndarray]) -> list[str]:

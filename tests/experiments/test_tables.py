@@ -4,12 +4,14 @@ import json
 import math
 import re
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from statistics import mean, stdev
 
 import pytest
 
 from experiments.corruptions import LIKE_JITTER
+from experiments.results import find_results, write_results
 from experiments.summaries import Spread, improvement, method_title, read_measured, spread, trained
 from experiments.tables import TablesDifferError, main, render_tables, write_tables
 from experiments.tables.costs import timing_table
@@ -133,6 +135,21 @@ def test_wilcoxon_counts_every_set_and_every_network(tables: dict[str, str]) -> 
     assert row["networks better"] == "8 / 8"
     assert row["p"] == "0.008"
     assert row["p, Holm"] == "0.078"
+
+
+def test_a_mean_gain_is_of_all_networks_counted_even_if_some_kept_no_images(
+    results: Path, tables: dict[str, str], tmp_path: Path
+) -> None:
+    partly = Path(shutil.copytree(results, tmp_path / "results"))
+    for found in find_results(partly):
+        if found.cell.dataset == "cifar100" and found.cell.seed == 0:
+            kept = {key: values for key, values in found.blocks.items() if key[0] != "lates_none_1"}
+            write_results(partly, replace(found, blocks=kept))
+    start = "LATES, no views — temperature", "CIFAR-100", "NLL"
+    (whole,), (part,) = rows_of(tables["effects"], *start), rows_of(render_tables(partly)["effects"], *start)
+    column = "clean [95 %]"
+    assert part[column] != whole[column], "the interval is no longer one over images"
+    assert part[column].split()[0] == whole[column].split()[0]
 
 
 def test_cost_is_a_share_of_the_network(tables: dict[str, str]) -> None:
