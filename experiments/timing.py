@@ -103,19 +103,20 @@ def main() -> None:
     epochs = time_training(network, arguments.dataset, train, device)
     network.load_state_dict(found[0])
     calibrations = time_calibration(network.eval(), train, holdout)
-    timing = Timing(choose_recipe(arguments.dataset).epochs, epochs, calibrations)
+    seconds = [tuple(round(each, 4) for each in measured) for measured in (epochs, calibrations)]
+    timing = Timing(choose_recipe(arguments.dataset).epochs, *seconds)
     facts = {
         "network": arguments.network,
         "dataset": arguments.dataset,
         "recipe_epochs": timing.recipe_epochs,
-        "epochs": [round(seconds, 4) for seconds in timing.epochs],
-        "calibrations": [round(seconds, 4) for seconds in timing.calibrations],
+        "epochs": timing.epochs,
+        "calibrations": timing.calibrations,
         **describe_surroundings(device),
     }
     place = arguments.out / f"{arguments.dataset}-{arguments.network}"
     place.mkdir(parents=True, exist_ok=True)
     write_atomically(place / "timing.json", json.dumps(facts, indent=2).encode())
-    print(f"training {timing.training:.1f} s, calibration {median(calibrations):.2f} s: {100 * timing.share:.2f} %")
+    print(f"training {timing.training:.1f} s, calibration {median(timing.calibrations):.2f} s: {100 * timing.share:.2f} %")
 
 
 if __name__ == "__main__":
