@@ -116,7 +116,9 @@ def main() -> None:
     place = arguments.out / f"{arguments.dataset}-{arguments.network}"
     place.mkdir(parents=True, exist_ok=True)
     write_atomically(place / "timing.json", json.dumps(facts, indent=2).encode())
-    print(f"training {timing.training:.1f} s, calibration {median(timing.calibrations):.2f} s: {100 * timing.share:.2f} %")
+    print(
+        f"training {timing.training:.1f} s, calibration {median(timing.calibrations):.2f} s: {100 * timing.share:.2f} %"
+    )
 
 
 if __name__ == "__main__":
