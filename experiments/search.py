@@ -16,7 +16,6 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
 from typing import Any, Literal
 
 import torch
@@ -24,10 +23,10 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 import lates
-from experiments.checkpoints import load_tensors, write_atomically
-from experiments.data import CIFAR, ImageSet, load_cifar, scale, split_indices
+from experiments.checkpoints import write_atomically
+from experiments.data import ImageSet, scale
 from experiments.evaluate import describe_surroundings
-from experiments.networks import NETWORKS, build_network
+from experiments.trained import add_arguments, load_trained
 from lates.views import jitter, measure_channels
 from lates.views import shift as move
 
@@ -261,28 +260,16 @@ def _batches(data: ImageSet) -> Batches:
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m experiments.search", description=__doc__)
-    parser.add_argument("--network", required=True, choices=NETWORKS)
-    parser.add_argument("--dataset", required=True, choices=CIFAR)
-    parser.add_argument("--data", required=True, type=Path)
-    parser.add_argument("--run", required=True, type=Path, help="the folder that experiments.train wrote")
-    parser.add_argument("--out", required=True, type=Path)
+    add_arguments(parser)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--only", nargs="+", default=[""], help="candidates whose name contains one of these")
     parser.add_argument("--max-seconds", type=float, default=math.inf)
     arguments = parser.parse_args()
     torch.set_float32_matmul_precision("high")
     started = time.monotonic()
-    available, _ = load_cifar(CIFAR[arguments.dataset], arguments.data)
-    split = split_indices(available.labels, train_fraction=0.9, holdout_fraction=0.1, seed=arguments.seed)
-    available = available.to(arguments.device)
-    network = build_network(arguments.network, len(available.classes))
-    if (found := load_tensors(arguments.run / "network.safetensors")) is None:
-        raise SystemExit(f"{arguments.run} holds no trained network; run python -m experiments.train first.")
-    network.load_state_dict(found[0])
-    network.to(arguments.device).eval()
-    train = _batches(available.select(split.train))
-    halves = [available.select(split.holdout[half::2]) for half in (0, 1)]
+    trained = load_trained(arguments, arguments.seed)
+    network, train = trained.network, _batches(trained.train)
+    halves = [trained.available.select(trained.split.holdout[half::2]) for half in (0, 1)]
     rows: list[dict[str, Any]] = []
     for candidate in candidates():
         wanted = any(part in candidate.name for part in arguments.only)
@@ -297,7 +284,7 @@ def main() -> None:
         writer.writerows(rows)
         place = arguments.out / f"{arguments.dataset}-{arguments.network}-s{arguments.seed}"
         place.mkdir(parents=True, exist_ok=True)
-        facts = {**describe_surroundings(torch.device(arguments.device)), "split": split.digest}
+        facts = {**describe_surroundings(torch.device(arguments.device)), "split": trained.split.digest}
         write_atomically(place / "facts.json", json.dumps(facts, indent=2).encode())
         write_atomically(place / "candidates.csv", text.getvalue().encode())
 

@@ -21,12 +21,13 @@ import torch
 from torch import nn
 
 import lates
-from experiments.checkpoints import Progress, load_tensors, write_atomically
-from experiments.data import CIFAR, ImageSet, load_cifar, split_indices
+from experiments.checkpoints import Progress, write_atomically
+from experiments.data import ImageSet
 from experiments.evaluate import describe_surroundings
 from experiments.material import Batches
-from experiments.networks import NETWORKS, build_network
+from experiments.networks import build_network
 from experiments.schedules import choose_recipe
+from experiments.trained import add_arguments, load_trained
 from experiments.training import train_network
 
 EPOCHS, REPEATS = 6, 3
@@ -85,24 +86,13 @@ def read_timing(file: Path) -> Timing:
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m experiments.timing", description=__doc__)
-    parser.add_argument("--network", required=True, choices=NETWORKS)
-    parser.add_argument("--dataset", required=True, choices=CIFAR)
-    parser.add_argument("--data", required=True, type=Path)
-    parser.add_argument("--run", required=True, type=Path, help="the folder that experiments.train wrote")
-    parser.add_argument("--out", required=True, type=Path)
-    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    add_arguments(parser)
     arguments = parser.parse_args()
     device = torch.device(arguments.device)
-    available, _ = load_cifar(CIFAR[arguments.dataset], arguments.data)
-    split = split_indices(available.labels, train_fraction=0.9, holdout_fraction=0.1, seed=0)
-    available = available.to(device)
-    train, holdout = available.select(split.train), available.select(split.holdout)
-    if (found := load_tensors(arguments.run / "network.safetensors")) is None:
-        raise SystemExit(f"{arguments.run} holds no trained network; run python -m experiments.train first.")
-    network = build_network(arguments.network, len(available.classes))
-    epochs = time_training(network, arguments.dataset, train, device)
-    network.load_state_dict(found[0])
-    calibrations = time_calibration(network.eval(), train, holdout)
+    trained = load_trained(arguments)
+    fresh = build_network(arguments.network, len(trained.available.classes))
+    epochs = time_training(fresh, arguments.dataset, trained.train, device)
+    calibrations = time_calibration(trained.network, trained.train, trained.holdout)
     seconds = [tuple(round(each, 4) for each in measured) for measured in (epochs, calibrations)]
     timing = Timing(choose_recipe(arguments.dataset).epochs, *seconds)
     facts = {

@@ -4,19 +4,14 @@ from importlib import import_module
 
 import numpy as np
 
+from benchmarks.adapters.arrays import softmax as softmax
+
 METRICS = import_module("mapie.metrics.calibration")
 EDGES = 16  # of 15 bins: its num_bins counts edges
 
 
 def native(logits: np.ndarray, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return logits, labels
-
-
-def softmax(logits: np.ndarray) -> np.ndarray:
-    exponentials = logits - logits.max(axis=1, keepdims=True)
-    np.exp(exponentials, out=exponentials)
-    exponentials /= exponentials.sum(axis=1, keepdims=True)
-    return exponentials
 
 
 def ece(probabilities: np.ndarray, labels: np.ndarray) -> float:

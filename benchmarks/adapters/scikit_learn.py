@@ -4,6 +4,8 @@ from importlib import import_module
 
 import numpy as np
 
+from benchmarks.adapters.arrays import softmax as softmax
+
 BASE, CALIBRATION = import_module("sklearn.base"), import_module("sklearn.calibration")
 FROZEN, METRICS = import_module("sklearn.frozen"), import_module("sklearn.metrics")
 
@@ -24,13 +26,6 @@ class _Logits(BASE.ClassifierMixin, BASE.BaseEstimator):
 
 def native(logits: np.ndarray, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return logits, labels
-
-
-def softmax(logits: np.ndarray) -> np.ndarray:
-    exponentials = logits - logits.max(axis=1, keepdims=True)
-    np.exp(exponentials, out=exponentials)
-    exponentials /= exponentials.sum(axis=1, keepdims=True)
-    return exponentials
 
 
 def temperature(logits: np.ndarray, labels: np.ndarray) -> float:
