@@ -108,3 +108,52 @@ def test_a_hessian_that_serves_is_kept() -> None:
     for end in found:
         assert end.residual <= 1e-10
         torch.testing.assert_close(end.point, torch.ones(2, dtype=torch.float64), rtol=0, atol=1e-9)
+
+
+@settings(max_examples=60, deadline=None)
+@given(seed=seeds, variables=st.integers(1, 4), apart=st.floats(-9, -1))
+def test_the_end_of_a_last_step_is_foreseen_with_a_residual_that_is_proven(
+    seed: int, variables: int, apart: float
+) -> None:
+    """f = mean_i logsumexp_c A_ic·x - b·x with its minimum in a known place, sought from nearby."""
+    generator = torch.Generator().manual_seed(seed)
+    slopes = torch.randn(30, 5, variables, generator=generator, dtype=torch.float64)
+    best = 1 + torch.rand(variables, generator=generator, dtype=torch.float64)
+    target = torch.einsum("ic,icv->v", (slopes @ best).softmax(dim=1), slopes) / 30
+
+    def value_of(point: Tensor) -> float:
+        return float((slopes @ point).logsumexp(dim=1).mean() - target @ point)
+
+    def expand(point: Tensor) -> Expansion:
+        p = (slopes @ point).softmax(dim=1)
+        means = torch.einsum("ic,icv->iv", p, slopes)
+        hessian = torch.einsum("ic,icv,icw->vw", p, slopes, slopes) - means.T @ means
+        return Expansion(value_of(point), means.mean(dim=0) - target, hessian / 30)
+
+    start, upper = best + 10**apart, torch.full_like(best, 100.0)
+    reach = float((slopes.amax(dim=1) - slopes.amin(dim=1)).amax())
+    end = minimise_convex(expand, value_of, start, upper, lambda _, __: "settled", True, reach=reach)
+    assert kkt_residual(end.point, expand(end.point).gradient) <= end.residual + 1e-15
+    assert end.residual <= 1e-10
+    assert end.value == pytest.approx(value_of(end.point), abs=1e-14)
+    torch.testing.assert_close(end.point, best, rtol=0, atol=1e-8)
+
+
+@pytest.mark.parametrize(("reach", "expected"), [(2.0, 1), (1e6, 2), (math.inf, 2)])
+def test_a_last_step_is_looked_at_where_its_error_may_be_large(reach: float, expected: int) -> None:
+    """f = log(2 cosh(x - 1)), two exponentials whose slopes differ by 2, from 1e-6 beside the minimum: one step."""
+    looks = 0
+
+    def value_of(point: Tensor) -> float:
+        return float(((point - 1).cosh() * 2).log())
+
+    def expand(point: Tensor) -> Expansion:
+        nonlocal looks
+        looks += 1
+        slope = (point - 1).tanh()
+        return Expansion(value_of(point), slope, (1 - slope.square())[None])
+
+    one = torch.ones(1, dtype=torch.float64)
+    end = minimise_convex(expand, value_of, one + 1e-6, 9 * one, lambda _, __: "settled", True, reach=reach)
+    assert (looks, end.steps) == (expected, 1)
+    assert float(end.point) == pytest.approx(1, abs=1e-12)

@@ -82,6 +82,30 @@ def test_a_fault_of_the_machine_is_not_taken_for_rows_that_are_hard_to_fit() -> 
         fit_stack([logits], labels, reduce=fails_once)
 
 
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
+@pytest.mark.parametrize(("n", "classes"), [(20_000, 10), (4_000, 100)])
+def test_the_residual_is_proven_also_where_the_last_step_is_not_looked_at(
+    n: int, classes: int, dtype: torch.dtype
+) -> None:
+    (logits,), labels = noisy_views(n, classes, members=1)
+    logits = logits.to(dtype)
+    stack = fit_stack([logits], labels)
+    beta = stack.weights.clone().requires_grad_()
+    value = cross_entropy(beta * logits.double(), labels)
+    (gradient,) = torch.autograd.grad(value, beta)
+    assert stack.certified
+    assert float((gradient / stack.deviations).abs()) <= stack.residual + 1e-14
+    assert stack.residual <= TOLERANCE
+    assert stack.nll == pytest.approx(value.item(), abs=1e-12)
+
+
+def test_a_step_of_no_length_moves_no_margin() -> None:
+    (logits,), labels = noisy_views(50, 4, members=1)
+    steps = torch.tensor([[1.0], [0.0]], dtype=torch.float64)
+    raised, lowered = Holdout((((logits,), labels),)).margins_moved(steps, torch.zeros(2))
+    assert raised.tolist() == lowered.tolist() == [True, False]
+
+
 @pytest.mark.parametrize("constant", [0.0, 1e6])
 @pytest.mark.parametrize("weight", [0.0, 0.4, 30.0])
 def test_one_member_s_derivatives_are_those_of_autograd(weight: float, constant: float) -> None:

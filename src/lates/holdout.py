@@ -257,13 +257,14 @@ class Holdout:
         """Whether each step of the weights raises, and whether it lowers, a margin (label over class) of any row.
 
         Directions [steps, members] -> truth values [steps], [steps]; moves up to the step's threshold do not count. A
-        step that has done both is known, so that as a rule the first rows are all that is read.
+        step that has done both is known, as is one of length 0, so that as a rule the first rows are all that is read.
         """
+        moving = directions.any(dim=1)
 
         def look(chunks: Iterator[Chunk]) -> Tensor:
             done = torch.zeros(2, len(directions), dtype=torch.bool)
             for excess, _ in chunks:
-                unknown = (~done.all(dim=0)).nonzero()[:, 0]
+                unknown = (moving & ~done.all(dim=0)).nonzero()[:, 0]
                 if not len(unknown) or not excess.numel():
                     break
                 falls = directions[unknown].to(excess.device) @ excess.flatten(1)

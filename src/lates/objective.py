@@ -24,17 +24,23 @@ MANY_MEMBERS = 4
 
 @dataclass(frozen=True)
 class Objective:
-    """The penalised loss of a hold-out as a function of the scaled weights b_k = beta_k s_k."""
+    """The penalised loss of a hold-out as a function of the scaled weights b_k = beta_k s_k.
+
+    `reach` bounds by how much a unit of any scaled weight moves a margin: a row's centred logits c have
+    |c_a - c_b| <= √2 ||c|| and the deviation is the rms of all c, hence √(2 · rows · classes).
+    """
 
     holdout: Holdout
     rows: int
     deviations: Tensor
     penalty: float
+    reach: float = math.inf
 
     @classmethod
     def of(cls, holdout: Holdout, regularise: float) -> "Objective":
         rows = holdout.rows()
-        return cls(holdout, rows, holdout.deviations(), regularise / math.sqrt(rows / len(holdout.parts)))
+        penalty = regularise / math.sqrt(rows / len(holdout.parts))
+        return cls(holdout, rows, holdout.deviations(), penalty, math.sqrt(2 * rows * holdout.classes))
 
     @property
     def scales(self) -> Tensor:
@@ -111,12 +117,8 @@ class Objective:
         return "turns" if self._notices(step) else "settled"
 
     def _notices(self, step: Tensor) -> bool:
-        """Whether a step moves a margin by more than 1e-3.
-
-        No need to look where it cannot: a row's centred logits c have |c_a - c_b| <= √2 ||c|| and the deviation is the
-        rms of all c, so that a unit of any scaled weight moves a margin by at most √(2 · rows · classes).
-        """
-        if float(step.abs().sum()) * math.sqrt(2 * self.rows * self.holdout.classes) <= NOTICED:
+        """Whether a step moves a margin by more than 1e-3; no need to look where it cannot."""
+        if float(step.abs().sum()) * self.reach <= NOTICED:
             return False
         return any(map(bool, self.holdout.margins_moved((step / self.scales)[None], torch.tensor([NOTICED]))))
 
@@ -198,6 +200,7 @@ def _newton(objective: Objective, start: Tensor, hessian: Tensor | None = None) 
         coercive=objective.penalty > 0,
         value_and_gradient=objective.value_and_gradient if hessian is not None or len(start) >= MANY_MEMBERS else None,
         hessian=hessian,
+        reach=objective.reach,
     )
 
 

@@ -53,7 +53,7 @@ class Stack:
     names       one for each member
     loss        what was minimised, and `regularise`, the c of its penalty (c / sqrt(n)) / 2 · ||beta||²
     objective   the penalised loss on the hold-out, and `nll`, the hold-out's plain log-loss
-    residual    how far the optimality conditions are from being met, in the scaled variables: max_k |min(b_k, g_k)|
+    residual    how far, at most, the optimality conditions are from being met, in the scaled variables: max_k |min(b_k, g_k)|
     certified   the weights are the global minimum: log-loss, residual at most 1e-10, and a minimum exists
     bounded     the hold-out does not bound the weights, or too faintly for float64 to tell: they stopped at the cap,
                 or where the gradient vanished
