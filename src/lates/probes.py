@@ -315,10 +315,13 @@ def _preconditioner(gram: Tensor | None, decay: float, curvature: float) -> Call
         damping *= 10
         damped.diagonal().add_(damping)
         factor, failed = torch.linalg.cholesky_ex(damped)
-    factor = factor.float()
+    # Two products with the factor's inverse: a graphics card takes twelve times as long to solve with the factor itself;
+    # and however the inverse is rounded, rootᵀ root stays positive definite.
+    identity = torch.eye(len(factor), dtype=torch.float32, device=factor.device)
+    root = torch.linalg.solve_triangular(factor.float(), identity, upper=False)
 
     def solve(gradient: Variables) -> Variables:
-        weights = torch.cholesky_solve(gradient[:, :-1].T.contiguous(), factor).T
+        weights = gradient[:, :-1] @ root.T @ root
         return torch.cat([weights, gradient[:, -1:] / curvature], dim=1)
 
     return solve
