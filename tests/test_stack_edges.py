@@ -134,6 +134,37 @@ def test_bad_input_says_what_came_and_what_to_do() -> None:
         fit_stack(logits, labels, solver="sgd", start=torch.ones(2))
 
 
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        (torch.nan, r"logits of member \"head\" hold NaN in row 3999 \(1 of 4000 rows have no softmax\)"),
+        (torch.inf, r"logits of member \"head\" hold \+inf in row 3999 \(1 of 4000 rows have no softmax\)"),
+        (-torch.inf, r"Member \"head\" holds -inf in row 3999; a weighted sum of logits needs finite ones"),
+    ],
+)
+def test_the_last_of_many_rows_is_checked_too(value: float, message: str, dtype: torch.dtype) -> None:
+    (logits,), labels = noisy_views(4_000, 30, 1)
+    logits = logits.to(dtype)
+    logits[-1, -1] = value
+    with pytest.raises(ValueError, match=message):
+        fit_stack([logits], labels)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
+def test_finite_logits_are_accepted_also_where_their_sum_is_not_finite(dtype: torch.dtype) -> None:
+    """Rows that add a large constant to all classes say nothing about the weight."""
+    (logits,), labels = noisy_views(4_000, 3, 1)
+    logits = logits.to(dtype)
+    logits[::7] = torch.finfo(dtype).max
+    ordinary = torch.arange(4_000) % 7 != 0
+    stack = fit_stack([logits], labels)
+    assert stack.certified
+    assert stack.weights.tolist() == pytest.approx(
+        fit_stack([logits[ordinary]], labels[ordinary]).weights.tolist(), abs=1e-8
+    )
+
+
 def test_probabilities_passed_as_logits_are_noticed() -> None:
     logits, labels = noisy_views(50, 3, 2)
     with pytest.warns(

@@ -130,16 +130,17 @@ def log_loss_of_one(chunks: Iterator[Chunk], weight: Tensor, derivatives: int) -
     """The sums of `log_loss_sums` for one member of weight >= 0, from chunks of its excess over the peak; up to three
     derivatives: of t under p the mean, less the label's, the variance and the third central moment."""
     rows = [_moments_of_one(chunk, weight / LOG_2, derivatives) for chunk in chunks]
-    leads, totals, *sums = (torch.cat(parts).double() for parts in zip(*rows, strict=True))
-    moments = [powers / totals for powers in sums]
-    terms = [LOG_2 * totals.log2() - float(weight) * leads]
+    leads, totals, *moments = (torch.cat(parts).double() for parts in zip(*rows, strict=True))
+    for moment in moments:
+        moment /= totals
+    terms = [LOG_2 * totals.log2_().sum() - float(weight) * leads.sum()]
     if derivatives >= 1:
-        terms.append(moments[0] - leads)
+        terms.append(moments[0].sum() - leads.sum())
     if derivatives >= 2:
-        terms.append(moments[1] - moments[0].square())
+        terms.append(moments[1].sum() - moments[0].dot(moments[0]))
     if derivatives >= 3:
-        terms.append(moments[2] - moments[0] * (3 * moments[1] - 2 * moments[0].square()))
-    return torch.stack([term.sum() for term in terms])
+        terms.append(moments[2].sum() - moments[0].dot(3 * moments[1] - 2 * moments[0].square()))
+    return torch.stack(terms)
 
 
 def _moments_of_one(chunk: Chunk, binary: Tensor, derivatives: int) -> list[Tensor]:

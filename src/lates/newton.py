@@ -134,7 +134,7 @@ def _foreseen(here: Expansion, step: Tensor, reach: float) -> Expansion | None:
     """The quadratic model at the end of a step d, with a proven bound on its gradient's error; None where there is none.
 
     Here f is a mean of logsumexps of linear functions, plus a quadratic one. Within a logsumexp the slopes along any axis
-    differ by at most `reach` = R. Third derivatives of f are third cumulants of the slopes, so that |D³f[e_k, d, d]| <= R d·H d,
+    differ by at most `reach` = R. Third derivatives of f are third cumulants of the slopes, hence |D³f[e_k, d, d]| <= R d·H d,
     and on the way, where R |d|_1 <= 1, d·H d grows at most to e times what it was. By Taylor,
 
         |g_k(x + d) - g_k - (H d)_k| <= R e d·H d / 2.
