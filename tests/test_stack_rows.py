@@ -3,6 +3,7 @@
 import math
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 import torch
@@ -97,6 +98,46 @@ def test_the_residual_is_proven_also_where_the_last_step_is_not_looked_at(
     assert float((gradient / stack.deviations).abs()) <= stack.residual + 1e-14
     assert stack.residual <= TOLERANCE
     assert stack.nll == pytest.approx(value.item(), abs=1e-12)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize(
+    "kind", ["sure", "dull", "wrong", "heavy tails", "a few far too sure", "those looked at first sure"]
+)
+def test_a_temperature_is_the_same_by_whatever_way_it_was_found(kind: str, dtype: torch.dtype) -> None:
+    (truth,), labels = noisy_views(4_000, 5, members=1)
+    rows = torch.arange(len(labels))[:, None]
+    tails = (torch.pi * ((0.618 * rows) % 1 - 0.5)).tan().abs()
+    logits = (
+        truth
+        * {
+            "sure": torch.tensor(300.0),
+            "dull": torch.tensor(1e-3),
+            "wrong": torch.tensor(-1.0),
+            "heavy tails": tails,
+            "a few far too sure": torch.where(rows % 100 == 0, 1e3, 1.0),
+            "those looked at first sure": torch.where(rows % 17 == 0, 30.0, 0.1),
+        }[kind]
+    )
+    quick = fit_stack([logits.to(dtype)], labels)
+    orderly = fit_stack([logits.to(dtype)], labels, start=torch.ones(1))
+    assert quick.certified
+    assert quick.nll == pytest.approx(orderly.nll, abs=1e-12)
+    assert quick.weights.tolist() == pytest.approx(orderly.weights.tolist(), rel=1e-7)
+
+
+def test_at_weights_that_float32_holds_its_gradient_is_ten_times_as_good() -> None:
+    (logits,), labels = noisy_views(4_000, 5, members=1)
+    fine = Holdout((((logits.float(),), labels),))
+    rough = replace(fine, dtype=torch.float32)
+    weights = torch.linspace(0.1, 1.0, 10, dtype=torch.float64)[:, None]
+
+    def largest_error(points: list[Tensor]) -> float:
+        return max(float((rough.log_loss(point, 1) - fine.log_loss(point, 1))[1].abs()) for point in points)
+
+    held = [rough.held(weight) for weight in weights]
+    torch.testing.assert_close(torch.stack(held), weights, rtol=1e-7, atol=0)
+    assert 10 * largest_error(held) < largest_error(list(weights))
 
 
 def test_a_step_of_no_length_moves_no_margin() -> None:

@@ -236,6 +236,10 @@ class Holdout:
 
         return self.total(sums, beside)
 
+    def held(self, weights: Tensor) -> Tensor:
+        """The weights next to these that enter `log_loss` without being rounded."""
+        return (weights / LOG_2).to(self.dtype).double() * LOG_2
+
     def statistics(self, loss: Loss, weights: Tensor) -> Tensor:
         """The sums over all rows that the loss is a function of."""
         return self.total(lambda chunks: sum_over(loss.statistics(*combined(chunk, weights)) for chunk in chunks))

@@ -20,6 +20,7 @@ NOTICED, STEP_ACCURACY, EXACT = 1e-3, 1e-6, 1e-9
 STRIDES = (17, 61, 251, 1021)  # primes: labels in a regular order rarely repeat after as many rows
 ENOUGH_ROWS, PLENTY_OF_ROWS = 200, 800  # for each weight
 MANY_MEMBERS = 4
+CUBIC_STEPS, SHORT = 10, 5e-3
 
 
 @dataclass(frozen=True)
@@ -56,6 +57,10 @@ class Objective:
         """The same objective over every `stride`-th row."""
         holdout = self.holdout.every(stride)
         return replace(self, holdout=holdout, rows=holdout.rows())
+
+    def rough(self) -> "Objective":
+        """The same objective in float32, where that will do."""
+        return replace(self, holdout=replace(self.holdout, dtype=torch.float32))
 
     def cap(self, start: Tensor) -> Tensor:
         """The largest scaled weights: any where a penalty holds them, otherwise 1000, or `start` where that is more."""
@@ -137,13 +142,12 @@ def log_loss_optimum(objective: Objective, start: Tensor | None) -> Minimum:
     if start is None and rows_per_weight >= STRIDES[0] * ENOUGH_ROWS:
         stride = max(STRIDES[:1] + tuple(stride for stride in STRIDES if rows_per_weight >= stride * PLENTY_OF_ROWS))
         with suppress(NotConvergedError):  # a few rows that are hard to fit say nothing about all of them
-            near = log_loss_optimum(objective.every(stride), None)
-            early = near.all_steps
-            if not near.bounded:
-                end = _newton_from_nearby(objective, near)
-                if not end.bounded:
-                    return replace(end, early_steps=early)
-                lost = end.steps
+            end = (_temperature_by_few if len(objective.scales) == 1 else _stack_by_few)(
+                objective, objective.every(stride)
+            )
+            if not end.bounded:
+                return end
+            early, lost = end.early_steps, end.steps
     scales = objective.scales
     first = torch.zeros_like(scales)
     first[-1] = scales[-1]
@@ -157,36 +161,51 @@ def log_loss_optimum(objective: Objective, start: Tensor | None) -> Minimum:
     return replace(end, steps=lost + end.steps, early_steps=early)
 
 
-def _newton_from_nearby(objective: Objective, near: Minimum) -> Minimum:
-    """Newton's method from the optimum of a few rows, after one or two steps in float32. That halves the time of few members,
-    whose exponentials take most of it: one member takes a step of third order, several take two, the first with the few rows'
-    Hessian, the second with one that is kept. With many members, one Hessian serves for all steps, and float32 would not do for
-    it.
+def _temperature_by_few(objective: Objective, few: Objective) -> Minimum:
+    """The best weight of one member: steps of third order in float32, over a few rows and then over all, and Newton's method
+    from there, which then as a rule takes one step. Exponentials take most of the time, and in float32 a third of it."""
+    near, early = _cubic_descent(few.rough(), objective.scales)
+    nearer, steps = _cubic_descent(objective.rough(), near)
+    end = _newton(objective, nearer)
+    return replace(end, steps=steps + end.steps, early_steps=early)
+
+
+def _stack_by_few(objective: Objective, few: Objective) -> Minimum:
+    """Newton's method from the optimum of a few rows, after two steps in float32 if there are few members: the first with the
+    few rows' Hessian, the second with one that is kept. With many members, one Hessian serves for all steps, and float32 would
+    not do for it.
     """
+    near = log_loss_optimum(few, None)
+    if near.bounded:
+        return replace(near, steps=0, early_steps=near.all_steps)
     if len(near.point) >= MANY_MEMBERS:
-        return _newton(objective, near.point)
-    rough = replace(objective, holdout=replace(objective.holdout, dtype=torch.float32))
-    if len(near.point) == 1:
-        end = _newton(objective, _cubic_step(rough, near.point))
-        return replace(end, steps=1 + end.steps)
-    _, gradient = rough.value_and_gradient(near.point)
+        return replace(_newton(objective, near.point), early_steps=near.all_steps)
+    _, gradient = objective.rough().value_and_gradient(near.point)
     nearer = box_minimiser(near.point, gradient, near.hessian, objective.cap(near.point))
-    here = rough.expand(nearer)
+    here = objective.rough().expand(nearer)
     end = _newton(objective, box_minimiser(nearer, here.gradient, here.hessian, objective.cap(nearer)), here.hessian)
-    return replace(end, steps=2 + end.steps)
+    return replace(end, steps=2 + end.steps, early_steps=near.all_steps)
 
 
-def _cubic_step(objective: Objective, point: Tensor) -> Tensor:
-    """To where the gradient of one weight is 0 by its second-order model, g + h d + k d² / 2; Newton's step where that has no
-    zero, and none where there is no curvature.
+def _cubic_descent(objective: Objective, point: Tensor) -> tuple[Tensor, int]:
+    """To where the gradient of one weight is 0, and in how many steps d, each to the zero of its second-order model,
+    g + h d + k d² / 2, or Newton's where that has none.
 
-    The error of a Newton step is of second order, of this one of third: from a start that is right to a few percent, one such
-    step does for two.
+    The error that a step leaves is of the order of d³, so that after a short one float32 has no more to give. Steps begin at
+    weights that it holds exactly, for to round those would be the largest error of all. Nothing proves that steps become
+    short; where the first few do not, the descent is given up.
     """
-    gradient, hessian, third = objective.derivatives_of_one(point)
-    inner = hessian.square() - 2 * gradient * third
-    step = torch.where(inner >= 0, -2 * gradient / (hessian + inner.sqrt()), -gradient / hessian)
-    return (point + step.where(step.isfinite(), 0)).clamp(torch.zeros_like(point), objective.cap(point))
+    for steps in range(1, CUBIC_STEPS + 1):
+        point = objective.holdout.held(point / objective.scales) * objective.scales
+        gradient, hessian, third = objective.derivatives_of_one(point)
+        inner = hessian.square() - 2 * gradient * third
+        step = torch.where(inner >= 0, -2 * gradient / (hessian + inner.sqrt()), -gradient / hessian)
+        last, point = point, (point + step).clamp(torch.zeros_like(point), objective.cap(point))
+        if not bool(point.isfinite()):
+            break
+        if bool((point - last).abs() <= SHORT):
+            return point, steps
+    raise NotConvergedError("The first few steps in float32 did not become short.")
 
 
 def _newton(objective: Objective, start: Tensor, hessian: Tensor | None = None) -> Minimum:
