@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from lates.threads import of_rows
+from lates.threads import of_rows, unaided
 
 SUM_TOLERANCE = {torch.float64: 1e-6, torch.float32: 1e-4}
 COARSE_SUM_TOLERANCE = 1e-2
@@ -51,6 +51,7 @@ def check_form(logits: Tensor | np.ndarray, name: str = "logits", least_rows: in
     return logits
 
 
+@unaided()
 def check_peaks(peaks: Tensor, name: str = "logits") -> None:
     """That every row of logits has a softmax, told by the rows' maxima [n].
 
@@ -67,6 +68,7 @@ def check_peaks(peaks: Tensor, name: str = "logits") -> None:
         )
 
 
+@unaided()
 def check_labels(labels: Tensor | np.ndarray, rows: int, classes: int) -> Tensor:
     """Labels [n] as int64, one for each row of logits, each in 0 … classes - 1."""
     labels = as_tensor(labels, "labels")

@@ -142,9 +142,8 @@ def log_loss_optimum(objective: Objective, start: Tensor | None) -> Minimum:
     if start is None and rows_per_weight >= STRIDES[0] * ENOUGH_ROWS:
         stride = max(STRIDES[:1] + tuple(stride for stride in STRIDES if rows_per_weight >= stride * PLENTY_OF_ROWS))
         with suppress(NotConvergedError):  # a few rows that are hard to fit say nothing about all of them
-            end = (_temperature_by_few if len(objective.scales) == 1 else _stack_by_few)(
-                objective, objective.every(stride)
-            )
+            by_few = _temperature_by_few if len(objective.scales) == 1 else _stack_by_few
+            end = by_few(objective, objective.every(stride))
             if not end.bounded:
                 return end
             early, lost = end.early_steps, end.steps

@@ -37,7 +37,7 @@ from lates.holdout import Holdout, Members, Reduce, in_this_process
 from lates.losses import LOSSES, find_loss
 from lates.newton import Minimum, kkt_residual
 from lates.objective import Objective, local_optimum, log_loss_optimum
-from lates.threads import of_rows
+from lates.threads import of_rows, unaided
 
 Array = Tensor | np.ndarray
 
@@ -240,8 +240,10 @@ def check_members(
 def _check_finite(member: Tensor, name: str) -> None:
     """That all logits are finite. Their sums tell, as a rule in one reading; where one is not finite, be it because it has
     overflowed, peaks and lowest logits do."""
-    if bool(of_rows(lambda rows: rows.sum(dim=1), member).isfinite().all()):
-        return
+    sums = of_rows(lambda rows: rows.sum(dim=1), member)
+    with unaided():
+        if bool(sums.isfinite().all()):
+            return
     check_peaks(of_rows(lambda rows: rows.amax(dim=1), member), f'logits of member "{name}"')
     infinite = of_rows(lambda rows: rows.amin(dim=1), member).isinf().nonzero()
     if len(infinite):
