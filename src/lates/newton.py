@@ -139,7 +139,7 @@ def _foreseen(here: Expansion, step: Tensor, reach: float) -> Expansion | None:
 
         |g_k(x + d) - g_k - (H d)_k| <= R e d·H d / 2.
     """
-    if here.doubt > 0 or reach * float(step.abs().sum()) > 1:
+    if here.doubt > 0 or not reach * float(step.abs().sum()) <= 1:  # of no step and an endless reach, NaN
         return None
     change = here.hessian @ step
     curvature = float(step @ change)
