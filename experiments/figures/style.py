@@ -95,7 +95,7 @@ def figure_style() -> AbstractContextManager[None]:
 
 def grid_of_panels(rows: int, columns: int, *, width: float = 2.15, height: float = 1.75) -> tuple[Figure, np.ndarray]:
     """A figure and its axes [rows, columns]."""
-    layout = ConstrainedLayoutEngine(w_pad=0.06, h_pad=0.07)
+    layout = ConstrainedLayoutEngine(w_pad=0.06, h_pad=0.07, rect=(0.008, 0, 0.992, 1))
     figure = Figure(figsize=(width * columns + 0.5, height * rows + 0.75), layout=layout)
     return figure, figure.subplots(rows, columns, squeeze=False)
 
