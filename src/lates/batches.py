@@ -19,7 +19,10 @@ LABEL_KEYS = ("labels", "label")
 
 @dataclass(frozen=True)
 class Batch:
-    """Inputs in the form in which the loader gave them, and their labels [n] (int64, `IGNORED` included)."""
+    """Inputs in the form in which the loader gave them, and their labels [n] (int64, `IGNORED` included).
+
+    Labels are on the host, where they are looked at: a graphics card would have to finish all its work for each look.
+    """
 
     inputs: Any
     labels: Tensor
@@ -30,7 +33,7 @@ class Batch:
 
 
 def read_batches(loader: Iterable[Any], device: torch.device, role: str = "loader") -> Iterator[Batch]:
-    """The batches of a loader, on `device`. `role` names the loader in errors ("train", "holdout")."""
+    """The batches of a loader, their inputs on `device`. `role` names the loader in errors ("train", "holdout")."""
     refuse_one_shot(loader, role)
     empty = True
     for item in loader:
@@ -121,7 +124,7 @@ def refuse_overlap(train: Iterable[Any], holdout: Iterable[Any]) -> None:
 
 def _read_batch(item: Any, device: torch.device, role: str) -> Batch:
     inputs, labels = _split(item, role)
-    return Batch(_move(inputs, device), _read_labels(labels, role).to(device))
+    return Batch(_move(inputs, device), _read_labels(labels, role).cpu())
 
 
 def _split(item: Any, role: str) -> tuple[Any, Any]:

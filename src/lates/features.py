@@ -202,7 +202,9 @@ class Collected:
 
     def append(self, rows: Mapping[str, Tensor]) -> None:
         for name in rows.keys() - {HEAD, LABELS}:
-            self.moments.setdefault(name, Moments(rows[name])).add(rows[name])
+            if name not in self.moments:
+                self.moments[name] = Moments(rows[name])
+            self.moments[name].add(rows[name])
         self.no_logits = rows[HEAD][:0]
         self.store.append(rows if self.keep_logits else {name: rows[name] for name in rows if name != HEAD})
 
@@ -212,7 +214,7 @@ class Collected:
         if not (self.store.rows if standing is None else standing.total):
             raise ValueError(f"No row is left to learn from: every label is {IGNORED}, which marks rows to ignore.")
         team = ALONE if standing is None else standing.team
-        moments = {name: self.moments[name].over(team) for name in poolings}
+        moments = {name: self.moments[name].settle().over(team) for name in poolings}
         for name in poolings:
             if not moments[name].finite:
                 raise ValueError(f'Block "{name}" puts out NaN or infinite values. Leave it out, or look for overflow.')

@@ -165,8 +165,11 @@ def read_rows(network: RecordedNetwork, inputs: Any, batch: Batch, role: str) ->
         labels = check_labels(batch.labels[kept], int(kept.sum()), logits.shape[1])
     except ValueError as fault:
         raise ValueError(f"In a {role} batch: {fault}") from fault
-    rows = {name: values[kept].float() for name, values in features.items()}
-    return {**rows, HEAD: logits[kept].float(), LABELS: labels}
+    rows = {**features, HEAD: logits.clone()}  # a network may reuse the memory of its logits
+    if len(labels) < batch.rows:
+        rows = {name: values[kept] for name, values in rows.items()}
+    labels = labels.to(logits.device, non_blocking=logits.device.type != "cpu")
+    return {**{name: values.float() for name, values in rows.items()}, LABELS: labels}
 
 
 def count_parameters(model: nn.Module) -> int:
