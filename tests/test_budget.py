@@ -12,8 +12,8 @@ from torch.utils.data import DataLoader
 import lates
 from lates.budget import Cost, Search, choose_ranks, equal_share, fit_budget, last_alone
 from lates.features import extract_samples
+from lates.linear import Probe
 from lates.losses import nll
-from lates.probes import Probe
 from tests.conftest import Problem
 
 Both = tuple[lates.Features, lates.Features]

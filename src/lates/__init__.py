@@ -12,7 +12,8 @@ if TYPE_CHECKING:
     from lates import views
     from lates.features import Features, extract
     from lates.stack import Stack, fit_stack
-    from lates.probes import Probe, TrainedProbe, member_logits, train_probes
+    from lates.linear import Probe, TrainedProbe, member_logits
+    from lates.probes import train_probes
     from lates.budget import fit_budget
     from lates.sampling import mc_dropout
     from lates.model import CalibratedModel, load
@@ -55,6 +56,7 @@ if not TYPE_CHECKING:
         "views",
         "features",
         "stack",
+        "linear",
         "probes",
         "budget",
         "sampling",

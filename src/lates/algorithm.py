@@ -11,9 +11,10 @@ from lates.batches import refuse_one_shot, refuse_overlap
 from lates.blocks import HEAD
 from lates.budget import check_budget, fit_budget
 from lates.features import Features, extract_samples
+from lates.linear import Probe, TrainedProbe, member_logits
 from lates.memory import default_memory
 from lates.model import CalibratedModel
-from lates.probes import Probe, TrainedProbe, member_logits, train_probes
+from lates.probes import train_probes
 from lates.progress import Progress, shown
 from lates.sampling import Draws, read_draws
 from lates.settings import DEFAULT, Settings

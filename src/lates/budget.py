@@ -22,7 +22,7 @@ from torch import Tensor
 from lates.checks import level_of_the_caller
 from lates.features import Features
 from lates.holdout import Holdout
-from lates.probes import Probe, TrainedProbe, full_precision
+from lates.linear import Probe, TrainedProbe, full_precision
 from lates.settings import DEFAULT, Settings
 from lates.stack import combine, fit_holdout
 

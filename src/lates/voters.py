@@ -9,8 +9,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from lates.linear import Probe
 from lates.pooling import Pooling
-from lates.probes import Probe
 from lates.taps import RecordedNetwork, device_of, switch_to_evaluation
 
 
