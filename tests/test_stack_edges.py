@@ -1,11 +1,14 @@
 """Hold-outs without a minimum, members without signal, rows without variety, and input that is refused."""
 
+import math
 import warnings
 
 import numpy as np
 import pytest
 import torch
+from scipy.optimize import brentq
 
+from lates.newton import NotConvergedError
 from lates.stack import fit_stack
 from tests.problems import noisy_views
 from tests.stack_oracles import has_no_minimiser, oracle
@@ -175,3 +178,26 @@ def test_probabilities_passed_as_logits_are_noticed() -> None:
         warnings.simplefilter("error")
         logs = fit_stack([member.log_softmax(1) for member in logits], labels)
     assert logs.weights.tolist() == pytest.approx(fit_stack(logits, labels).weights.tolist(), abs=1e-8)
+
+
+@pytest.mark.parametrize(("rows", "faint"), [(2, 1e-9), (20, 1e-8), (1000, 1e-7), (1000, 1e-8)])
+def test_where_a_faint_row_alone_bounds_the_weight_a_certificate_is_right_to_a_thousandth(
+    rows: int, faint: float
+) -> None:
+    """One row right by 2, one wrong by `faint` = e, all others say nothing: 2 / (1 + exp(2 b)) = e / (1 + exp(-e b))."""
+    logits = torch.zeros(rows, 2, dtype=torch.float64)
+    logits[0], logits[1] = torch.tensor([1.0, -1.0]), torch.tensor([-faint / 2, faint / 2])
+    stack = fit_stack([logits], torch.zeros(rows, dtype=torch.int64))
+    best = brentq(lambda b: 2 / (1 + math.exp(2 * b)) - faint / (1 + math.exp(-faint * b)), 0, 30, xtol=1e-12)
+    assert stack.certified != stack.bounded
+    if stack.certified:
+        assert 2 * abs(float(stack.weights[0]) - best) < 1e-3
+
+
+@pytest.mark.parametrize("rows", [400, 4000])
+def test_a_logit_too_large_to_be_squared_is_an_error_that_says_what_to_do(rows: int) -> None:
+    generator = torch.Generator().manual_seed(0)
+    logits = torch.randn(rows, 5, dtype=torch.float64, generator=generator)
+    logits[3, 0] = 1e200
+    with pytest.raises(NotConvergedError, match="look for outliers"):
+        fit_stack([logits], torch.arange(rows) % 5)

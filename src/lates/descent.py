@@ -11,6 +11,7 @@ next, until the hold-out loss of the block's own probe rises; only the best is s
 """
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from operator import itemgetter
 
 import torch
@@ -106,13 +107,19 @@ def _preconditioner(gram: Tensor | None, decay: float, curvature: float) -> Call
         damping *= 10
         damped.diagonal().add_(damping)
         factor, failed = torch.linalg.cholesky_ex(damped)
-    # Two products with the factor's inverse: a graphics card takes twelve times as long to solve with the factor itself;
-    # and however the inverse is rounded, rootᵀ root stays positive definite.
-    identity = torch.eye(len(factor), dtype=torch.float32, device=factor.device)
-    root = torch.linalg.solve_triangular(factor.float(), identity, upper=False)
+    factor = factor.float()
+    if factor.device.type == "cpu":
+        weigh = partial(_solve, factor)
+    else:  # which takes twelve times as long to solve as to multiply
+        identity = torch.eye(len(factor), dtype=torch.float32, device=factor.device)
+        weigh = partial(_multiply, torch.linalg.solve_triangular(factor, identity, upper=False))
+    return lambda gradient: torch.cat([weigh(gradient[:, :-1]), gradient[:, -1:] / curvature], dim=1)
 
-    def solve(gradient: Variables) -> Variables:
-        weights = gradient[:, :-1] @ root.T @ root
-        return torch.cat([weights, gradient[:, -1:] / curvature], dim=1)
 
-    return solve
+def _solve(factor: Tensor, rows: Tensor) -> Tensor:
+    return torch.cholesky_solve(rows.T.contiguous(), factor).T
+
+
+def _multiply(inverse: Tensor, rows: Tensor) -> Tensor:
+    """The same by the factor's inverse; however that is rounded, its square stays positive definite."""
+    return rows @ inverse.T @ inverse

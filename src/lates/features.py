@@ -214,7 +214,7 @@ class Collected:
         if not (self.store.rows if standing is None else standing.total):
             raise ValueError(f"No row is left to learn from: every label is {IGNORED}, which marks rows to ignore.")
         team = ALONE if standing is None else standing.team
-        moments = {name: self.moments[name].settle().over(team) for name in poolings}
+        moments = {name: self.moments[name].over(team) for name in poolings}
         for name in poolings:
             if not moments[name].finite:
                 raise ValueError(f'Block "{name}" puts out NaN or infinite values. Leave it out, or look for overflow.')

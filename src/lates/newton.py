@@ -25,6 +25,8 @@ ENOUGH = 1e-4
 SWIFT = 10
 SHORTEST, SHORTEST_LOCAL = 1e-12, 1e-7
 ROUNDING, NEGLIGIBLE = 1e-15, 1e-20
+FORESEEABLE = 0.03
+"""Of a step, in units of `reach`: Newton's next one, of second order, then moves nothing by 1e-3, and need not be judged."""
 
 Trend = Literal["settled", "recedes", "turns"]
 
@@ -63,8 +65,10 @@ class Minimum:
 
 
 def kkt_residual(point: Tensor, gradient: Tensor, upper: Tensor | None = None) -> float:
-    """max_k |x_k - clamp(x_k - g_k, 0, upper_k)|: zero exactly where x meets the first-order conditions of the box."""
-    return float((point - (point - gradient).clamp(min=torch.zeros(()), max=upper)).abs().amax())
+    """max_k |x_k - clamp(x_k - g_k, 0, upper_k)|, zero exactly where x meets the first-order conditions of the box; written
+    as max_k |clamp(g_k, x_k - upper_k, x_k)|, in which no small g_k is lost beside a large x_k."""
+    inward = torch.minimum(gradient, point)
+    return float((inward if upper is None else torch.maximum(inward, point - upper)).abs().amax())
 
 
 def minimise_convex(
@@ -82,7 +86,8 @@ def minimise_convex(
 
     Near the minimum the Hessian hardly changes. So where `value_and_gradient` is given, being cheaper than `expand`, a
     Hessian is kept for as long as each step with it cuts the residual tenfold; the first may be given, from nearby. Of a
-    last step the end is foreseen, where `reach` allows it, and f is not evaluated there.
+    last step the end is foreseen, where it is short enough, and f is not evaluated there. `reach`: f is a mean of logsumexps of
+    linear functions, plus a quadratic one, and within a logsumexp slopes along any axis differ by at most this.
 
     A small gradient is no proof of a minimum: far out, e^-x has one everywhere. There, however, Newton's step keeps its
     length, whereas it vanishes at a minimum. So `trend(point, step)` judges the step once the residual is small:
@@ -133,16 +138,16 @@ def minimise_convex(
 def _foreseen(here: Expansion, step: Tensor, reach: float) -> Expansion | None:
     """The quadratic model at the end of a step d, with a proven bound on its gradient's error; None where there is none.
 
-    Here f is a mean of logsumexps of linear functions, plus a quadratic one. Within a logsumexp the slopes along any axis
-    differ by at most `reach` = R. Third derivatives of f are third cumulants of the slopes, hence |D³f[e_k, d, d]| <= R d·H d,
-    and on the way, where R |d|_1 <= 1, d·H d grows at most to e times what it was. By Taylor,
+    Third derivatives of a logsumexp are third cumulants of its slopes, which differ by at most `reach` = R. Hence
+    |D³f[e_k, d, d]| <= R d·H d, and on the way, where R |d|_1 <= 1, d·H d grows at most to e times what it was. By Taylor,
 
         |g_k(x + d) - g_k - (H d)_k| <= R e d·H d / 2.
     """
-    if here.doubt > 0 or not reach * float(step.abs().sum()) <= 1:  # of no step and an endless reach, NaN
+    moved = reach * float(step.abs().sum())
+    if here.doubt > 0 or math.isnan(moved) or moved > FORESEEABLE:
         return None
     change = here.hessian @ step
-    curvature = float(step @ change)
+    curvature = max(float(step @ change), 0.0)
     value = here.value + float(here.gradient @ step) + curvature / 2
     return Expansion(value, here.gradient + change, here.hessian, math.e / 2 * reach * curvature)
 
@@ -211,8 +216,8 @@ def box_minimiser(point: Tensor, gradient: Tensor, hessian: Tensor, upper: Tenso
         while bool(free.any()):
             pull = -(slope + model @ (x - origin))[free]
             aim = x[free] + torch.cholesky_solve(pull[:, None], torch.linalg.cholesky(model[free][:, free]))[:, 0]
-            reach, bound = _first_bound(x[free], aim, ceiling[free])
-            moved = x[free] + reach * (aim - x[free])
+            fraction, bound = _first_bound(x[free], aim, ceiling[free])
+            moved = x[free] + fraction * (aim - x[free])
             if bound is None:
                 x = x.masked_scatter(free, moved)
                 break

@@ -196,12 +196,12 @@ def _cubic_descent(objective: Objective, point: Tensor) -> tuple[Tensor, int]:
     """
     for steps in range(1, CUBIC_STEPS + 1):
         point = objective.holdout.held(point / objective.scales) * objective.scales
+        if not bool(point.isfinite()):
+            break
         gradient, hessian, third = objective.derivatives_of_one(point)
         inner = hessian.square() - 2 * gradient * third
         step = torch.where(inner >= 0, -2 * gradient / (hessian + inner.sqrt()), -gradient / hessian)
         last, point = point, (point + step).clamp(torch.zeros_like(point), objective.cap(point))
-        if not bool(point.isfinite()):
-            break
         if bool((point - last).abs() <= SHORT):
             return point, steps
     raise NotConvergedError("The first few steps in float32 did not become short.")

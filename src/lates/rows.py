@@ -74,7 +74,8 @@ class RowStore:
 
 
 class Moments:
-    """Mean and deviation per column in float64, by sums around the first batch's mean, so that nothing cancels.
+    """Mean and deviation per column in float64, by sums around the first batch's mean, so that nothing cancels; read them from
+    what `over` returns.
 
     Small batches wait until there are enough rows to sum: a graphics card is asked so often otherwise that it waits.
     """
@@ -87,24 +88,23 @@ class Moments:
     def add(self, values: Tensor) -> None:
         self._waiting.append(values)
         if sum(map(len, self._waiting)) >= ROWS_TO_SUM:
-            self.settle()
+            self._settle()
 
-    def settle(self) -> "Moments":
-        """The same, with every row that was added in its sums."""
+    def _settle(self) -> None:
         if self._waiting:
             moved = torch.cat(self._waiting).double() - self.shift
             self._waiting = []
             self.count += len(moved)
             self.total += moved.sum(0)
             self.squares += moved.square().sum(0)
-        return self
 
     def over(self, team: Team) -> "Moments":
-        """Of all processes' rows, once settled: their sums, moved to the common mean.
+        """Of all processes' rows: their sums, moved to the common mean.
 
         With n, t and q the count, sum and sum of squares around a shift s, those around s' = s + d are n, t - n d and
         q - 2 d t + n d².
         """
+        self._settle()
         if team.size == 1:
             return self
         width, counted = len(self.shift), self.shift.new_tensor([self.count])
