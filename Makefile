@@ -7,7 +7,7 @@ export PYTHONDONTWRITEBYTECODE := 1
 # One test file at a time on each core, with one thread: twice as fast as one process with as many threads as cores.
 PYTEST := OMP_NUM_THREADS=1 $(VENV)/bin/python -m pytest -n auto --dist loadfile
 
-.PHONY: bench bench-large demo docs test test-slow wheel lint format clean
+.PHONY: bench bench-large bench-peers demo docs test test-slow wheel lint format clean
 
 demo: $(READY)
 	$(VENV)/bin/lates demo
@@ -15,8 +15,12 @@ demo: $(READY)
 docs: $(READY)
 	$(VENV)/bin/zensical build --clean --strict
 
-bench: $(READY)
+bench: bench-peers
 	$(VENV)/bin/python -m benchmarks
+
+# An environment for each package to compare with, below .bench/: some minutes, once.
+bench-peers: $(READY)
+	$(VENV)/bin/python -m benchmarks.environments
 
 bench-large: $(READY)
 	$(VENV)/bin/python -m benchmarks.large

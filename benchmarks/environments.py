@@ -1,4 +1,7 @@
-"""The peers, and a virtual environment for each, made on demand below .bench/ with pinned versions."""
+"""The peers, and a virtual environment for each, made on demand below .bench/ with pinned versions.
+
+`python -m benchmarks.environments` makes all of them.
+"""
 
 import subprocess
 import sys
@@ -79,3 +82,15 @@ def _install(python: Path, arguments: tuple[str, ...]) -> None:
     if done.returncode:
         words = [line for line in done.stderr.splitlines() if line.startswith("ERROR")] or done.stderr.splitlines()[-1:]
         raise RuntimeError("cannot be installed: " + " ".join(words).removeprefix("ERROR: "))
+
+
+def main() -> None:
+    for peer in PEERS:
+        try:
+            python_of(peer)
+        except RuntimeError as fault:
+            print(f"{peer.name}: {fault}")
+
+
+if __name__ == "__main__":
+    main()

@@ -15,6 +15,7 @@ import torch
 
 from benchmarks.contest import Ratios
 from benchmarks.environments import PEERS
+from experiments.provenance import current_commit
 
 RESULTS = Path(__file__).parent / "results.json"
 
@@ -89,6 +90,7 @@ def machine(device: str = "cpu") -> dict[str, Any]:
     processor = f"{models[0] if models else platform.processor()}, {cores} cores"
     return {
         "name": processor if device == "cpu" else torch.cuda.get_device_name(device),
+        "commit": current_commit(),
         "processor": processor,
         "python": platform.python_version(),
         "torch": version("torch"),

@@ -8,14 +8,12 @@ import math
 import multiprocessing
 import os
 import platform
-import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -30,6 +28,7 @@ from experiments.dropout import fit_layer_stack, fit_temperature, predict_draws
 from experiments.images import BLOCKED_METHODS, Blocks, block_means, group_of
 from experiments.material import Clock, OutOfTimeError, as_inputs, gather_material
 from experiments.methods import BUDGETS, HEAD, METHODS, Fitted
+from experiments.provenance import current_commit
 from experiments.recording import Recorder, measure_probes, predict_methods
 from experiments.results import CLEAN, METRICS, Cell, CellResults, Row
 
@@ -304,7 +303,7 @@ def _predict_all(predict: Predict, images: Tensor, batch: int = 1000) -> dict[st
 def describe_surroundings(device: torch.device) -> dict[str, Any]:
     """Under what the numbers were made: commit, device, versions, settings."""
     return {
-        "commit": _commit(),
+        "commit": current_commit(),
         "device": torch.cuda.get_device_name(device) if device.type == "cuda" else f"cpu {platform.machine()}",
         "versions": {
             "python": platform.python_version(),
@@ -319,15 +318,6 @@ def describe_surroundings(device: torch.device) -> dict[str, Any]:
             "corruption_seed": CORRUPTION_SEED,
         },
     }
-
-
-def _commit() -> str:
-    """The commit of this code, marked where files differ from it; of a copy outside of a repository, $LATES_COMMIT."""
-    command = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"]
-    try:
-        return subprocess.run(command, capture_output=True, text=True, check=True, timeout=30).stdout.strip()
-    except (OSError, subprocess.SubprocessError):
-        return os.environ.get("LATES_COMMIT", "unknown")
 
 
 def count_flops(network: nn.Module, test: ImageSet) -> int:

@@ -1,5 +1,7 @@
 """How results were made: what two of them have to share before they may stand in one table."""
 
+import os
+import subprocess
 from collections.abc import Iterable
 from dataclasses import asdict
 from importlib import metadata
@@ -47,3 +49,12 @@ def _installed_version(package: str) -> str | None:
         return metadata.version(package)
     except metadata.PackageNotFoundError:
         return None
+
+
+def current_commit() -> str:
+    """The commit of this code, marked where files differ from it; of a copy outside of a repository, $LATES_COMMIT."""
+    command = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"]
+    try:
+        return subprocess.run(command, capture_output=True, text=True, check=True, timeout=30).stdout.strip()
+    except (OSError, subprocess.SubprocessError):
+        return os.environ.get("LATES_COMMIT", "unknown")

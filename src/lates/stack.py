@@ -57,7 +57,7 @@ class Stack:
     certified   the weights are the global minimum: log-loss, residual at most 1e-10, and a minimum exists
     bounded     the hold-out does not bound the weights, or too faintly for float64 to tell: they stopped at the cap,
                 or where the gradient vanished
-    steps       all that went over all rows of all members
+    steps       of the search that came to the end, all that went over all rows of all members
     early_steps those before, which cost less: over some of the rows, or of the head alone
     deviations  rms of each member's class-centred logits on the hold-out [members]
     """
