@@ -50,8 +50,8 @@ def measure(n: int, classes: int, members: int, folder: Path, threads: int = THR
             seconds = time.perf_counter() - begin
     finally:
         shutil.rmtree(scratch)
-    certified = "certified" if stack.certified else "NOT CERTIFIED"
-    known = f"{stack.steps} steps, {stack.early_steps} before them, residual {stack.residual:.0e}, {certified}"
+    state = "certified to" if stack.certified else "OFF BY"
+    known = f"{stack.steps} steps, {stack.early_steps} before them, {state} {stack.residual:.0e}"
     size = f"{n:,} x {classes:,} x {members}, {4 * n * classes * members / 1e9:.1f} GB on disk"
     goal = Goal("anonymous memory under 4 GB", f"{memory.peak / 1e9:.2f} GB at its peak", memory.peak < LIMIT)
     line = Line(OURS, seconds, reached=known, repeats=(seconds,))
