@@ -7,13 +7,12 @@ last one: the metrics are float64 work without a GPU's advantage.
 import math
 import multiprocessing
 import os
-import platform
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -27,12 +26,11 @@ from experiments.data import ImageSet
 from experiments.dropout import fit_layer_stack, fit_temperature, predict_draws
 from experiments.images import BLOCKED_METHODS, Blocks, block_means, group_of
 from experiments.material import Clock, OutOfTimeError, as_inputs, gather_material
-from experiments.methods import BUDGETS, HEAD, METHODS, Fitted
-from experiments.provenance import current_commit
+from experiments.methods import HEAD, METHODS, Fitted
+from experiments.provenance import CORRUPTION_SEED, describe_surroundings
 from experiments.recording import Recorder, measure_probes, predict_methods
 from experiments.results import CLEAN, METRICS, Cell, CellResults, Row
 
-CORRUPTION_SEED = 0
 """Every network meets the same corrupted images."""
 KEPT_BYTES = 8 << 30
 """Corrupted sets are kept for the next cell up to this size: all 95 of CIFAR take 3 GB."""
@@ -295,29 +293,6 @@ def best_auc(logits: Tensor, labels: Tensor, at_one: float) -> float:
 def _predict_all(predict: Predict, images: Tensor, batch: int = 1000) -> dict[str, Tensor]:
     parts = [predict(part) for part in images.split(batch)]
     return {name: torch.cat([part[name] for part in parts]).cpu() for name in parts[0]}
-
-
-# Surroundings
-
-
-def describe_surroundings(device: torch.device) -> dict[str, Any]:
-    """Under what the numbers were made: commit, device, versions, settings."""
-    return {
-        "commit": current_commit(),
-        "device": torch.cuda.get_device_name(device) if device.type == "cuda" else f"cpu {platform.machine()}",
-        "versions": {
-            "python": platform.python_version(),
-            "torch": torch.__version__,
-            "numpy": np.__version__,
-            "lates": lates.__version__,
-        },
-        "settings": {
-            "default": asdict(lates.DEFAULT),
-            "paper": asdict(lates.PAPER),
-            "budgets": dict(BUDGETS),
-            "corruption_seed": CORRUPTION_SEED,
-        },
-    }
 
 
 def count_flops(network: nn.Module, test: ImageSet) -> int:

@@ -1,6 +1,7 @@
 """How results were made: what two of them have to share before they may stand in one table."""
 
 import os
+import platform
 import subprocess
 from collections.abc import Iterable
 from dataclasses import asdict
@@ -8,11 +9,16 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
+import lates
 from experiments.dropout import SAMPLES
+from experiments.methods import BUDGETS
 from experiments.recipes import Experiment
 from experiments.results import Cell, OtherRecipeError, describe_differences, results_path
+
+CORRUPTION_SEED = 0
 
 
 def recipe_of(experiment: Experiment, cell: Cell) -> dict[str, Any]:
@@ -36,6 +42,26 @@ def refuse_other_recipe(experiment: Experiment, cells: Iterable[Cell], results: 
             f"{results_path(results, others[0])}{were} made by another recipe: {differences[others[0]]}. Choose another "
             f"--results, or remove what is there: {results / experiment.name}."
         )
+
+
+def describe_surroundings(device: torch.device) -> dict[str, Any]:
+    """Under what the numbers were made: commit, device, versions, settings."""
+    return {
+        "commit": current_commit(),
+        "device": torch.cuda.get_device_name(device) if device.type == "cuda" else f"cpu {platform.machine()}",
+        "versions": {
+            "python": platform.python_version(),
+            "torch": torch.__version__,
+            "numpy": np.__version__,
+            "lates": lates.__version__,
+        },
+        "settings": {
+            "default": asdict(lates.DEFAULT),
+            "paper": asdict(lates.PAPER),
+            "budgets": dict(BUDGETS),
+            "corruption_seed": CORRUPTION_SEED,
+        },
+    }
 
 
 def further_versions() -> dict[str, str | None]:

@@ -25,7 +25,7 @@ from torch.nn import functional
 import lates
 from experiments.checkpoints import write_atomically
 from experiments.data import ImageSet, scale
-from experiments.evaluate import describe_surroundings
+from experiments.provenance import describe_surroundings
 from experiments.trained import add_arguments, load_trained
 from lates.views import jitter, measure_channels
 from lates.views import shift as move

@@ -23,9 +23,9 @@ from torch import nn
 import lates
 from experiments.checkpoints import Progress, write_atomically
 from experiments.data import ImageSet
-from experiments.evaluate import describe_surroundings
 from experiments.material import Batches
 from experiments.networks import build_network
+from experiments.provenance import describe_surroundings
 from experiments.schedules import choose_recipe
 from experiments.trained import add_arguments, load_trained
 from experiments.training import train_network

@@ -6,7 +6,7 @@ import warnings
 import numpy as np
 import pytest
 import torch
-from scipy.optimize import brentq
+from scipy.optimize import root_scalar
 
 from lates.newton import NotConvergedError
 from lates.stack import fit_stack
@@ -188,7 +188,11 @@ def test_where_a_faint_row_alone_bounds_the_weight_a_certificate_is_right_to_a_t
     logits = torch.zeros(rows, 2, dtype=torch.float64)
     logits[0], logits[1] = torch.tensor([1.0, -1.0]), torch.tensor([-faint / 2, faint / 2])
     stack = fit_stack([logits], torch.zeros(rows, dtype=torch.int64))
-    best = brentq(lambda b: 2 / (1 + math.exp(2 * b)) - faint / (1 + math.exp(-faint * b)), 0, 30, xtol=1e-12)
+
+    def slope(weight: float) -> float:
+        return faint / (1 + math.exp(-faint * weight)) - 2 / (1 + math.exp(2 * weight))
+
+    best = root_scalar(slope, bracket=(0, 30), xtol=1e-12).root
     assert stack.certified != stack.bounded
     if stack.certified:
         assert 2 * abs(float(stack.weights[0]) - best) < 1e-3
