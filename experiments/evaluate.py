@@ -31,7 +31,6 @@ from experiments.provenance import CORRUPTION_SEED, describe_surroundings
 from experiments.recording import Recorder, measure_probes, predict_methods
 from experiments.results import CLEAN, METRICS, Cell, CellResults, Row
 
-"""Every network meets the same corrupted images."""
 KEPT_BYTES = 8 << 30
 """Corrupted sets are kept for the next cell up to this size: all 95 of CIFAR take 3 GB."""
 WIDEST, FINEST, FARTHEST = 2.0, 1 / 16, 8

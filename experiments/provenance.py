@@ -1,4 +1,4 @@
-"""How results were made: what two of them have to share before they may stand in one table."""
+"""How results were made: under what, and what two of them have to share before they may stand in one table."""
 
 import os
 import platform
@@ -19,6 +19,7 @@ from experiments.recipes import Experiment
 from experiments.results import Cell, OtherRecipeError, describe_differences, results_path
 
 CORRUPTION_SEED = 0
+"""Every network meets the same corrupted images."""
 
 
 def recipe_of(experiment: Experiment, cell: Cell) -> dict[str, Any]:

@@ -67,7 +67,7 @@ def read_predictions(
             if not kept.any():
                 continue
             draws = [draw[kept].cpu().double() for draw in draws]  # not every device knows float64
-            own = check_labels(batch.labels[kept].cpu(), int(kept.sum()), calibrated.fit.classes)
+            own = check_labels(batch.labels[kept], int(kept.sum()), calibrated.fit.classes)
             by_network = [draws[i : i + calibrated.samples] for i in range(0, len(draws), calibrated.samples)]
             for method, values in _combine(calibrated, by_network, members).items():
                 if method in logits:
