@@ -56,18 +56,6 @@ def test_how_rows_are_batched_changes_nothing_and_moments_are_those_of_all_rows(
         )
 
 
-def test_moments_of_many_small_batches_are_those_of_all_rows() -> None:
-    generator = torch.Generator().manual_seed(0)
-    inputs = 100 + torch.randn(2500, 3, generator=generator)
-    model = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2))
-    features = lates.extract(model, DataLoader(TensorDataset(inputs, torch.arange(2500) % 2), batch_size=7))
-    (values,) = features.blocks.values()
-    (centre,), (deviation,) = features.centre.values(), features.deviation.values()
-    variance, mean = torch.var_mean(values.double(), 0, correction=0)
-    assert torch.allclose(centre, mean, rtol=1e-12)
-    assert torch.allclose(deviation, torch.where(variance > 0, variance.sqrt(), 1.0), rtol=1e-9)
-
-
 def test_a_network_that_reuses_the_memory_of_its_logits() -> None:
     class Reusing(nn.Module):
         def __init__(self) -> None:

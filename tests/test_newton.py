@@ -157,3 +157,21 @@ def test_a_last_step_is_looked_at_where_its_error_may_be_large(reach: float, exp
     end = minimise_convex(expand, value_of, one + 1e-6, 9 * one, lambda _, __: "settled", True, reach=reach)
     assert (looks, end.steps) == (expected, 1)
     assert float(end.point) == pytest.approx(1, abs=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("point", "gradient", "upper", "expected"),
+    [
+        (1e20, 0.3, None, 0.3),
+        (1e20, -0.3, 2e20, 0.3),
+        (5.0, -0.3, 5.0, 0.0),
+        (0.0, 0.3, 5.0, 0.0),
+        (0.1, 0.3, None, 0.1),
+    ],
+)
+def test_the_residual_keeps_a_small_gradient_beside_a_large_variable(
+    point: float, gradient: float, upper: float | None, expected: float
+) -> None:
+    at, slope = torch.tensor([point], dtype=torch.float64), torch.tensor([gradient], dtype=torch.float64)
+    bound = None if upper is None else torch.tensor([upper], dtype=torch.float64)
+    assert kkt_residual(at, slope, bound) == pytest.approx(expected, abs=1e-15)

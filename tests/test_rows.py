@@ -43,6 +43,18 @@ def test_moments_of_features_far_from_zero_do_not_cancel() -> None:
     assert torch.allclose(features.deviation["0"], rows.double().std(0, correction=0), rtol=1e-9)
 
 
+def test_moments_of_many_small_batches_are_those_of_all_rows() -> None:
+    generator = torch.Generator().manual_seed(0)
+    inputs = 100 + torch.randn(2500, 3, generator=generator)
+    model = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2))
+    features = lates.extract(model, DataLoader(TensorDataset(inputs, torch.arange(2500) % 2), batch_size=7))
+    (values,) = features.blocks.values()
+    (centre,), (deviation,) = features.centre.values(), features.deviation.values()
+    variance, mean = torch.var_mean(values.double(), 0, correction=0)
+    assert torch.allclose(centre, mean, rtol=1e-12)
+    assert torch.allclose(deviation, torch.where(variance > 0, variance.sqrt(), 1.0), rtol=1e-9)
+
+
 @pytest.mark.parametrize("memory", [0, 1000, 3000])
 def test_spilled_features_are_bitwise_the_same_and_their_files_nameless(
     memory: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
