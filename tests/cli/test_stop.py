@@ -13,7 +13,7 @@ from tests.cli.commands import CALIBRATION, calibrate
 from tests.cli_problem import Folder
 from tests.terminal import start_command, wait_until_told
 
-MODULE = """
+ENDLESS = """
 import torch
 from torch import nn
 from torch.utils.data import DataLoader, Dataset
@@ -34,15 +34,37 @@ def make_model():
 def make_loaders():
     return {name: DataLoader(Rows(), batch_size=4, num_workers=2) for name in ("train", "holdout")}
 """
-COMMAND = ["calibrate", "--model", "endless:make_model", "--data", "endless:make_loaders", "-o", "never.safetensors"]
+LATE = """
+import signal
+from multiprocessing import resource_sharer
+from multiprocessing.connection import Client
+
+import endless
+from endless import make_model
+
+
+def hear_late(worker):  # deaf to the signal, while its thread that hands over tensors finds the other end hung up
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    address, _ = resource_sharer.DupFd(0)._id
+    Client(address).close()
+
+
+def make_loaders():
+    loaders = endless.make_loaders()
+    for loader in loaders.values():
+        loader.worker_init_fn = hear_late
+    return loaders
+"""
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="there are no process groups to signal there")
-def test_ctrl_c_with_workers_stops_in_one_word(tmp_path: Path) -> None:
+@pytest.mark.parametrize("module", ["endless", "late"])
+def test_ctrl_c_with_workers_stops_in_one_word(tmp_path: Path, module: str) -> None:
     """Several tries, for what a worker is doing when the signal comes differs; all start at once, to share the wait."""
-    (tmp_path / "endless.py").write_text(MODULE, "utf-8")
+    (tmp_path / "endless.py").write_text(ENDLESS, "utf-8")
+    (tmp_path / "late.py").write_text(LATE, "utf-8")
     with ExitStack() as started:
-        processes = [start_command(COMMAND, tmp_path, own_group=True) for _ in range(4)]
+        processes = [start_command(command(module), tmp_path, own_group=True) for _ in range(3)]
         for process in processes:
             started.callback(end_group, process)
         for process in processes:
@@ -54,7 +76,19 @@ def test_ctrl_c_with_workers_stops_in_one_word(tmp_path: Path) -> None:
             assert "Stopped.\n" in told
             for trouble in ("Traceback", "Error", "Exception ignored", "DataLoader worker"):
                 assert trouble not in told, told
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["endless.py"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["endless.py", "late.py"]
+
+
+def command(module: str) -> list[str]:
+    return [
+        "calibrate",
+        "--model",
+        f"{module}:make_model",
+        "--data",
+        f"{module}:make_loaders",
+        "-o",
+        "never.safetensors",
+    ]
 
 
 def end_group(process: subprocess.Popen[bytes]) -> None:

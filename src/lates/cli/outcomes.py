@@ -77,9 +77,11 @@ def noticing_stop() -> Iterator[Stop]:
     """Remember that Ctrl-C was pressed: what breaks after it breaks because of it, in whatever words.
 
     A terminal signals loaders' workers too. Forked ones leave it to this process, which ends them, and fall silent, as do
-    the threads here that wrote to them. An interrupt that falls into a destructor is lost to Python; it is sent once more.
+    the threads here that wrote to them. A worker may hear the signal later than its thread that hands over tensors sees
+    this process hang up; what that thread says through `sys.excepthook`, where nothing else of a worker speaks, is dropped.
+    An interrupt that falls into a destructor is lost to Python; it is sent once more.
     """
-    stop, process, tell_unraisable = Stop(), os.getpid(), sys.unraisablehook
+    stop, process, tell_unraisable, tell_uncaught = Stop(), os.getpid(), sys.unraisablehook, sys.excepthook
     if threading.current_thread() is not threading.main_thread() or (
         signal.getsignal(signal.SIGINT) is not signal.default_int_handler
     ):
@@ -102,13 +104,17 @@ def noticing_stop() -> Iterator[Stop]:
             again.daemon = True
             again.start()
 
+    def hush_in_workers(*uncaught: Any) -> None:
+        if os.getpid() == process:
+            tell_uncaught(*uncaught)
+
     signal.signal(signal.SIGINT, interrupt)
-    sys.unraisablehook = hush_while_stopping
+    sys.unraisablehook, sys.excepthook = hush_while_stopping, hush_in_workers
     try:
         yield stop
     finally:
         signal.signal(signal.SIGINT, signal.default_int_handler)
-        sys.unraisablehook = tell_unraisable
+        sys.unraisablehook, sys.excepthook = tell_unraisable, tell_uncaught
 
 
 def tell_error(fault: Exception) -> None:
