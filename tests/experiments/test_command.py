@@ -107,7 +107,7 @@ def test_wrong_folders_are_named(tmp_path: Path) -> None:
     assert "0 done now, 0 before, 0 in the hands of other runners, 0 left of 20." in text
     assert max(map(len, text.splitlines())) <= max(80, 2 + len(f"{tmp_path / 'nothing'}."))
     text = in_one_line(text)
-    first = "cifar10-wide_resnet_28_10-s0-d0.1, cifar10-wide_resnet_28_10-s0-d0.2, cifar10-wide_resnet_28_10-s1-d0.1"
+    first = "cifar10-wide_resnet_28_10-s0-d0.2, cifar10-wide_resnet_28_10-s0-d0.1, cifar10-wide_resnet_28_10-s1-d0.2"
     assert f"Error: 10 cells failed ({first} and 7 more): No cifar-10-batches-py in {tmp_path / 'nothing'}." in text
     assert "leave --data out: then it is downloaded" in text
     assert text.count("No cifar-10-batches-py") == 2  # when it happens and in the end
