@@ -78,7 +78,7 @@ def noticing_stop() -> Iterator[Stop]:
 
     A terminal signals loaders' workers too. Forked ones leave it to this process, which ends them, and fall silent, as do
     the threads here that wrote to them. A worker may hear the signal later than its thread that hands over tensors sees
-    this process hang up; what that thread says through `sys.excepthook`, where nothing else of a worker speaks, is dropped.
+    this process hang up; what that thread says through `sys.excepthook`, where no other thread of theirs speaks, is dropped.
     An interrupt that falls into a destructor is lost to Python; it is sent once more.
     """
     stop, process, tell_unraisable, tell_uncaught = Stop(), os.getpid(), sys.unraisablehook, sys.excepthook
@@ -105,7 +105,7 @@ def noticing_stop() -> Iterator[Stop]:
             again.start()
 
     def hush_in_workers(*uncaught: Any) -> None:
-        if os.getpid() == process:
+        if os.getpid() == process or threading.current_thread() is threading.main_thread():
             tell_uncaught(*uncaught)
 
     signal.signal(signal.SIGINT, interrupt)
