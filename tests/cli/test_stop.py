@@ -32,63 +32,78 @@ def make_model():
 
 
 def make_loaders():
-    return {name: DataLoader(Rows(), batch_size=4, num_workers=2) for name in ("train", "holdout")}
+    workers = {"num_workers": 2, "multiprocessing_context": "METHOD"}
+    return {name: DataLoader(Rows(), batch_size=4, **workers) for name in ("train", "holdout")}
 """
-LATE = """
+HANDSHAKE = """
+import os
 import signal
-from multiprocessing import resource_sharer
-from multiprocessing.connection import Client
+from multiprocessing import connection
 
-import endless
-from endless import make_model
+from endless import make_loaders, make_model
 
-
-def hear_late(worker):  # deaf to the signal, while its thread that hands over tensors finds the other end hung up
-    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    address, _ = resource_sharer.DupFd(0)._id
-    Client(address).close()
+answer = connection.answer_challenge
 
 
-def make_loaders():
-    loaders = endless.make_loaders()
-    for loader in loaders.values():
-        loader.worker_init_fn = hear_late
-    return loaders
+def answer_late(*challenge):  # a worker waits for the answer before it hands its tensor over; the signal comes first
+    connection.answer_challenge = answer
+    os.kill(os.getpid(), signal.SIGINT)
+    ANSWER
+    open("answered", "w").close()
+
+
+connection.answer_challenge = answer_late
 """
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="there are no process groups to signal there")
-@pytest.mark.parametrize("module", ["endless", "late"])
-def test_ctrl_c_with_workers_stops_in_one_word(tmp_path: Path, module: str) -> None:
+@pytest.mark.parametrize(
+    "method",
+    ["fork", pytest.param("spawn", marks=pytest.mark.slow), pytest.param("forkserver", marks=pytest.mark.slow)],
+)
+def test_ctrl_c_with_workers_stops_in_one_word(tmp_path: Path, method: str) -> None:
     """Several tries, for what a worker is doing when the signal comes differs; all start at once, to share the wait."""
-    (tmp_path / "endless.py").write_text(ENDLESS, "utf-8")
-    (tmp_path / "late.py").write_text(LATE, "utf-8")
+    (tmp_path / "endless.py").write_text(ENDLESS.replace("METHOD", method), "utf-8")
     with ExitStack() as started:
-        processes = [start_command(command(module), tmp_path, own_group=True) for _ in range(3)]
+        processes = [start_endless("endless", tmp_path) for _ in range(4)]
         for process in processes:
             started.callback(end_group, process)
         for process in processes:
             wait_until_told(process, b"train")
             os.killpg(process.pid, signal.SIGINT)
-            out, rest = process.communicate(timeout=60)
-            told = rest.decode(errors="replace")
-            assert (process.returncode, out) == (130, b""), told
-            assert "Stopped.\n" in told
+            told = check_stopped(process)
             for trouble in ("Traceback", "Error", "Exception ignored", "DataLoader worker"):
                 assert trouble not in told, told
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["endless.py", "late.py"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["endless.py"]
 
 
-def command(module: str) -> list[str]:
-    return [
-        "calibrate",
-        "--model",
-        f"{module}:make_model",
-        "--data",
-        f"{module}:make_loaders",
-        "-o",
-        "never.safetensors",
-    ]
+@pytest.mark.skipif(sys.platform == "win32", reason="workers hand over tensors otherwise there")
+@pytest.mark.parametrize(("answer", "answered"), [("answer(*challenge)", True), ("os.read(os.pipe()[0], 1)", False)])
+def test_an_interrupt_waits_for_a_worker_that_hands_over_a_tensor_but_not_for_ever(
+    tmp_path: Path, answer: str, answered: bool
+) -> None:
+    (tmp_path / "endless.py").write_text(ENDLESS.replace("METHOD", "fork"), "utf-8")
+    (tmp_path / "handshake.py").write_text(HANDSHAKE.replace("ANSWER", answer), "utf-8")
+    process = start_endless("handshake", tmp_path)
+    try:
+        check_stopped(process)
+    finally:
+        end_group(process)
+    assert (tmp_path / "answered").exists() == answered
+
+
+def start_endless(module: str, folder: Path) -> subprocess.Popen[bytes]:
+    options = ["--model", f"{module}:make_model", "--data", f"{module}:make_loaders", "-o", "never.safetensors"]
+    return start_command(["calibrate", *options], folder, own_group=True)
+
+
+def check_stopped(process: subprocess.Popen[bytes]) -> str:
+    """What it told on the way."""
+    out, rest = process.communicate(timeout=60)
+    told = rest.decode(errors="replace")
+    assert (process.returncode, out) == (130, b""), told
+    assert "Stopped.\n" in told
+    return told
 
 
 def end_group(process: subprocess.Popen[bytes]) -> None:

@@ -1,8 +1,6 @@
 """How a command ends: done, failed in words, stopped."""
 
 import gc
-import io
-import os
 import signal
 import sys
 import threading
@@ -12,6 +10,8 @@ from _thread import interrupt_main
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from multiprocessing import resource_sharer
+from multiprocessing.process import BaseProcess
 from types import FrameType
 from typing import Any, TextIO, cast
 
@@ -21,6 +21,8 @@ from typer.core import TyperCommand
 MEANT = (ValueError, TypeError, ImportError)
 FAILED, STOPPED = 1, 130
 WRONGLY_CALLED = (typer.Exit, typer.Abort, typer.BadParameter)
+DELAY, MOST_DELAYS = 0.05, 20
+"""Seconds after which an interrupt that came at a bad time comes again, and how often."""
 
 
 class ToldInWords(TyperCommand):
@@ -76,12 +78,11 @@ class MainThreadOnly:
 def noticing_stop() -> Iterator[Stop]:
     """Remember that Ctrl-C was pressed: what breaks after it breaks because of it, in whatever words.
 
-    A terminal signals loaders' workers too. Forked ones leave it to this process, which ends them, and fall silent, as do
-    the threads here that wrote to them. A worker may hear the signal later than its thread that hands over tensors sees
-    this process hang up; what that thread says through `sys.excepthook`, where no other thread of theirs speaks, is dropped.
-    An interrupt that falls into a destructor is lost to Python; it is sent once more.
+    A terminal signals loaders' workers too; they leave it to this process, which ends them. It does not hang up on one that
+    hands over a tensor, which would complain, nor do its own threads that wrote to them speak. An interrupt that comes then,
+    or falls into a destructor, where Python loses it, is sent once more.
     """
-    stop, process, tell_unraisable, tell_uncaught = Stop(), os.getpid(), sys.unraisablehook, sys.excepthook
+    stop, patience, tell_unraisable = Stop(), iter(range(MOST_DELAYS)), sys.unraisablehook
     if threading.current_thread() is not threading.main_thread() or (
         signal.getsignal(signal.SIGINT) is not signal.default_int_handler
     ):
@@ -89,10 +90,10 @@ def noticing_stop() -> Iterator[Stop]:
         return
 
     def interrupt(number: int, frame: FrameType | None) -> None:
-        if os.getpid() != process:
-            sys.stderr = io.StringIO()
-            return
         stop.asked = True
+        if receives_a_tensor(frame) and next(patience, None) is not None:
+            interrupt_soon()
+            return
         sys.stderr = cast("TextIO", MainThreadOnly(sys.stderr))
         raise KeyboardInterrupt
 
@@ -100,21 +101,54 @@ def noticing_stop() -> Iterator[Stop]:
         if not stop.asked:
             tell_unraisable(lost)
         elif isinstance(lost.exc_value, KeyboardInterrupt):
-            again = threading.Timer(0.05, interrupt_main)
-            again.daemon = True
-            again.start()
-
-    def hush_in_workers(*uncaught: Any) -> None:
-        if os.getpid() == process or threading.current_thread() is threading.main_thread():
-            tell_uncaught(*uncaught)
+            interrupt_soon()
 
     signal.signal(signal.SIGINT, interrupt)
-    sys.unraisablehook, sys.excepthook = hush_while_stopping, hush_in_workers
+    sys.unraisablehook = hush_while_stopping
     try:
-        yield stop
+        with workers_deaf():
+            yield stop
     finally:
         signal.signal(signal.SIGINT, signal.default_int_handler)
-        sys.unraisablehook, sys.excepthook = tell_unraisable, tell_uncaught
+        sys.unraisablehook = tell_unraisable
+
+
+def receives_a_tensor(frame: FrameType | None) -> bool:
+    return any(
+        caller.f_globals.get("__name__") == resource_sharer.__name__ for caller, _ in traceback.walk_stack(frame)
+    )
+
+
+def interrupt_soon() -> None:
+    """By a real signal where there are such: what waits for another process would not notice else."""
+    if sys.platform == "win32":
+        again = threading.Timer(DELAY, interrupt_main)
+    else:
+        again = threading.Timer(DELAY, signal.pthread_kill, (threading.main_thread().ident, signal.SIGINT))
+    again.daemon = True
+    again.start()
+
+
+@contextmanager
+def workers_deaf() -> Iterator[None]:
+    """Processes that are started meanwhile do not hear Ctrl-C, however they are started: a blocked signal is inherited."""
+    if sys.platform == "win32":  # has no such thing
+        yield
+        return
+    start = BaseProcess.start
+
+    def start_deaf(self: BaseProcess) -> None:
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        try:
+            start(self)
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+    BaseProcess.start = start_deaf
+    try:
+        yield
+    finally:
+        BaseProcess.start = start
 
 
 def tell_error(fault: Exception) -> None:
