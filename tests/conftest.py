@@ -118,6 +118,12 @@ def make_problem(classes: int, logits: int, train_rows: int, epochs: int, seed: 
     )
 
 
+def calibrate(problem: Problem, **choices: object) -> lates.CalibratedModel:
+    """In silence and, unless it is asked for, without views."""
+    given = {"train": problem.train, "holdout": problem.holdout, "views": None, "progress": False, **choices}
+    return lates.calibrate(problem.model, **given)  # pyright: ignore[reportArgumentType]
+
+
 @pytest.fixture
 def seeded() -> Iterator[None]:
     """Draws from torch's global state are the same in every run, and leave it as it was."""

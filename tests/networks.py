@@ -84,6 +84,7 @@ def untouched(model: nn.Module) -> Iterator[None]:
             "modules": [id(part) for part in model.modules()],
             "classes": [type(part) for part in model.modules()],
             "flags": [part.training for part in model.modules()],
+            "attributes": [sorted(vars(part)) for part in model.modules()],
             "hooks": [
                 {key: dict(value) for key, value in vars(part).items() if "hooks" in key and isinstance(value, dict)}
                 for part in model.modules()

@@ -1,12 +1,15 @@
 """Bad input is named, with what was expected and the way out, and leaves the model as it was."""
 
+import math
 from typing import Any
 
 import pytest
 import torch
 from torch import nn
+from torch.utils.data import DataLoader, Subset, TensorDataset
 
 import lates
+from tests.conftest import Problem, calibrate, draw_patterns
 from tests.networks import CLASSES, Network, draw, fail_after, loader, network, untouched
 
 
@@ -90,3 +93,53 @@ def test_a_network_that_ends_in_softmax_is_warned_about() -> None:
     model = nn.Sequential(network(), nn.Softmax(1)).eval()
     with pytest.warns(UserWarning, match="look like probabilities"):
         lates.calibrate(model, train=loader(60), holdout=loader(30, seed=1), budget=None, progress=False)
+
+
+def test_probes_need_the_training_split(problem: Problem) -> None:
+    for blocks in (None, 2, ["stages.0"]):
+        with pytest.raises(
+            ValueError, match=r"pass train=.* For temperature scaling, which needs none, pass blocks=\[\]"
+        ):
+            calibrate(problem, train=None, blocks=blocks)
+    assert calibrate(problem, train=None, blocks=[]).member_names == ["head"]
+
+
+def test_a_hold_out_that_trained_something_is_refused(problem: Problem) -> None:
+    dataset = TensorDataset(*draw_patterns(100, 10, seed=5))
+    whole = DataLoader(dataset, 50)
+    with pytest.raises(ValueError, match="train and holdout read the same TensorDataset"):
+        calibrate(problem, train=whole, holdout=DataLoader(dataset, 20))
+    parts = [DataLoader(Subset(dataset, list(rows)), 50) for rows in (range(60), range(50, 100))]
+    with pytest.raises(ValueError, match="share 10 rows"):
+        calibrate(problem, train=parts[0], holdout=parts[1])
+
+
+def test_choices_are_checked_before_anything_is_read(problem: Problem) -> None:
+    class Untouchable:
+        def __iter__(self) -> None:
+            raise AssertionError("was read")
+
+    for choice, message in (
+        ({"loss": "hinge"}, 'Unknown loss "hinge"'),
+        ({"budget": -1.0}, "budget=-1.0"),
+        ({"blocks": ["stages.9"]}, r'Unknown block "stages.9"\. Blocks of this model: stages.0'),
+    ):
+        with pytest.raises(ValueError, match=message):
+            calibrate(problem, train=Untouchable(), holdout=Untouchable(), **choice)
+    with pytest.raises(TypeError, match="can be read only once"):
+        calibrate(problem, holdout=iter(problem.holdout))
+    with pytest.raises(TypeError, match="can be read only once"):
+        calibrate(problem, train=iter(problem.train))
+
+
+@pytest.mark.parametrize("fault", ["range", "float", "nan"])
+def test_bad_rows_are_refused(problem: Problem, fault: str) -> None:
+    images, labels = draw_patterns(40, 10, seed=6)
+    if fault == "range":
+        labels[7] = 10
+    elif fault == "float":
+        labels = labels.double()
+    else:
+        images[3] = math.nan
+    with pytest.raises((ValueError, TypeError), match=r"labels hold 10|expected integer class numbers|NaN"):
+        calibrate(problem, holdout=[(images, labels)], blocks=[])

@@ -9,18 +9,14 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
-from torch.utils.data import DataLoader, Subset, TensorDataset
+from torch.utils.data import DataLoader, TensorDataset
 
 import lates
 from lates.voters import Voter
-from tests.conftest import Problem, ResidualNetwork, draw_patterns, loader_of
+from tests.conftest import Problem, ResidualNetwork, calibrate, draw_patterns, loader_of
+from tests.networks import untouched
 
 BLOCKS = ["stages.0", "stages.1", "stages.2"]
-
-
-def calibrate(problem: Problem, **choices: object) -> lates.CalibratedModel:
-    given = {"train": problem.train, "holdout": problem.holdout, "views": None, "progress": False, **choices}
-    return lates.calibrate(problem.model, **given)  # pyright: ignore[reportArgumentType]
 
 
 def rows_of(loader: DataLoader) -> tuple[Tensor, Tensor]:
@@ -31,33 +27,6 @@ def rows_of(loader: DataLoader) -> tuple[Tensor, Tensor]:
 def logits_of(model: nn.Module, images: Tensor) -> Tensor:
     with torch.no_grad():
         return model(images)
-
-
-def state_of(model: nn.Module) -> dict[str, object]:
-    """Everything that calibration must leave alone."""
-    return {
-        "values": {name: value.clone() for name, value in model.state_dict().items()},
-        "identities": [id(value) for value in [*model.parameters(), *model.buffers()]],
-        "flags": [part.training for part in model.modules()],
-        "gradients": [None if p.grad is None else p.grad.clone() for p in model.parameters()],
-        "wants gradients": [p.requires_grad for p in model.parameters()],
-        "hooks": [(len(part._forward_hooks), len(part._forward_pre_hooks)) for part in model.modules()],
-        "classes": [type(part) for part in model.modules()],
-        "attributes": [sorted(vars(part)) for part in model.modules()],
-        "random": (torch.get_rng_state(), random.getstate(), np.random.get_state(legacy=False)["state"]["key"]),
-    }
-
-
-def same(left: object, right: object) -> bool:
-    if isinstance(left, Tensor) and isinstance(right, Tensor):
-        return torch.equal(left, right)
-    if isinstance(left, np.ndarray) and isinstance(right, np.ndarray):
-        return np.array_equal(left, right)
-    if isinstance(left, dict) and isinstance(right, dict):
-        return left.keys() == right.keys() and all(same(left[key], right[key]) for key in left)
-    if isinstance(left, list | tuple) and isinstance(right, list | tuple):
-        return len(left) == len(right) and all(same(*pair) for pair in zip(left, right, strict=True))
-    return left == right
 
 
 @pytest.mark.parametrize("blocks", [None, 1, ["stages.0", "stages.2"], []])
@@ -176,13 +145,11 @@ def test_the_model_is_left_as_it_was(problem: Problem, training: bool) -> None:
     model.get_submodule("stages.1").train(not training)
     next(model.parameters()).requires_grad_(False)
     model(problem.images[:5]).sum().backward()
-    before = state_of(model)
-    calibrated = lates.calibrate(
-        model, train=problem.train, holdout=problem.holdout, views="jitter", progress=False, budget=0.05
-    )
-    calibrated.predict_proba(problem.images[:5])
-    after = state_of(model)
-    assert {key for key in before if not same(before[key], after[key])} == set()
+    with untouched(model):
+        calibrated = lates.calibrate(
+            model, train=problem.train, holdout=problem.holdout, views="jitter", progress=False, budget=0.05
+        )
+        calibrated.predict_proba(problem.images[:5])
 
 
 def test_an_error_leaves_the_model_as_it_was_too(problem: Problem) -> None:
@@ -194,11 +161,8 @@ def test_an_error_leaves_the_model_as_it_was_too(problem: Problem) -> None:
 
     model = copy.deepcopy(problem.model).train()
     loader = DataLoader(Broken(*rows_of(problem.holdout)), batch_size=100)
-    before = state_of(model)
-    with pytest.raises(OSError, match="disk on fire"):
+    with untouched(model), pytest.raises(OSError, match="disk on fire"):
         lates.calibrate(model, train=problem.train, holdout=loader, progress=False)
-    after = state_of(model)
-    assert {key for key in before if not same(before[key], after[key])} == set()
 
 
 def test_a_wrapped_model_gives_the_same_calibration(problem: Problem, calibrated: lates.CalibratedModel) -> None:
@@ -282,56 +246,6 @@ def test_silence_is_silent(problem: Problem, capfd: pytest.CaptureFixture[str]) 
     calibrate(problem, progress=False)
     calibrate(problem, progress=True)  # no terminal here
     assert capfd.readouterr() == ("", "")
-
-
-def test_probes_need_the_training_split(problem: Problem) -> None:
-    for blocks in (None, 2, ["stages.0"]):
-        with pytest.raises(
-            ValueError, match=r"pass train=.* For temperature scaling, which needs none, pass blocks=\[\]"
-        ):
-            calibrate(problem, train=None, blocks=blocks)
-    assert calibrate(problem, train=None, blocks=[]).member_names == ["head"]
-
-
-def test_a_hold_out_that_trained_something_is_refused(problem: Problem) -> None:
-    dataset = TensorDataset(*draw_patterns(100, 10, seed=5))
-    whole = DataLoader(dataset, 50)
-    with pytest.raises(ValueError, match="train and holdout read the same TensorDataset"):
-        calibrate(problem, train=whole, holdout=DataLoader(dataset, 20))
-    parts = [DataLoader(Subset(dataset, list(rows)), 50) for rows in (range(60), range(50, 100))]
-    with pytest.raises(ValueError, match="share 10 rows"):
-        calibrate(problem, train=parts[0], holdout=parts[1])
-
-
-def test_choices_are_checked_before_anything_is_read(problem: Problem) -> None:
-    class Untouchable:
-        def __iter__(self) -> None:
-            raise AssertionError("was read")
-
-    for choice, message in (
-        ({"loss": "hinge"}, 'Unknown loss "hinge"'),
-        ({"budget": -1.0}, "budget=-1.0"),
-        ({"blocks": ["stages.9"]}, r'Unknown block "stages.9"\. Blocks of this model: stages.0'),
-    ):
-        with pytest.raises(ValueError, match=message):
-            calibrate(problem, train=Untouchable(), holdout=Untouchable(), **choice)
-    with pytest.raises(TypeError, match="can be read only once"):
-        calibrate(problem, holdout=iter(problem.holdout))
-    with pytest.raises(TypeError, match="can be read only once"):
-        calibrate(problem, train=iter(problem.train))
-
-
-@pytest.mark.parametrize("fault", ["range", "float", "nan"])
-def test_bad_rows_are_refused(problem: Problem, fault: str) -> None:
-    images, labels = draw_patterns(40, 10, seed=6)
-    if fault == "range":
-        labels[7] = 10
-    elif fault == "float":
-        labels = labels.double()
-    else:
-        images[3] = math.nan
-    with pytest.raises((ValueError, TypeError), match=r"labels hold 10|expected integer class numbers|NaN"):
-        calibrate(problem, holdout=[(images, labels)], blocks=[])
 
 
 def test_a_hold_out_that_is_all_right_is_flagged_as_not_bounding_the_weights(problem: Problem) -> None:
