@@ -1,7 +1,10 @@
 """One reading of a loader gives the right rows, whatever the network looks like."""
 
+import math
+from collections import OrderedDict
 from collections.abc import Callable
-from typing import Any
+from dataclasses import replace
+from typing import Any, Literal
 
 import pytest
 import torch
@@ -71,6 +74,25 @@ def test_a_network_that_reuses_the_memory_of_its_logits() -> None:
     features = lates.extract(model, DataLoader(TensorDataset(images, labels), batch_size=5))
     with torch.no_grad():
         assert torch.allclose(features.logits, model.inner(images), atol=1e-6)
+
+
+@pytest.mark.parametrize("pooling", ["grid", "flat"])
+@pytest.mark.parametrize("shape", [(4,), (3, 4), (4, 2, 2), (4, 1, 1), (4, 2)])
+def test_a_block_that_reuses_the_memory_of_its_output(shape: tuple[int, ...], pooling: Literal["grid", "flat"]) -> None:
+    class Reusing(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.output = torch.empty(5, *shape)
+
+        def forward(self, rows: Tensor) -> Tensor:
+            return self.output[: len(rows)].copy_(rows)
+
+    model = nn.Sequential(OrderedDict(body=Reusing(), flat=nn.Flatten(), fc=nn.Linear(math.prod(shape), CLASSES)))
+    rows = torch.arange(20 * math.prod(shape), dtype=torch.float32).view(20, *shape)
+    batches = list(zip(rows.split(5), (torch.arange(20) % CLASSES).split(5), strict=True))
+    features = lates.extract(model, batches, ["body"], settings=replace(lates.DEFAULT, pooling=pooling))
+    (values,) = features.blocks.values()
+    assert torch.allclose(values.mean(1), rows.flatten(1).mean(1))
 
 
 def test_rows_without_a_label_are_left_out() -> None:
