@@ -22,6 +22,7 @@ ORDER = [
     "team",
     "batches",
     "blocks",
+    "copies",
     "taps",
     "views",
     "pooling",

@@ -1,14 +1,19 @@
 """Whatever way a network reaches its modules, the recorded copy reaches its own and leaves the original alone."""
 
+import weakref
+from collections import defaultdict
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, NamedTuple
 
 import pytest
 import torch
 from torch import Tensor, nn
 from torch.nn.utils.parametrizations import spectral_norm
 
+import lates
+from tests.networks import Network, draw, network, untouched
 from tests.test_taps import X, compiled, record
 
 
@@ -146,3 +151,122 @@ def test_a_module_outside_the_tree_runs_as_it_is() -> None:
     logits, features = record(model, "last")(X)
     assert torch.equal(logits, model(X))
     assert torch.equal(features["last"][0], logits)
+
+
+# Modules held by other than modules
+
+Held = Callable[[nn.Module], Callable[[Tensor], Tensor]]
+
+
+class Object:
+    def __init__(self, part: Callable[[Tensor], Tensor]) -> None:
+        self.part = part
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return self.part(x)
+
+
+class Slots:
+    __slots__ = ("part",)
+
+    def __init__(self, part: nn.Module) -> None:
+        self.part = part
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return self.part(x)
+
+
+class Named(NamedTuple):
+    part: nn.Module
+    scale: float = 1.0
+
+
+class Closing(Object):
+    """Frees something at its end, which the end of a copy must not."""
+
+    def __del__(self) -> None: ...
+
+
+GLOBAL: dict[str, nn.Module] = {}
+
+
+def by_list_in_closure(part: nn.Module) -> Callable[[Tensor], Tensor]:
+    parts = [part]
+    return lambda x: parts[0](x)
+
+
+def by_recursion(part: nn.Module) -> Callable[[Tensor], Tensor]:
+    def step(x: Tensor, steps: int = 2) -> Tensor:
+        return step(x, steps - 1) if steps else part(x)
+
+    return step
+
+
+def by_default_dict(part: nn.Module) -> Callable[[Tensor], Tensor]:
+    parts: defaultdict[str, list[nn.Module]] = defaultdict(list)
+    parts["only"].append(part)
+    return Object(lambda x: parts["only"][0](x))
+
+
+def by_global(part: nn.Module) -> Callable[[Tensor], Tensor]:
+    GLOBAL["part"] = part
+    return lambda x: GLOBAL["part"](x)
+
+
+class Holding(Network):
+    """Reaches its body, batch norm and dropout in it, through what `hold` makes of it."""
+
+    def __init__(self, hold: Held) -> None:
+        super().__init__()
+        self.load_state_dict(network().state_dict())
+        vars(self)["held"] = hold(self.body)  # not registered, though it be a module
+
+    def forward(self, images: Tensor) -> Tensor:
+        return self.last(vars(self)["held"](images))
+
+
+@pytest.mark.parametrize(
+    "hold",
+    [
+        Object,
+        lambda part: Object(part).__call__,
+        lambda part: partial(lambda held, x: held.part(x), Named(part)),
+        lambda part: partial(lambda held, x: held.part(x), SimpleNamespace(part=part)),
+        lambda part: partial(lambda held, x: held()(x), weakref.ref(part)),
+        lambda part: lambda x, part=part: part(x),
+        lambda part: nn.Sequential(part).forward,
+        lambda part: torch.compile(lambda x: part(x), backend="eager"),
+        by_list_in_closure,
+        by_recursion,
+        by_default_dict,
+    ],
+)
+def test_whatever_holds_a_module_a_network_in_training_is_left_alone(hold: Held) -> None:
+    expected = lates.extract(network(), [draw()])
+    model = Holding(hold).train()
+    with untouched(model):
+        found = lates.extract(model, [draw()])
+    assert list(found.blocks) == list(expected.blocks)
+    assert torch.equal(found.logits, expected.logits)
+
+
+@pytest.mark.parametrize("hold", [by_global, Slots, Closing, lambda part: Object(Object(part))])
+@pytest.mark.parametrize("blocks", [None, []])
+def test_what_cannot_be_followed_is_refused_before_it_changes_anything(hold: Held, blocks: list[str] | None) -> None:
+    model = Holding(hold).train()
+    with untouched(model), pytest.raises(RuntimeError, match=r'reaches its module "body" by a way that cannot'):
+        lates.calibrate(model, train=[draw()], holdout=[draw(seed=1)], blocks=blocks, progress=False)
+    sampled = lates.mc_dropout(model)
+    with untouched(model), pytest.raises(RuntimeError, match="reaches its Conv2d module by a way that cannot"):
+        lates.calibrate(sampled, train=[draw()], holdout=[draw(seed=1)], blocks=blocks, progress=False)
+
+
+def test_objects_that_hold_no_module_stay_shared() -> None:
+    model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 3))
+    calls: list[int] = []
+    vars(model)["note"] = Object(torch.tanh)
+    model.register_forward_pre_hook(lambda module, inputs: calls.append(len(inputs)))
+    network = record(model)
+    network(X)
+    assert vars(network.network)["note"] is vars(model)["note"]
+    assert calls == [1]

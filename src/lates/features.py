@@ -163,7 +163,10 @@ def extract_samples(
                     networks = record_all(models, poolings, dropout, target, team)
                 with random_state_kept(target, _mixed(seed, number_of_pass, number + 1)):
                     inputs = batch.inputs if change is None else change(copy_inputs(batch.inputs))
-                    read = [read_rows(network, inputs, batch, role) for network in networks]
+                    read = [
+                        read_rows(model, network, inputs, batch, role)
+                        for model, network in zip(models, networks, strict=True)
+                    ]
                 for of_model, rows in zip(collected, read, strict=True):
                     of_model.append(rows if number >= 0 else {name: values[:0] for name, values in rows.items()})
                 rows_of[number_of_pass, number] = len(read[0][LABELS]) if number >= 0 else 0

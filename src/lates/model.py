@@ -11,11 +11,12 @@ from torch import Tensor, nn
 
 from lates.batches import call_arguments
 from lates.blocks import HEAD
+from lates.copies import copy_tree
 from lates.linear import Probe
 from lates.pooling import Pooling
 from lates.sampling import drawing_from, mean_log_probability, read_draws
 from lates.storage import check_fingerprint, fingerprint, read_calibration, read_record, write_calibration
-from lates.taps import copy_tree, device_of
+from lates.taps import device_of
 from lates.voters import Voter
 from lates.votes import Fit
 

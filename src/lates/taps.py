@@ -8,11 +8,8 @@ exports, deep-copies and moves between devices like any module.
 import inspect
 import random
 import threading
-from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from functools import partial
-from types import CellType, FunctionType, MethodType
 from typing import Any
 
 import numpy as np
@@ -20,7 +17,8 @@ import torch
 from torch import Tensor, nn
 
 from lates.batches import read_logits
-from lates.blocks import choose_blocks, named_modules, unwrap
+from lates.blocks import choose_blocks, named_modules
+from lates.copies import copy_tree
 
 MASK = "attention_mask"
 """The network's input that marks its tokens, 1, and its padding, 0."""
@@ -116,77 +114,6 @@ class RecordedNetwork(nn.Module):
             return super()._apply(convert_once, recurse)
         finally:
             torch.__future__.set_overwrite_module_params_on_conversion(before)
-
-
-def copy_tree(model: nn.Module) -> nn.Module:
-    """A copy of the module tree with the same parameters and buffers, wrappers (DataParallel, compile) left out.
-
-    Containers of plain Python are copied too, and what they hold of the tree (modules kept in a list, hooks and methods
-    bound to a module) follows to the copies: nothing that runs in the copy may reach or change the original.
-    """
-    copies: dict[int, Any] = {}
-    modules = list(named_modules(model).values())
-    for module in modules:
-        copies[id(module)] = object.__new__(type(module))
-    for module in modules:
-        attributes = {key: _follow(value, copies) for key, value in module.__dict__.items()}
-        copies[id(module)].__dict__.update(attributes, _compiled_call_impl=None)
-    return copies[id(unwrap(model))]
-
-
-def _follow(value: Any, copies: dict[int, Any]) -> Any:
-    """`value` with every module of the tree in it replaced by its copy; what is shared stays shared."""
-    if isinstance(value, nn.Module):
-        return copies.get(id(unwrap(value)), value)
-    compiled = getattr(value, "_torchdynamo_orig_callable", None) if inspect.isfunction(value) else None
-    if isinstance(value, MethodType):
-        return MethodType(value.__func__, _follow(value.__self__, copies))
-    if isinstance(compiled, MethodType):
-        return _follow(compiled, copies)
-    if inspect.isfunction(value) and value.__closure__:
-        return _follow_closure(value, copies)
-    if isinstance(value, partial):
-        held = {key: _follow(item, copies) for key, item in value.keywords.items()}
-        return partial(_follow(value.func, copies), *_follow(value.args, copies), **held)
-    if type(value) is tuple:
-        return tuple(_follow(item, copies) for item in value)
-    if id(value) in copies:
-        return copies[id(value)]
-    if type(value) is list:
-        copy = copies[id(value)] = []
-        copy.extend(_follow(item, copies) for item in value)
-        return copy
-    if isinstance(value, dict) and type(value) in (dict, OrderedDict):
-        copy = copies[id(value)] = type(value)()
-        copy.update((key, _follow(item, copies)) for key, item in value.items())
-        return copy
-    return value
-
-
-def _follow_closure(function: FunctionType, copies: dict[int, Any]) -> FunctionType:
-    """A function that holds modules of the tree, or their methods, in its closure, with their copies in its place."""
-    held = [_contents(cell) for cell in function.__closure__ or ()]
-    followed = [_follow(value, copies) if isinstance(value, nn.Module | MethodType) else value for value in held]
-    if all(new is old for new, old in zip(followed, held, strict=True)):
-        return function
-    copy = FunctionType(
-        function.__code__,
-        function.__globals__,
-        function.__name__,
-        function.__defaults__,
-        tuple(map(CellType, followed)),
-    )
-    copy.__kwdefaults__ = function.__kwdefaults__
-    copy.__dict__.update(function.__dict__)
-    return copy
-
-
-def _contents(cell: CellType) -> Any:
-    """What a cell of a closure holds; None while it is still empty."""
-    try:
-        return cell.cell_contents
-    except ValueError:
-        return None
 
 
 def switch_to_evaluation(network: RecordedNetwork, dropout: bool) -> RecordedNetwork:
