@@ -250,6 +250,49 @@ def test_tampered_tensors_are_refused(saved: Path, problem: Problem, name: str, 
         lates.load(saved, problem.model)
 
 
+@pytest.fixture
+def pipe(tmp_path: Path) -> Path:
+    """As good as a device to replace by mistake, and made without rights."""
+    if not hasattr(os, "mkfifo"):
+        pytest.skip("this system has no named pipes")
+    os.mkfifo(tmp_path / "pipe")
+    return tmp_path / "pipe"
+
+
+@pytest.mark.parametrize("through", ["pipe", "link"])
+def test_what_is_no_file_is_refused_and_stays(pipe: Path, calibrated: lates.CalibratedModel, through: str) -> None:
+    (pipe.parent / "link").symlink_to(pipe)
+    with pytest.raises(FileExistsError, match=rf"Cannot save to .*{through}: it is a pipe.* Name a file"):
+        calibrated.save(pipe.parent / through)
+    assert pipe.is_fifo()
+    assert sorted(path.name for path in pipe.parent.iterdir()) == ["link", "pipe"]
+
+
+@pytest.mark.parametrize("exists", [True, False])
+def test_a_link_is_followed_and_stays(
+    tmp_path: Path, problem: Problem, calibrated: lates.CalibratedModel, exists: bool
+) -> None:
+    link, file = tmp_path / "link", tmp_path / "elsewhere" / "file"
+    file.parent.mkdir()
+    if exists:
+        file.write_text("old")
+    link.symlink_to(file)
+    calibrated.save(link)
+    assert link.readlink() == file
+    assert lates.load(file, problem.model).weights == calibrated.weights
+    assert {*tmp_path.iterdir(), *file.parent.iterdir()} == {link, file.parent, file}
+
+
+def test_a_link_that_leads_nowhere_is_named(tmp_path: Path, calibrated: lates.CalibratedModel) -> None:
+    (tmp_path / "lost").symlink_to(tmp_path / "absent" / "file")
+    (tmp_path / "round").symlink_to(tmp_path / "round")
+    with pytest.raises(FileNotFoundError, match=r"Cannot save to .*lost: there is no folder .*absent"):
+        calibrated.save(tmp_path / "lost")
+    with pytest.raises(OSError, match="round"):
+        calibrated.save(tmp_path / "round")
+    assert (tmp_path / "round").is_symlink()
+
+
 def test_a_failure_before_the_rename_leaves_the_old_file_whole(
     saved: Path, calibrated: lates.CalibratedModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -82,6 +82,11 @@ def export_onnx(calibrated: CalibratedModel, example: Any, path: str | os.PathLi
     >>> lates.export.check_onnx(calibrated, "resnet18.onnx", images).passed
     """
     check_target(path)
+    write_whole(path, make_onnx(calibrated, example))
+
+
+def make_onnx(calibrated: CalibratedModel, example: Any) -> bytes:
+    """What `export_onnx` writes."""
     for package in ("onnx", "onnxscript"):
         _imported(package)
     size = sum(values.nbytes for values in [*calibrated.parameters(), *calibrated.buffers()])
@@ -89,25 +94,26 @@ def export_onnx(calibrated: CalibratedModel, example: Any, path: str | os.PathLi
         raise ValueError(
             f"The calibrated model takes {size / 2**30:.1f} GiB; a single ONNX file holds at most 2. Use export_program."
         )
-    translated = _translate(calibrated, _prepared(calibrated, example))
-    write_whole(path, translated.model_proto.SerializeToString())
+    return _translate(calibrated, _prepared(calibrated, example)).model_proto.SerializeToString()
 
 
-def check_onnx(calibrated: CalibratedModel, path: str | os.PathLike[str], inputs: Any) -> Check:
-    """Run an exported file in ONNX Runtime, on the CPU, and compare its probabilities with the calibrated model's.
+def check_onnx(calibrated: CalibratedModel, graph: str | os.PathLike[str] | bytes, inputs: Any) -> Check:
+    """Run an exported graph in ONNX Runtime, on the CPU, and compare its probabilities with the calibrated model's.
 
-    inputs   in the form of the example that the file was made with, any number of rows
+    graph    the path of what `export_onnx` wrote, or what `make_onnx` gave
+    inputs   in the form of the example that it was made with, any number of rows
     """
     runtime = _imported("onnxruntime")
-    if not Path(path).is_file():
-        raise FileNotFoundError(f"There is no file {path}. export_onnx(calibrated, example, path) writes one.")
-    session = runtime.InferenceSession(os.fspath(path), providers=["CPUExecutionProvider"])
+    if not isinstance(graph, bytes) and not Path(graph).is_file():
+        raise FileNotFoundError(f"There is no file {graph}. export_onnx(calibrated, example, path) writes one.")
+    content = graph if isinstance(graph, bytes) else os.fspath(graph)
+    session = runtime.InferenceSession(content, providers=["CPUExecutionProvider"])
     expected = calibrated.predict_proba(_moved(calibrated, inputs)).cpu()
     given = _by_name(calibrated, _moved(calibrated, inputs))
     wanted = [entry.name for entry in session.get_inputs()]
     if not set(wanted) <= set(given):
         raise ValueError(
-            f"{path} takes the inputs {', '.join(wanted)}; here are {', '.join(given)}. Pass inputs in the form of the "
+            f"The graph takes the inputs {', '.join(wanted)}; here are {', '.join(given)}. Pass inputs in the form of the "
             "example that it was exported with."
         )
     (found,) = session.run([PROBABILITIES], {name: given[name].cpu().numpy() for name in wanted})

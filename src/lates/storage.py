@@ -4,6 +4,7 @@ import hashlib
 import json
 import os
 import secrets
+import stat
 import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -21,6 +22,8 @@ T = TypeVar("T")
 FORMAT = 2
 KEY = "lates"
 """The key of the safetensors metadata under which ours lies, as JSON."""
+KINDS = {stat.S_IFIFO: "a pipe", stat.S_IFCHR: "a device", stat.S_IFBLK: "a device", stat.S_IFSOCK: "a socket"}
+"""What a path may lead to that is neither a file nor a folder."""
 
 
 class OtherWeightsWarning(UserWarning):
@@ -36,8 +39,7 @@ def write_calibration(path: str | os.PathLike[str], tensors: Mapping[str, Tensor
 
 def write_whole(path: str | os.PathLike[str], content: bytes) -> None:
     """Write to a temporary file beside `path`, flush it to disk, then rename: a crash leaves the old file or the new."""
-    target = Path(path)
-    check_target(target)
+    target = check_target(path)
     temporary = target.with_name(f".{target.name}.{secrets.token_hex(8)}")
     try:
         with open(temporary, "xb") as file:
@@ -45,18 +47,36 @@ def write_whole(path: str | os.PathLike[str], content: bytes) -> None:
             file.flush()
             os.fsync(file.fileno())
         os.replace(temporary, target)
-    except BaseException:
+    except OSError as fault:
+        raise OSError(
+            fault.errno,
+            f"Cannot save {len(content):,} bytes to {path}: {fault.strerror or fault}. Nothing there has changed. Make room "
+            "or gain access there, or save elsewhere.",
+        ) from fault
+    finally:
         temporary.unlink(missing_ok=True)
-        raise
 
 
-def check_target(path: str | os.PathLike[str]) -> None:
-    """Refuse, before any work is done, a path at which no file can be written."""
-    target = Path(path)
+def check_target(path: str | os.PathLike[str]) -> Path:
+    """The file that a path leads to, links followed; one at which no file can be written is refused, before any work is done.
+
+    Only a file may be replaced: a rename over a device or a pipe would put a file in its place.
+    """
+    target = Path(os.path.realpath(path))
     if not target.parent.is_dir():
-        raise FileNotFoundError(f"Cannot save to {target}: there is no folder {target.parent}.")
-    if target.is_dir():
-        raise IsADirectoryError(f"Cannot save to {target}: it is a folder. Name a file in it.")
+        raise FileNotFoundError(f"Cannot save to {path}: there is no folder {target.parent}.")
+    try:
+        kind = stat.S_IFMT(os.stat(path).st_mode)
+    except FileNotFoundError:
+        return target
+    if kind == stat.S_IFDIR:
+        raise IsADirectoryError(f"Cannot save to {path}: it is a folder. Name a file in it.")
+    if kind != stat.S_IFREG:
+        raise FileExistsError(
+            f"Cannot save to {path}: it is {KINDS.get(kind, 'no file')}, which a file would replace. Name a file, or a path "
+            "where nothing is yet."
+        )
+    return target
 
 
 def read_calibration(path: str | os.PathLike[str]) -> tuple[dict[str, Tensor], dict[str, Any]]:

@@ -1,6 +1,7 @@
 """`lates inspect`, `report` and `export`: what they tell of a calibration and make of it."""
 
 import json
+import os
 import sys
 from pathlib import Path
 
@@ -113,6 +114,40 @@ def test_export_refuses_what_has_no_meaning(folder: Folder, output: str, option:
     result = run("export", CALIBRATION, *sources(folder), "-o", output, "--check")
     assert result.exit_code == 2
     assert option in result.stderr
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="this system has no named pipes")
+@pytest.mark.parametrize(
+    ("command", "suffix"), [("calibrate", ""), ("report", ""), ("export", ".onnx"), ("export", ".pt2"), ("fit", "")]
+)
+def test_what_is_no_file_is_refused_before_anything_is_read(folder: Folder, command: str, suffix: str) -> None:
+    output = f"pipe{suffix}"
+    os.mkfifo(output)
+    first = [] if command == "calibrate" else ["not-yet.safetensors"]
+    result = run(command, *first, *([] if command == "fit" else sources(folder)), "-o", output, "--force")
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert result.stderr.startswith(f"Error: Cannot save to {output}: it is a pipe")
+    assert Path(output).is_fifo()
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="this system has no named pipes")
+@pytest.mark.parametrize("options", [["--report"], ["--no-report", "--train", "--weights"]])
+def test_nor_does_the_demo_replace_it(folder: Folder, options: list[str]) -> None:
+    os.mkfifo("pipe")
+    result = run("demo", "--quick", "--force", *options, "pipe")
+    assert result.stderr.startswith("Error: Cannot save to pipe: it is a pipe")
+    assert Path("pipe").is_fifo()
+
+
+def test_export_follows_a_link(folder: Folder) -> None:
+    calibrate(folder)
+    Path("their.onnx").symlink_to("elsewhere")
+    result = run("export", CALIBRATION, *sources(folder), "-o", "their.onnx", "--check")
+    assert result.exit_code == 0, result.output
+    assert Path("their.onnx").is_symlink()
+    assert Path("elsewhere").stat().st_size > 0
+    assert "the same top class everywhere" in result.stdout
+    assert max(map(len, result.stdout.splitlines())) <= 80
 
 
 @pytest.mark.parametrize("command", ["calibrate", "report", "export"])

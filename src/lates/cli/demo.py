@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from lates.cli.outputs import refuse_existing
+from lates.cli.outputs import check_output
 
 PAGE = Path("lates-demo-report.html")
 """Ours by its name: the demo replaces it without asking."""
@@ -55,10 +55,12 @@ def show_demo(
     """
     if epochs is not None and not train:
         raise typer.BadParameter("only has a meaning together with --train.", param_hint="--epochs")
-    if report is not None and not no_report:
-        refuse_existing(report, force)
-    if train and weights is not None:
-        refuse_existing(weights, force)
+    page, trained = report or PAGE, weights or cache_folder() / f"demo-network-{seed}.safetensors"
+    if not no_report:
+        check_output(page, force or report is None)
+    if train:
+        trained.parent.mkdir(parents=True, exist_ok=True)
+        check_output(trained, force or weights is None)
     from lates.demo import (
         calibrate_all,
         compare,
@@ -71,21 +73,15 @@ def show_demo(
     )
     from lates.demo.training import EPOCHS
     from lates.progress import shown
-    from lates.storage import check_target
 
-    page = report or PAGE
-    if not no_report:
-        check_target(page)
     splits = load_splits().shrink(6 if quick else 1)
     with shown(True) as progress:
         if train:
-            weights = weights or cache_folder() / f"demo-network-{seed}.safetensors"
-            weights.parent.mkdir(parents=True, exist_ok=True)
             network = train_network(splits.train, epochs=epochs or EPOCHS, seed=seed, progress=progress)
-            save_network(network, weights)
+            save_network(network, trained)
             shipped = "the same as" if same_weights(network, load_network()) else "another than"
-            typer.echo(f"Wrote {weights}: {shipped} the shipped network.", err=True)
-        network = load_network(weights)
+            typer.echo(f"Wrote {trained}: {shipped} the shipped network.", err=True)
+        network = load_network(trained if train else weights)
         made = calibrate_all(network, splits, seed=seed, progress=progress)
         comparison = compare(network, splits, made, seed=seed, progress=progress)
     if as_json:

@@ -1,8 +1,6 @@
 """`lates export`: the calibrated model as one graph, for other runtimes."""
 
 import io
-import os
-import secrets
 from collections.abc import Mapping
 from dataclasses import asdict
 from importlib import import_module
@@ -69,7 +67,7 @@ def export_calibration(
     import torch
 
     from lates.cli.sources import load_calibrated, make_loaders
-    from lates.export import export_onnx, export_program
+    from lates.export import export_program, make_onnx
     from lates.storage import write_whole
 
     calibrated = load_calibrated(file, model, checkpoints, device, other_weights)
@@ -78,23 +76,19 @@ def export_calibration(
     if output.suffix == PROGRAM:
         program = io.BytesIO()
         torch.export.save(export_program(calibrated, inputs), program)
-        write_whole(output, program.getvalue())
+        content = program.getvalue()
     else:
-        temporary = output.with_name(f".{secrets.token_hex(8)}.{output.name}")
-        try:
-            export_onnx(calibrated, inputs, temporary)
-            checks = check_sizes(calibrated, temporary, inputs) if check else []
-            os.replace(temporary, output)
-        finally:
-            temporary.unlink(missing_ok=True)
+        content = make_onnx(calibrated, inputs)
+        checks = check_sizes(calibrated, content, inputs) if check else []
+    write_whole(output, content)
     tell_written(output)
     if as_json:
         size = output.stat().st_size
         print_json({"file": str(output), "bytes": size, "checks": [asdict(one) for one in checks]})
     elif checks:
         typer.echo(
-            f"ONNX Runtime against PyTorch, batches of {', '.join(str(one.rows) for one in checks)} rows: probabilities "
-            f"differ by at most {max(one.difference for one in checks):.1e}, the same top class everywhere."
+            f"ONNX Runtime against PyTorch, batches of {', '.join(str(one.rows) for one in checks)} rows:\n"
+            f"probabilities differ by at most {max(one.difference for one in checks):.1e}, the same top class everywhere."
         )
 
 
@@ -108,12 +102,12 @@ def import_runtime() -> None:
         ) from fault
 
 
-def check_sizes(calibrated: "CalibratedModel", file: Path, inputs: Any) -> list["Check"]:
+def check_sizes(calibrated: "CalibratedModel", graph: bytes, inputs: Any) -> list["Check"]:
     """The graph on one row, on the batch it was traced with and on another count: a trace may have kept the number of rows."""
     from lates.export import check_onnx
 
     rows = count_rows(inputs)
-    checks = [check_onnx(calibrated, file, take_rows(inputs, count)) for count in sorted({1, rows, rows + 2})]
+    checks = [check_onnx(calibrated, graph, take_rows(inputs, count)) for count in sorted({1, rows, rows + 2})]
     for one in checks:
         if not one.passed:
             top = "the same top class" if one.same_top_class else "ANOTHER TOP CLASS in some rows"

@@ -13,10 +13,6 @@ def check_output(path: Path, force: bool) -> None:
     from lates.storage import check_target
 
     check_target(path)
-    refuse_existing(path, force)
-
-
-def refuse_existing(path: Path, force: bool) -> None:
     if path.exists() and not force:
         raise FileExistsError(f"{path} exists already. Pass --force to overwrite it, or name another file.")
 

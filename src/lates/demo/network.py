@@ -1,15 +1,16 @@
 """The classifier that the demonstration calibrates: a residual network of 175,000 parameters."""
 
-import os
-import tempfile
 from importlib.resources import files
 from pathlib import Path
 
 import torch
 import torch.nn.functional as F
 from safetensors import SafetensorError
-from safetensors.torch import load, save_file
+from safetensors.torch import load
+from safetensors.torch import save as serialise
 from torch import Tensor, nn
+
+from lates.storage import write_whole
 
 
 class ResidualBlock(nn.Module):
@@ -69,8 +70,5 @@ def same_weights(one: SmallResNet, other: SmallResNet) -> bool:
 
 
 def save_network(network: SmallResNet, path: Path) -> None:
-    """Written to a scratch folder beside `path` and moved there: the file is whole or, after an interruption, not there."""
-    with tempfile.TemporaryDirectory(dir=path.parent, prefix=".lates-") as scratch:
-        draft = Path(scratch) / path.name
-        save_file(network.state_dict(), draft)
-        os.replace(draft, path)
+    """Whole or, after an interruption, not at all."""
+    write_whole(path, serialise(network.state_dict()))
