@@ -1,7 +1,9 @@
 """Features on disk are those in memory, the files vanish with them, and moments lose nothing to rounding."""
 
+import errno
 import gc
 import os
+import subprocess
 import sys
 import tempfile
 import warnings
@@ -98,6 +100,32 @@ def test_an_interrupted_spill_leaves_no_file(tmp_path: Path, monkeypatch: pytest
     assert list(tmp_path.iterdir()) == []
     if sys.platform == "linux":
         assert open_files(tmp_path) == 0
+
+
+FULL_DISK = """
+import resource, sys, torch
+import lates
+from torch import nn
+
+resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, 10_000))
+width, batches = int(sys.argv[1]), int(sys.argv[2])
+model = nn.Sequential(nn.Linear(4, width), nn.Linear(width, 3)).eval()
+batch = torch.ones(50, 4), torch.zeros(50).long()
+lates.extract(model, [batch] * batches, blocks=["0"], memory=0)
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="limits the size of files as Unix does")
+@pytest.mark.parametrize(("width", "batches"), [(1000, 1), (10, 6)], ids=["at a write", "at the last flush"])
+def test_a_spill_that_finds_no_room_says_where_and_what_helps(tmp_path: Path, width: int, batches: int) -> None:
+    environment = {**os.environ, "TMPDIR": str(tmp_path)}
+    command = [sys.executable, "-c", FULL_DISK, str(width), str(batches)]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    *_, told = done.stderr.splitlines()
+    assert done.returncode == 1
+    assert told.startswith(f"OSError: [Errno {errno.EFBIG}] Cannot write rows that exceed the memory")
+    assert f"in {tmp_path}: File too large. Set TMPDIR" in told
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads the resident memory from /proc")

@@ -1,6 +1,9 @@
+import errno
 import json
 import os
 import pickle
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -308,6 +311,27 @@ def test_a_failure_before_the_rename_leaves_the_old_file_whole(
                 calibrated.save(saved)
         assert saved.read_bytes() == before
         assert list(saved.parent.iterdir()) == [saved]
+
+
+FULL_DISK = """
+import resource, sys, torch
+import lates
+
+resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100))
+rows = torch.eye(3)
+lates.calibrate(torch.nn.Linear(3, 3), holdout=[(rows, torch.arange(3))], blocks=[], progress=False).save(sys.argv[1])
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="limits the size of files as Unix does")
+def test_a_disk_without_room_is_told_with_the_path_and_leaves_the_old_file_whole(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("old")
+    command = [sys.executable, "-c", FULL_DISK, str(tmp_path / "file")]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    *_, told = done.stderr.splitlines()
+    assert told.startswith(f"OSError: [Errno {errno.EFBIG}] Cannot save ")
+    assert f"bytes to {tmp_path / 'file'}: File too large. Nothing there has changed. Make room" in told
+    assert [path.read_text() for path in tmp_path.iterdir()] == ["old"]
 
 
 def test_saving_again_replaces_the_file(saved: Path, problem: Problem, calibrated: lates.CalibratedModel) -> None:

@@ -1,8 +1,8 @@
 """Rows that grow batch by batch: in memory up to a limit, in nameless files beyond it; and their moments."""
 
 import tempfile
-from collections.abc import Mapping
-from contextlib import ExitStack
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
 from typing import BinaryIO
 
 import numpy as np
@@ -31,7 +31,8 @@ class RowStore:
         return self
 
     def __exit__(self, *exception: object) -> None:
-        self._open_files.close()
+        with suppress(OSError):  # whatever is not on disk by now, nobody reads
+            self._open_files.close()
 
     @property
     def spilled(self) -> bool:
@@ -55,22 +56,37 @@ class RowStore:
 
     def _spill(self) -> None:
         for name, chunks in self._chunks.items():
-            if name not in self._files:
-                file = tempfile.TemporaryFile(prefix="lates-")  # noqa: SIM115 (`__exit__` closes it)
-                self._files[name] = self._open_files.enter_context(file)
-            for chunk in chunks:
-                self._files[name].write(chunk.cpu().numpy().tobytes())
+            with naming_the_folder():
+                if name not in self._files:
+                    file = tempfile.TemporaryFile(prefix="lates-")  # noqa: SIM115 (`__exit__` closes it)
+                    self._files[name] = self._open_files.enter_context(file)
+                for chunk in chunks:
+                    self._files[name].write(chunk.cpu().numpy().tobytes())
             self._chunks[name] = [torch.empty_like(chunks[0][:0], device="cpu")]
         self.bytes = 0
 
     def _collect(self, chunks: list[Tensor], file: BinaryIO | None) -> Tensor:
         if file is None:
             return torch.cat(chunks)
-        file.flush()
+        with naming_the_folder():
+            file.flush()
         if not self.rows:
             return chunks[0]
         shape = (self.rows, *chunks[0].shape[1:])
         return torch.from_numpy(np.memmap(file, dtype=chunks[0].numpy().dtype, mode="r+", shape=shape))
+
+
+@contextmanager
+def naming_the_folder() -> Iterator[None]:
+    """Of a file without a name the system says only what failed: say where, and the two ways out."""
+    try:
+        yield
+    except OSError as fault:
+        raise OSError(
+            fault.errno,
+            f"Cannot write rows that exceed the memory to a temporary file in {tempfile.gettempdir()}: "
+            f"{fault.strerror or fault}. Set TMPDIR to a folder with more room, or allow more memory, by memory= or --memory.",
+        ) from fault
 
 
 class Moments:
