@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
 from torch import nn
 
@@ -25,7 +27,7 @@ def saved(tmp_path: Path, calibrated: lates.CalibratedModel) -> Path:
 
 
 def tamper(path: Path, change: Any, tensors: dict[str, torch.Tensor] | None = None) -> None:
-    """Write the file anew with `change` applied to its metadata."""
+    """Write the file anew, without a digest, with `change` applied to its metadata."""
     values, metadata = read_calibration(path)
     change(metadata)
     save_file(values if tensors is None else tensors, path, {KEY: json.dumps(metadata)})
@@ -143,6 +145,46 @@ def test_a_file_grown_long_is_refused(saved: Path, problem: Problem) -> None:
     saved.write_bytes(saved.read_bytes() + b"more")
     with pytest.raises(ValueError, match="is not a whole safetensors file"):
         lates.load(saved, problem.model)
+
+
+@given(where=st.tuples(st.sampled_from(["header", "tensors"]), st.floats(0, 1, exclude_max=True)))
+@settings(deadline=None, max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_a_single_wrong_bit_is_refused_or_changes_nothing(
+    saved: Path, problem: Problem, calibrated: lates.CalibratedModel, where: tuple[str, float]
+) -> None:
+    """It may change nothing where it makes the digest's key another, which looks like a file of an earlier version."""
+    content, broken = bytearray(saved.read_bytes()), saved.with_name("broken")
+    header = 8 * (8 + int.from_bytes(content[:8], "little"))
+    first, last = (0, header) if where[0] == "header" else (header, 8 * len(content))
+    bit = first + int(where[1] * (last - first))
+    content[bit // 8] ^= 1 << bit % 8
+    broken.write_bytes(content)
+    try:
+        loaded = lates.load(broken, problem.model)
+    except ValueError:
+        return
+    assert where[0] == "header"
+    assert loaded.fit == calibrated.fit
+    with torch.no_grad():
+        assert torch.equal(loaded(problem.images[:9]), calibrated(problem.images[:9]))
+
+
+def test_damage_that_no_other_check_sees_is_said(saved: Path, problem: Problem) -> None:
+    content = saved.read_bytes()
+    saved.write_bytes(content.replace(b"stages.2.conv1", b"stages.2.conv2", 1))
+    with pytest.raises(ValueError, match=r"is damaged: .* digest\. Copy it anew .* or save the calibration again"):
+        lates.load(saved, problem.model)
+    saved.write_bytes(content[:-4] + torch.tensor([0.5]).numpy().tobytes())
+    with pytest.raises(ValueError, match="is damaged"):
+        lates.load(saved, problem.model)
+
+
+def test_a_file_of_an_earlier_version_without_a_digest_is_read_too(
+    saved: Path, problem: Problem, calibrated: lates.CalibratedModel
+) -> None:
+    tamper(saved, lambda metadata: None)
+    with torch.no_grad():
+        assert torch.equal(lates.load(saved, problem.model)(problem.images), calibrated(problem.images))
 
 
 @pytest.mark.parametrize("content", [b"hello, this is no calibration", b"\x00" * 64, b"{}" * 500])

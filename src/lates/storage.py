@@ -22,6 +22,8 @@ T = TypeVar("T")
 FORMAT = 2
 KEY = "lates"
 """The key of the safetensors metadata under which ours lies, as JSON."""
+DIGEST = "sha256"
+"""The key of a digest of all that the file holds; files of earlier versions lack it."""
 KINDS = {stat.S_IFIFO: "a pipe", stat.S_IFCHR: "a device", stat.S_IFBLK: "a device", stat.S_IFSOCK: "a socket"}
 """What a path may lead to that is neither a file nor a folder."""
 
@@ -33,8 +35,8 @@ class OtherWeightsWarning(UserWarning):
 def write_calibration(path: str | os.PathLike[str], tensors: Mapping[str, Tensor], metadata: Mapping[str, Any]) -> None:
     """One safetensors file: the tensors, and the metadata as JSON beside them."""
     text = json.dumps({"format": FORMAT, **metadata})
-    content = serialise({name: value.detach().cpu().contiguous() for name, value in tensors.items()}, {KEY: text})
-    write_whole(path, content)
+    plain = {name: value.detach().cpu().contiguous() for name, value in tensors.items()}
+    write_whole(path, serialise(plain, {KEY: text, DIGEST: _digest_of_all(plain, text)}))
 
 
 def write_whole(path: str | os.PathLike[str], content: bytes) -> None:
@@ -86,7 +88,7 @@ def read_calibration(path: str | os.PathLike[str]) -> tuple[dict[str, Tensor], d
         raise FileNotFoundError(f"There is no file {source}.")
     try:
         with safe_open(str(source), framework="pt") as file:
-            text = (file.metadata() or {}).get(KEY)
+            found = file.metadata() or {}
             names = file.keys()
             tensors = {name: file.get_tensor(name) for name in names}
     except SafetensorError as fault:
@@ -94,8 +96,14 @@ def read_calibration(path: str | os.PathLike[str]) -> tuple[dict[str, Tensor], d
             f"{source} is no calibration, or a damaged one: it is not a whole safetensors file ({fault}). Save the calibration "
             "again."
         ) from fault
+    text, digest = found.get(KEY), found.get(DIGEST)
     if text is None:
         raise ValueError(f"{source} holds tensors but no calibration: expected a file written by CalibratedModel.save.")
+    if digest is not None and digest != _digest_of_all(tensors, text):
+        raise ValueError(
+            f"{source} is damaged: what it holds is not what was written, by its digest. Copy it anew from where it is whole, "
+            "or save the calibration again."
+        )
     try:
         metadata = json.loads(text)
     except json.JSONDecodeError as fault:
@@ -157,6 +165,11 @@ def check_fingerprint(saved: Mapping[str, Sequence[Any]], network: nn.Module, so
             OtherWeightsWarning,
             stacklevel=level_of_the_caller(),
         )
+
+
+def _digest_of_all(tensors: Mapping[str, Tensor], text: str) -> str:
+    entries = [[name, str(value.dtype), list(value.shape), _digest(value)] for name, value in sorted(tensors.items())]
+    return hashlib.sha256(json.dumps([text, entries]).encode()).hexdigest()
 
 
 def _digest(value: Tensor) -> str:
