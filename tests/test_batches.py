@@ -91,8 +91,10 @@ def test_batches_without_labels_are_refused(item: Any, message: str) -> None:
         (torch.zeros(3), TypeError, r"train labels are torch.float32.*labels\.long\(\)"),
         (torch.zeros(3, 4), ValueError, r"\[3, 4\]: several labels per row \(multi-label\) or one-hot.*argmax\(1\)"),
         (torch.zeros(3, 4, 4).long(), ValueError, r"\[3, 4, 4\]; expected \[n\].*label per pixel"),
-        (torch.zeros(3, 1).long(), ValueError, r"\[3, 1\]; expected \[n\]"),
-        (torch.tensor(1), ValueError, r"shape \[\]; expected \[n\]"),
+        (torch.zeros(3, 1).long(), ValueError, r"\[3, 1\]; expected \[n\].* Pass labels\.squeeze\(1\)\."),
+        (torch.zeros(3, 1), ValueError, r"\[3, 1\]; expected \[n\].* Pass labels\.squeeze\(1\)\.long\(\)"),
+        (torch.tensor(1), ValueError, r"shape \[\]; expected \[n\].*a Dataset\? Wrap it in a DataLoader"),
+        (1, ValueError, r"shape \[\]; expected \[n\].*a Dataset\? Wrap it in a DataLoader"),
         (["cat", "dog"], TypeError, "labels are a list.*expected integer class numbers"),
         (np.array(["cat", "dog"]), TypeError, "labels are a ndarray.*expected integer class numbers"),
     ],
@@ -105,6 +107,17 @@ def test_labels_that_are_no_class_numbers_are_refused(labels: Any, error: type[E
 @pytest.mark.parametrize("loader", [[], DataLoader(Subset(DATASET, []))])
 def test_an_empty_loader_is_refused(loader: Any) -> None:
     with pytest.raises(ValueError, match=r"train loader yielded no batch.*dataset empty"):
+        list(read_batches(loader, CPU, "train"))
+
+
+@pytest.mark.parametrize(
+    ("loader", "kind"),
+    [(None, "None"), (IMAGES, "a Tensor"), (IMAGES.numpy(), "a ndarray"), ({"x": IMAGES}, "a dict"), (3, "a int")],
+)
+def test_what_is_no_loader_is_refused(loader: Any, kind: str) -> None:
+    with pytest.raises(
+        TypeError, match=rf"The train loader is {kind}; expected an iterable of \(inputs, labels\) batches"
+    ):
         list(read_batches(loader, CPU, "train"))
 
 

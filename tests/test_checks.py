@@ -45,7 +45,7 @@ def test_other_bad_logits(logits: torch.Tensor, error: type[Exception], message:
     ("labels", "error", "message"),
     [
         (torch.tensor([0.0, 1.0]), TypeError, r"float32; expected integers.*\.long\(\)"),
-        (torch.tensor([True, False]), TypeError, "bool"),
+        (torch.tensor([True, False]), TypeError, "bool, but the logits have 3 classes"),
         (torch.tensor([0, 3]), ValueError, "hold 3 in row 1; expected 0 to 2"),
         (torch.tensor([-1, 0]), ValueError, "hold -1 in row 0"),
         (torch.tensor([0, 1, 2]), ValueError, r"shape \[3\]; expected \[2\]"),
@@ -56,6 +56,15 @@ def test_other_bad_logits(logits: torch.Tensor, error: type[Exception], message:
 def test_bad_labels(labels: torch.Tensor, error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):
         check_labels(labels, rows=2, classes=3)
+
+
+def test_truth_values_are_the_labels_of_two_classes() -> None:
+    assert check_labels(torch.tensor([True, False]), rows=2, classes=2).tolist() == [1, 0]
+
+
+def test_the_labels_of_a_single_logit_are_told_how_to_widen_it() -> None:
+    with pytest.raises(ValueError, match=r"hold 1 in row 0; .* have 1 class\. .*torch\.cat\(\[0 \* z, z\], 1\)"):
+        check_labels(torch.tensor([1]), rows=1, classes=1)
 
 
 @pytest.mark.parametrize("dtype", [np.uint8, np.int16, np.int32, np.int64])
@@ -79,7 +88,7 @@ def test_arrays_are_viewed_without_copy_or_complaint() -> None:
 def test_probabilities_are_recognised_and_their_logs_are_not(dtype: torch.dtype) -> None:
     generator = torch.Generator().manual_seed(0)
     probabilities = torch.randn(50, 100, generator=generator).softmax(dim=1).to(dtype)
-    with pytest.warns(UserWarning, match=r"head look like probabilities.*probabilities\.log\(\)"):
+    with pytest.warns(UserWarning, match=r"head look like probabilities.*clamp\(min=1e-12\)\.log\(\)"):
         warn_if_probabilities(probabilities, "head")
     with warnings.catch_warnings():
         warnings.simplefilter("error")

@@ -109,7 +109,7 @@ def test_bad_input_says_what_came_and_what_to_do() -> None:
     nan[7, 1], infinite[9, 2] = torch.nan, -torch.inf
     with pytest.raises(ValueError, match='member "0" hold NaN in row 7'):
         fit_stack([nan, logits[1]], labels)
-    with pytest.raises(ValueError, match=r'Member "a" holds -inf in row 9.*clamp'):
+    with pytest.raises(ValueError, match=r'logits of member "a" hold -inf in row 9.*clamp'):
         fit_stack({"a": infinite, "head": logits[1]}, labels)
     with pytest.raises(TypeError, match="float"):
         fit_stack(logits, labels.double())
@@ -143,7 +143,7 @@ def test_bad_input_says_what_came_and_what_to_do() -> None:
     [
         (torch.nan, r"logits of member \"head\" hold NaN in row 3999 \(1 of 4000 rows have no softmax\)"),
         (torch.inf, r"logits of member \"head\" hold \+inf in row 3999 \(1 of 4000 rows have no softmax\)"),
-        (-torch.inf, r"Member \"head\" holds -inf in row 3999; a weighted sum of logits needs finite ones"),
+        (-torch.inf, r"logits of member \"head\" hold -inf in row 3999; a weighted sum of logits needs finite ones"),
     ],
 )
 def test_the_last_of_many_rows_is_checked_too(value: float, message: str, dtype: torch.dtype) -> None:
@@ -171,7 +171,7 @@ def test_finite_logits_are_accepted_also_where_their_sum_is_not_finite(dtype: to
 def test_probabilities_passed_as_logits_are_noticed() -> None:
     logits, labels = noisy_views(50, 3, 2)
     with pytest.warns(
-        UserWarning, match=r'member "0" look like probabilities.*probabilities\.log\(\) are valid logits'
+        UserWarning, match=r'member "0" look like probabilities.*log\(\) are valid logits'
     ):
         fit_stack([logits[0].softmax(1), logits[1]], labels)
     with warnings.catch_warnings():

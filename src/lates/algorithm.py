@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from lates.batches import refuse_one_shot, refuse_overlap
+from lates.batches import check_loader, refuse_overlap
 from lates.blocks import HEAD
 from lates.budget import check_budget, fit_budget
 from lates.features import Features, extract_samples
@@ -164,9 +164,9 @@ def make_voters(
 
 
 def _check_loaders(train: Iterable[Any] | None, holdout: Iterable[Any], blocks: Sequence[str] | int | None) -> None:
-    refuse_one_shot(holdout, "holdout")
+    check_loader(holdout, "holdout")
     if train is not None:
-        refuse_one_shot(train, "train")
+        check_loader(train, "train")
         refuse_overlap(train, holdout)
     elif not isinstance(blocks, Sequence) or len(blocks) > 0:
         raise ValueError(

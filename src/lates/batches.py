@@ -34,7 +34,7 @@ class Batch:
 
 def read_batches(loader: Iterable[Any], device: torch.device, role: str = "loader") -> Iterator[Batch]:
     """The batches of a loader, their inputs on `device`. `role` names the loader in errors ("train", "holdout")."""
-    refuse_one_shot(loader, role)
+    check_loader(loader, role)
     empty = True
     for item in loader:
         empty = False
@@ -93,6 +93,17 @@ def read_logits(output: Any) -> Tensor:
     if logits.shape[1] == 1:
         logits = torch.cat([torch.zeros_like(logits), logits], dim=1)
     return logits
+
+
+def check_loader(loader: Iterable[Any], role: str) -> None:
+    """Refuse what is no loader of batches, by its type alone, and what can be read only once."""
+    readable = hasattr(loader, "__iter__") or hasattr(loader, "__getitem__")
+    if not readable or isinstance(loader, Tensor | np.ndarray | Mapping | str):
+        raise TypeError(
+            f"The {role} loader is {'None' if loader is None else f'a {type(loader).__name__}'}; expected an iterable of "
+            "(inputs, labels) batches. Two tensors make one: DataLoader(TensorDataset(inputs, labels), batch_size=100)."
+        )
+    refuse_one_shot(loader, role)
 
 
 def refuse_one_shot(loader: Iterable[Any], role: str) -> None:
@@ -156,9 +167,13 @@ def _read_labels(labels: Any, role: str) -> Tensor:
             "class per row can be calibrated; pass class numbers [n], e.g. labels.argmax(1) of one-hot rows."
         )
     if labels.dim() != 1:
-        hint = " Pass labels.squeeze(1)." if labels.dim() == 2 else " A label per pixel or token cannot be calibrated."
+        cast = ".long()" if labels.is_floating_point() else ""
+        hint = {
+            0: "A row, not a batch: is the loader a Dataset? Wrap it in a DataLoader.",
+            2: f"Pass labels.squeeze(1){cast}.",
+        }.get(labels.dim(), "A label per pixel or token cannot be calibrated.")
         raise ValueError(
-            f"The {role} labels have shape {list(labels.shape)}; expected [n], one class number per row.{hint}"
+            f"The {role} labels have shape {list(labels.shape)}; expected [n], one whole class number per row. {hint}"
         )
     if labels.is_floating_point() or labels.is_complex():
         raise TypeError(f"The {role} labels are {labels.dtype}; expected integer class numbers: pass labels.long().")

@@ -1,12 +1,15 @@
 """What every function of logits and labels demands of its input, said once.
 
-Logits are any real numbers whose softmax is a distribution. A logit of -inf is the log of a zero probability and
-therefore legal, so that `probabilities.log()` are always valid logits; NaN, +inf and a row of nothing but -inf have
-no softmax. Nothing here copies or casts logits: what comes back shares memory with what came in.
+Logits are any real numbers whose softmax is a distribution. A logit of -inf is the log of a zero probability, and the
+metrics take it; NaN, +inf and a row of nothing but -inf have no softmax. What is fitted is a weighted sum of logits, for
+which no weight could undo an infinite one: fits need finite logits, `FINITE` says how to get them. Nothing here copies or
+casts logits: what comes back shares memory with what came in.
 """
 
+import operator
 import sys
 import warnings
+from typing import Any, SupportsIndex
 
 import numpy as np
 import torch
@@ -16,6 +19,8 @@ from lates.threads import of_rows, unaided
 
 SUM_TOLERANCE = {torch.float64: 1e-6, torch.float32: 1e-4}
 COARSE_SUM_TOLERANCE = 1e-2
+FINITE = "probabilities.clamp(min=1e-12).log() for logs of probabilities, logits.clamp(min=-1000) for masked classes"
+"""Finite logits with the same softmax, to the last digit of float32, under any weight near 1."""
 
 
 def as_tensor(values: Tensor | np.ndarray, name: str) -> Tensor:
@@ -64,7 +69,22 @@ def check_peaks(peaks: Tensor, name: str = "logits") -> None:
         fault = {"nan": "NaN", "inf": "+inf", "-inf": "only -inf"}[str(float(peaks[row]))]
         raise ValueError(
             f"{name} hold {fault} in row {row} ({len(faulty)} of {len(peaks)} rows have no softmax); "
-            "expected finite numbers, or -inf where a probability is zero. Look for overflow in the network."
+            "expected finite numbers. Look for such numbers in the row's inputs, then for overflow in the network."
+        )
+
+
+def check_finite(logits: Tensor, name: str = "logits") -> None:
+    """That all logits [n, classes] are finite. Their sums tell, as a rule in one reading; where one is not finite, be it
+    because it has overflowed, peaks and lowest logits do."""
+    sums = of_rows(lambda rows: rows.sum(dim=1), logits)
+    with unaided():
+        if bool(sums.isfinite().all()):
+            return
+    check_peaks(of_rows(lambda rows: rows.amax(dim=1), logits), name)
+    infinite = of_rows(lambda rows: rows.amin(dim=1), logits).isinf().nonzero()
+    if len(infinite):
+        raise ValueError(
+            f"{name} hold -inf in row {int(infinite[0])}; a weighted sum of logits needs finite ones. Use {FINITE}."
         )
 
 
@@ -72,7 +92,9 @@ def check_peaks(peaks: Tensor, name: str = "logits") -> None:
 def check_labels(labels: Tensor | np.ndarray, rows: int, classes: int) -> Tensor:
     """Labels [n] as int64, one for each row of logits, each in 0 … classes - 1."""
     labels = as_tensor(labels, "labels")
-    if labels.is_floating_point() or labels.is_complex() or labels.dtype == torch.bool:
+    if labels.dtype == torch.bool and classes != 2:
+        raise TypeError(f"labels have dtype torch.bool, but the logits have {classes} classes; expected integers.")
+    if labels.is_floating_point() or labels.is_complex():
         raise TypeError(f"labels have dtype {labels.dtype}; expected integers. If they are class indices, use .long().")
     if labels.ndim != 1 or len(labels) != rows:
         hint = " One-hot labels become indices by .argmax(1)." if tuple(labels.shape) == (rows, classes) else ""
@@ -80,9 +102,12 @@ def check_labels(labels: Tensor | np.ndarray, rows: int, classes: int) -> Tensor
     labels = labels.long()
     if rows and (int(labels.min()) < 0 or int(labels.max()) >= classes):
         row = int(torch.nonzero((labels < 0) | (labels >= classes))[0])
+        hint = "Drop rows without a label; let labels start at 0."
+        if classes == 1:
+            hint = "A single logit z, as a sigmoid takes it, stands for two classes: pass torch.cat([0 * z, z], 1)."
         raise ValueError(
             f"labels hold {int(labels[row])} in row {row}; expected 0 to {classes - 1}, as the logits have {classes} "
-            "classes. Drop rows without a label; let labels start at 0."
+            f"{'class' if classes == 1 else 'classes'}. {hint}"
         )
     return labels
 
@@ -96,8 +121,9 @@ def warn_if_probabilities(logits: Tensor, name: str = "logits") -> None:
     sums = logits.sum(dim=1, dtype=torch.float64)
     if bool(((sums - 1).abs() <= tolerance).all()):
         warnings.warn(
-            f"{name} look like probabilities: every row is non-negative and sums to 1. They are treated as logits all "
-            "the same. If they are probabilities, pass their logarithm: probabilities.log() are valid logits.",
+            f"{name} look like probabilities: every row is non-negative and sums to 1. They are treated as logits all the "
+            "same. If they are probabilities, pass, or let the network return, what the softmax was taken of, or their "
+            "logarithm: probabilities.clamp(min=1e-12).log() are valid logits.",
             UserWarning,
             stacklevel=level_of_the_caller(),
         )
@@ -109,3 +135,13 @@ def level_of_the_caller() -> int:
     while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] == "lates":
         frame, level = frame.f_back, level + 1
     return level
+
+
+def check_integer(value: Any, name: str, least: int | None = None) -> int:
+    """An argument that counts something, or a seed: a whole number, numpy's and torch's included, but no truth value."""
+    if isinstance(value, bool) or not isinstance(value, SupportsIndex):
+        raise TypeError(f"{name}={value!r}: expected a whole number.")
+    number = operator.index(value)
+    if least is not None and number < least:
+        raise ValueError(f"{name}={number}: expected at least {least}.")
+    return number

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from lates.batches import IGNORED, copy_inputs, refuse_one_shot
+from lates.batches import IGNORED, check_loader, copy_inputs
 from lates.blocks import HEAD, choose_blocks
 from lates.checks import check_logits
 from lates.memory import default_memory
@@ -185,7 +185,7 @@ def _check_arguments(
     passes: int | None,
     role: str,
 ) -> None:
-    refuse_one_shot(loader, role)
+    check_loader(loader, role)
     if passes is not None and passes < 1:
         raise ValueError(f"passes={passes}: expected at least 1.")
     if like is None:

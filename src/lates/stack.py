@@ -32,12 +32,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from lates.checks import as_tensor, check_form, check_labels, check_peaks, warn_if_probabilities
+from lates.checks import as_tensor, check_finite, check_form, check_labels, warn_if_probabilities
 from lates.holdout import Holdout, Members, Reduce, in_this_process
 from lates.losses import LOSSES, find_loss
 from lates.newton import Minimum, kkt_residual
 from lates.objective import Objective, local_optimum, log_loss_optimum
-from lates.threads import of_rows, unaided
 
 Array = Tensor | np.ndarray
 
@@ -115,7 +114,7 @@ def fit_stack(
     """Fit the weights of members on hold-out labels [n].
 
     members     logits as one array [n, classes, members], a sequence of [n, classes] or a mapping name -> [n, classes];
-                the head is the last. Logs of probabilities are logits. Nothing of their size is copied.
+                the head is the last. Logs of probabilities are logits; all must be finite. Nothing of their size is copied.
     loss        "nll", solved exactly; "brier" or "soft_ece", which are not convex: a descent from the optimum of the
                 log-loss, never ending worse than there; "soft_ece" lets the hold-out's log-loss rise by at most 1 %.
     regularise  c of the penalty (c / sqrt(n)) / 2 · ||beta||².
@@ -232,25 +231,9 @@ def check_members(
                 f'Member "{name}" has shape {list(member.shape)}, but the head "{names[-1]}" has {list(shape)}; '
                 "all members need the same rows and classes."
             )
-        _check_finite(member, name)
+        check_finite(member, f'logits of member "{name}"')
         warn_if_probabilities(member, f'logits of member "{name}"')
     return names, logits, check_labels(labels, *shape)
-
-
-def _check_finite(member: Tensor, name: str) -> None:
-    """That all logits are finite. Their sums tell, as a rule in one reading; where one is not finite, be it because it has
-    overflowed, peaks and lowest logits do."""
-    sums = of_rows(lambda rows: rows.sum(dim=1), member)
-    with unaided():
-        if bool(sums.isfinite().all()):
-            return
-    check_peaks(of_rows(lambda rows: rows.amax(dim=1), member), f'logits of member "{name}"')
-    infinite = of_rows(lambda rows: rows.amin(dim=1), member).isinf().nonzero()
-    if len(infinite):
-        raise ValueError(
-            f'Member "{name}" holds -inf in row {int(infinite[0])}; a weighted sum of logits needs finite ones. '
-            "If these are logs of probabilities, use probabilities.clamp(min=1e-12).log()."
-        )
 
 
 def _check_choices(loss: str, solver: str, start: Tensor | None, reduce: Reduce | None) -> None:
