@@ -94,7 +94,7 @@ def show_grid(standings: "list[Standing]", where: Console) -> None:
     lines: dict[tuple[str, str], dict[int, str]] = {}
     for standing in standings:
         cell = standing.cell
-        variant = cell.training.removeprefix(f"{cell.dataset}-{cell.network}-s{cell.seed}").removeprefix("-")
+        variant = cell.trained_alike.removeprefix(f"{cell.dataset}-{cell.network}-s{cell.seed}").removeprefix("-")
         lines.setdefault((f"{cell.network}/{cell.dataset}", variant), {})[cell.seed] = in_a_word(standing)
     table = Table("network/data set", "", *(f"s{seed}" for seed in seeds), box=None, pad_edge=False)
     for names, of_seed in lines.items():

@@ -23,6 +23,8 @@ from experiments.checkpoints import write_atomically
 from experiments.images import IMAGE_METRICS, Blocks
 
 CLEAN = "clean"
+AGAIN = "again"
+"""The recipe that trains a network a second time."""
 METRICS = (
     "ece", "ece_floor", "nll", "brier", "brier_paper", "accuracy", "auc", "auc_keras", "classwise_ece", "aurc",
     "auc_best_temperature",
@@ -55,11 +57,16 @@ class Cell:
     @property
     def name(self) -> str:
         """For files; what has its default value is left out."""
-        return f"{self.recipe}-{self.training}"
+        return f"{self.recipe}-{self.trained_alike}"
 
     @property
     def training(self) -> str:
-        """The name of the trained network, which several recipes may share."""
+        """The name of the trained network, which several recipes may share; what is trained again is shared by none."""
+        return self.name if self.recipe == AGAIN else self.trained_alike
+
+    @property
+    def trained_alike(self) -> str:
+        """The same for all cells whose networks are trained in the same way from the same seed."""
         name = f"{self.dataset}-{self.network}-s{self.seed}"
         parts = (("t", "train_fraction"), ("h", "holdout_fraction"), ("d", "dropout"))
         values = ((letter, getattr(self, field), getattr(Cell, field)) for letter, field in parts)

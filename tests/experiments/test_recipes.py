@@ -5,6 +5,7 @@ import pytest
 from experiments.corruptions import NAMES
 from experiments.data import CIFAR
 from experiments.networks import NETWORKS
+from experiments.provenance import recipe_of
 from experiments.recipes import RECIPES, Experiment
 from experiments.schedules import MC_DROPOUT, PAPER_CIFAR, PAPER_IMAGENET
 
@@ -17,6 +18,7 @@ from experiments.schedules import MC_DROPOUT, PAPER_CIFAR, PAPER_IMAGENET
         ("low_data", 3 * 5 * 2 * 5, 0),
         ("holdout_size", 5 * 5 * 2 * 5, 0),
         ("mc_dropout", 2 * 2 * 5, 0),
+        ("again", 1, 95),
         ("imagenet", 5, 95),
         ("smoke", 4, 18),
     ],
@@ -45,6 +47,20 @@ def test_cells_come_seed_by_seed() -> None:
     seeds = [cell.seed for cell in RECIPES["low_data"].cells()]
     assert seeds == sorted(seeds)
     assert {cell.seed for cell in RECIPES["low_data"].cells([7, 9])} == {7, 9}
+
+
+def test_the_papers_headline_comes_first_on_both_data_sets() -> None:
+    order = [(cell.dropout, cell.dataset) for cell in RECIPES["mc_dropout"].cells([0])]
+    assert order == [(0.2, "cifar10"), (0.2, "cifar100"), (0.1, "cifar10"), (0.1, "cifar100")]
+
+
+def test_what_is_trained_again_is_trained_alike_and_shared_with_none() -> None:
+    (again,) = RECIPES["again"].cells()
+    (first,) = (cell for cell in RECIPES["out_of_distribution"].cells() if cell.trained_alike == again.trained_alike)
+    others = [cell for name, experiment in RECIPES.items() if name != "again" for cell in experiment.cells()]
+    assert again.training not in {cell.training for cell in others}
+    assert again.name == "again-cifar100-vgg16-s0"
+    assert recipe_of(RECIPES["again"], again) == recipe_of(RECIPES["out_of_distribution"], first)
 
 
 def test_networks_are_trained_as_the_paper_says() -> None:
