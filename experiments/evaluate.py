@@ -9,7 +9,7 @@ import multiprocessing
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -23,10 +23,10 @@ from torch.utils.flop_counter import FlopCounterMode
 import lates
 from experiments.corruptions import corrupt
 from experiments.data import ImageSet
-from experiments.dropout import fit_layer_stack, fit_temperature, predict_draws
+from experiments.dropout import STACKS, fit_layer_stack, fit_temperature, predict_draws
 from experiments.images import BLOCKED_METHODS, Blocks, block_means, group_of
-from experiments.material import Clock, OutOfTimeError, as_inputs, gather_material
-from experiments.methods import HEAD, METHODS, Fitted
+from experiments.material import KINDS, Clock, OutOfTimeError, as_inputs, gather_material
+from experiments.methods import HEAD, METHODS, Fitted, Method
 from experiments.provenance import CORRUPTION_SEED, describe_surroundings
 from experiments.recording import Recorder, measure_probes, predict_methods
 from experiments.results import CLEAN, METRICS, Cell, CellResults, Row
@@ -35,6 +35,9 @@ KEPT_BYTES = 8 << 30
 """Corrupted sets are kept for the next cell up to this size: all 95 of CIFAR take 3 GB."""
 WIDEST, FINEST, FARTHEST = 2.0, 1 / 16, 8
 """Steps in log2 of the temperature by which `best_auc` climbs, from coarse to fine, and how far."""
+
+DROPOUT_OFF = ("network", "temperature", "lates_none_1", "lates_shift_1")
+"""Of a network trained for MC dropout, in one forward pass: what do ten add?"""
 
 Predict = Callable[[Tensor], Mapping[str, Tensor]]
 """images uint8 [n, 3, h, w] -> method -> logits [n, classes]"""
@@ -91,9 +94,8 @@ def evaluate_cell(
     Once `deadline`, by `time.monotonic()`, has passed: `OutOfTimeError`.
     """
     device = next(network.parameters()).device
-    if device.type == "cuda":
-        torch.backends.cudnn.benchmark = True
-        torch.set_float32_matmul_precision("high")
+    torch.backends.cudnn.benchmark = True
+    torch.set_float32_matmul_precision("highest")  # as the library's own products, whatever training has left behind
     clock = Clock(device, deadline)
     network.eval()
     report("fitting", 0, 1)
@@ -130,13 +132,28 @@ class Ready:
 
 
 def prepare_methods(network: nn.Module, data: CellData, seed: int, clock: Clock) -> Ready:
-    """Every method of the table. Its seconds are what it would take by itself: its budget and stack, and its stages."""
-    material = gather_material(network, data.train, data.holdout, seed, clock)
+    """Every method of the table."""
+    return fit_methods(network, data, seed, clock, METHODS, KINDS)
+
+
+def fit_methods(
+    network: nn.Module,
+    data: CellData,
+    seed: int,
+    clock: Clock,
+    methods: Mapping[str, Method],
+    kinds: Collection[str],
+) -> Ready:
+    """Some methods, with the `kinds` of probes that they need, for one forward pass.
+
+    A method's seconds are what it would take by itself: its budget and stack, and its stages.
+    """
+    material = gather_material(network, data.train, data.holdout, seed, clock, kinds)
     own = Clock(clock.device, clock.deadline)
     parameters, flops = count_parameters(network), count_flops(network, data.test)
     fitted: dict[str, Fitted] = {}
     described: dict[str, dict[str, Any]] = {}
-    for name, method in METHODS.items():
+    for name, method in methods.items():
         with own(name):
             result = fitted[name] = method(material)
         described[name] = {
@@ -157,29 +174,40 @@ def prepare_methods(network: nn.Module, data: CellData, seed: int, clock: Clock)
 
 
 def prepare_dropout(network: nn.Module, data: CellData, seed: int, clock: Clock) -> Ready:
-    """MC dropout's methods, on a hold-out and test sets that are drawn several times."""
-    with clock("temperature"):
+    """MC dropout's methods, on a hold-out and test sets that are drawn several times, beside some with dropout off."""
+    methods = {name: METHODS[name] for name in DROPOUT_OFF}
+    off = fit_methods(network, data, seed, clock, methods, kinds=("none", "shift"))
+    with clock("mcd_temperature"):
         scaled = fit_temperature(network, data.holdout, seed)
-    with clock("stack"):
-        stacked = fit_layer_stack(network, data.train, data.holdout, seed)
-    parameters, flops = count_parameters(network), count_flops(network, data.test)
-    described: dict[str, dict[str, Any]] = {
-        "mcd": {"weights": {HEAD: 1.0}, "contributions": {HEAD: 1.0}, "parameters": 0.0, "flops": 0.0, "seconds": 0.0}
+    stacks: dict[str, lates.CalibratedModel] = {}
+    for name, views in STACKS.items():
+        with clock(name):
+            stacks[name] = fit_layer_stack(network, data.train, data.holdout, views, seed)
+    described = {
+        name: {**describe_draws(model, network, data.test), "seconds": round(clock.seconds[name], 4)}
+        for name, model in {"mcd_temperature": scaled, **stacks}.items()
     }
-    for name, model, stage in (("mcd_temperature", scaled, "temperature"), ("mcd_lates", stacked, "stack")):
-        described[name] = {
-            "weights": model.weights,
-            "contributions": model.contributions,
-            "parameters": model.added_parameters / parameters,
-            "flops": count_flops(model, data.test) / (model.samples * flops) - 1,
-            "seconds": round(clock.seconds[stage], 4),
-        }
-    beta = scaled.weights[HEAD]
+    alone = {"weights": {HEAD: 1.0}, "holdout_nll": scaled.fit.nll_network, "seconds": 0.0}
 
     def predict(images: Tensor) -> Mapping[str, Tensor]:
-        return predict_draws(stacked, beta, as_inputs(images))
+        return {**off.predict(images), **predict_draws(stacks, scaled.weights[HEAD], as_inputs(images))}
 
-    return Ready(predict, described, {})
+    of_draws = {"mcd": {**described["mcd_temperature"], **alone}, **described}
+    return Ready(predict, {**off.described, **of_draws}, off.probe_accuracy)
+
+
+def describe_draws(model: lates.CalibratedModel, network: nn.Module, test: ImageSet) -> dict[str, Any]:
+    """What the results say of a calibration of MC dropout. FLOPs: those added to as many passes of the network."""
+    ranks = (len(values) for name, values in model.named_parameters() if name.endswith(".down"))
+    return {
+        "weights": model.weights,
+        "contributions": model.contributions,
+        "ranks": dict(zip(model.member_names, ranks, strict=False)),  # the head, named last, has none
+        "parameters": model.added_parameters / count_parameters(network),
+        "flops": count_flops(model, test) / (model.samples * count_flops(network, test)) - 1,
+        "holdout_nll": model.fit.nll,
+        "holdout_accuracies": model.holdout_accuracies,
+    }
 
 
 # Measuring

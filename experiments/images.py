@@ -21,7 +21,8 @@ BLOCKED_METHODS = frozenset(
     {
         "network", "temperature", "temperature_sgd", "temperature_jittered_holdout", "lates_paper", "lates_none_1",
         "lates_shift_1", "lates_jitter_1", "lates_jittered_holdout", "lates_both_holdouts", "temperature_both_holdouts",
-        "head_refitted_shift", "head_refitted_jitter", "mcd", "mcd_temperature", "mcd_lates",
+        "head_refitted_shift", "head_refitted_jitter", "head_refitted_both_holdouts", "mcd", "mcd_temperature", "mcd_lates",
+        "mcd_lates_shift",
     }
 )  # fmt: skip
 """Those whose values are kept: the ones that tables compare by intervals."""

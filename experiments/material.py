@@ -6,10 +6,10 @@ probes are trained. What stays is the hold-out and the probes.
 
 import math
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Final, Literal
 
 import torch
 from torch import Tensor, nn
@@ -20,7 +20,11 @@ from experiments.data import ImageSet, scale
 AVERAGE = "average"
 """The module that every network of ours ends in: the head reads its output."""
 VIEWS: Mapping[str, Literal["shift", "jitter"] | None] = {"none": None, "shift": "shift", "jitter": "jitter"}
+PAPER: Final = "paper"
+KINDS = (*VIEWS, PAPER)
+"""Of probes: by the views that they learn from, or in the paper's mode."""
 PAPER_BUDGET = 0.01
+HoldOut = Literal["plain", "jittered", "both", "paper"]
 
 
 @dataclass(frozen=True)
@@ -72,26 +76,30 @@ class Clock:
 class Material:
     """A hold-out and probes for every method of a cell.
 
-    blocks        those that get a probe by default; `last_block`, the last of all, may not be among them
-    holdout       features of the hold-out, of all blocks and of `AVERAGE`; `jittered`, the same under jittered views; `both`,
-                  the hold-out followed by one jittered view of each of its images
-    probes        views -> block -> the probe trained on those views of the training split, uncut
-    paper_holdout, paper_probes    the same in the paper's mode: flat pooling, flips, SGD
+    blocks     those that get a probe by default; `last_block`, the last of all, may not be among them
+    holdouts   features of the hold-out, of all blocks and of `AVERAGE`: "plain"; "jittered", the same under jittered views;
+               "both", the plain one followed by one jittered view of each of its images; "paper", pooled flat
+    probes     kind -> block -> the probe trained on those views of the training split, uncut; "paper": on flips, by SGD
     """
 
     seed: int
     blocks: tuple[str, ...]
     last_block: str
-    holdout: lates.Features
-    jittered: lates.Features
-    both: lates.Features
+    holdouts: Mapping[HoldOut, lates.Features]
     probes: Mapping[str, Mapping[str, lates.TrainedProbe]]
-    paper_holdout: lates.Features
-    paper_probes: Mapping[str, lates.TrainedProbe]
+
+    @property
+    def holdout(self) -> lates.Features:
+        return self.holdouts["plain"]
 
 
-def gather_material(network: nn.Module, train: ImageSet, holdout: ImageSet, seed: int, clock: Clock) -> Material:
-    """Read each split once per view and train all probes, stage by stage of the `clock`."""
+def gather_material(
+    network: nn.Module, train: ImageSet, holdout: ImageSet, seed: int, clock: Clock, kinds: Collection[str] = KINDS
+) -> Material:
+    """Read each split once per view and train probes of these `kinds`, stage by stage of the `clock`.
+
+    A jittered hold-out is for those who want jittered probes too.
+    """
     read, held = Batches(train), Batches(holdout)
     passes = lates.DEFAULT.passes
     everything = lates.list_blocks(network)
@@ -102,51 +110,48 @@ def gather_material(network: nn.Module, train: ImageSet, holdout: ImageSet, seed
         "jitter": (*blocks, AVERAGE),
     }
     with clock("extraction_holdout"):
-        holdout_features = lates.extract(network, held, [*everything, AVERAGE], seed=seed, role="holdout")
-    with clock("extraction_jittered_holdout"):
-        jittered = lates.extract(
-            network, held, like=holdout_features, views="jitter", passes=passes, seed=seed, role="holdout"
-        )
+        plain = lates.extract(network, held, [*everything, AVERAGE], seed=seed, role="holdout")
+    holdouts: dict[HoldOut, lates.Features] = {"plain": plain}
+    if "jitter" in kinds:
+        with clock("extraction_jittered_holdout"):
+            jittered = lates.extract(
+                network, held, like=plain, views="jitter", passes=passes, seed=seed, role="holdout"
+            )
+        holdouts |= {"jittered": jittered, "both": _followed_by_one_pass(plain, jittered)}
     probes: dict[str, Mapping[str, lates.TrainedProbe]] = {}
     for name, views in VIEWS.items():
+        if name not in kinds:
+            continue
         with clock(f"extraction_{name}"):
             features = lates.extract(
                 network,
                 read,
-                like=_only(holdout_features, probed[name]),
+                like=_only(plain, probed[name]),
                 views=views,
                 passes=1 if views is None else passes,
                 seed=seed,
                 role="train",
             )
         with clock(f"probes_{name}"):
-            probes[name] = lates.train_probes(features, holdout_features, seed=seed)
+            probes[name] = lates.train_probes(features, plain, seed=seed)
         del features
-    with clock("extraction_paper"):
-        features = lates.extract(
-            network,
-            read,
-            views="flip",
-            passes=lates.PAPER.passes,
-            budget=PAPER_BUDGET,
-            seed=seed,
-            settings=lates.PAPER,
-            role="train",
-        )
-        paper_holdout = lates.extract(network, held, like=features, seed=seed, settings=lates.PAPER, role="holdout")
-    with clock("probes_paper"):
-        paper_probes = lates.train_probes(features, seed=seed, settings=lates.PAPER)
-    return Material(
-        seed=seed,
-        blocks=blocks,
-        last_block=everything[-1],
-        holdout=holdout_features,
-        jittered=jittered,
-        both=_followed_by_one_pass(holdout_features, jittered),
-        probes=probes,
-        paper_holdout=paper_holdout,
-        paper_probes=paper_probes,
-    )
+    if PAPER in kinds:
+        with clock("extraction_paper"):
+            features = lates.extract(
+                network,
+                read,
+                views="flip",
+                passes=lates.PAPER.passes,
+                budget=PAPER_BUDGET,
+                seed=seed,
+                settings=lates.PAPER,
+                role="train",
+            )
+            pooled_flat = lates.extract(network, held, like=features, seed=seed, settings=lates.PAPER, role="holdout")
+        holdouts[PAPER] = pooled_flat
+        with clock("probes_paper"):
+            probes[PAPER] = lates.train_probes(features, seed=seed, settings=lates.PAPER)
+    return Material(seed, blocks, everything[-1], holdouts, probes)
 
 
 def _followed_by_one_pass(plain: lates.Features, jittered: lates.Features) -> lates.Features:

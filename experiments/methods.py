@@ -20,16 +20,16 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 import lates
-from experiments.material import AVERAGE, Material
+from experiments.material import AVERAGE, PAPER, HoldOut, Material
 from lates import Probe, fit_budget
 
 HEAD = "head"
 LOGITS = "logits"
-HoldOut = Literal["plain", "jittered", "both"]
 HOLDOUT_STAGES: Mapping[HoldOut, tuple[str, ...]] = {
     "plain": ("extraction_holdout",),
     "jittered": ("extraction_jittered_holdout",),
     "both": ("extraction_holdout", "extraction_jittered_holdout"),
+    "paper": ("extraction_paper",),
 }
 BUDGETS: Mapping[str, float | None] = {"0.5": 0.005, "1": 0.01, "2": 0.02, "5": 0.05, "all": None}
 """The share of the network's parameters that probes may add, in percent as methods are named."""
@@ -105,7 +105,7 @@ def temperature(
     material: Material, *, loss: str = "nll", solver: Literal["exact", "sgd"] = "exact", holdout: HoldOut = "plain"
 ) -> Fitted:
     """softmax(beta z): the stack with the head as its only member."""
-    fitted = _stacked({}, _rows(material, holdout), solver=solver, loss=loss, seed=material.seed)
+    fitted = _stacked({}, material.holdouts[holdout], solver=solver, loss=loss, seed=material.seed)
     return dataclasses.replace(fitted, stages=HOLDOUT_STAGES[holdout])
 
 
@@ -144,12 +144,11 @@ def vector_scaling(material: Material) -> Fitted:
     return Fitted({HEAD: 1.0}, head=NewHead(LOGITS, probe))
 
 
-def head_refitted(material: Material, *, views: str) -> Fitted:
+def head_refitted(material: Material, *, views: str, holdout: HoldOut = "plain") -> Fitted:
     """The head trained anew on the views that LATES' probes see, then temperature: the gain of views alone."""
-    probe = material.probes[views][AVERAGE].probe
-    logits = probe.logits(material.holdout.blocks[AVERAGE])
-    stack = lates.fit_stack({HEAD: logits}, material.holdout.labels)
-    return Fitted(_named_weights(stack), head=NewHead(AVERAGE, probe), stages=_stages(views))
+    probe, rows = material.probes[views][AVERAGE].probe, material.holdouts[holdout]
+    stack = lates.fit_stack({HEAD: probe.logits(rows.blocks[AVERAGE])}, rows.labels)
+    return Fitted(_named_weights(stack), head=NewHead(AVERAGE, probe), stages=_stages(views, holdout))
 
 
 def layer_stack(
@@ -159,20 +158,20 @@ def layer_stack(
 
     Each probe's decay is always chosen on the plain one.
     """
-    rows = _rows(material, holdout)
+    rows = material.holdouts[holdout]
     names = material.blocks
     if last_block and material.last_block not in names:
         names = (*names, material.last_block)
     trained = {name: material.probes[views][name] for name in names}
     fitted = _stacked(fit_budget(trained, rows, budget), rows, considered=names, seed=material.seed)
-    return dataclasses.replace(fitted, stages=tuple(dict.fromkeys((*HOLDOUT_STAGES[holdout], *_stages(views)))))
+    return dataclasses.replace(fitted, stages=_stages(views, holdout))
 
 
 def layer_stack_of_the_paper(material: Material) -> Fitted:
     """Algorithm 1 to the letter: flat pooling to 1 % of the parameters, flips, SGD for probes and stack."""
-    probes = {name: trained.probe for name, trained in material.paper_probes.items()}
-    fitted = _stacked(probes, material.paper_holdout, solver="sgd", seed=material.seed)
-    return dataclasses.replace(fitted, pooling="flat", stages=("extraction_paper", "probes_paper"))
+    probes = {name: trained.probe for name, trained in material.probes[PAPER].items()}
+    fitted = _stacked(probes, material.holdouts[PAPER], solver="sgd", seed=material.seed)
+    return dataclasses.replace(fitted, pooling="flat", stages=(*HOLDOUT_STAGES[PAPER], "probes_paper"))
 
 
 METHODS: Mapping[str, Method] = {
@@ -186,6 +185,7 @@ METHODS: Mapping[str, Method] = {
     "vector_scaling": vector_scaling,
     "head_refitted_shift": partial(head_refitted, views="shift"),
     "head_refitted_jitter": partial(head_refitted, views="jitter"),
+    "head_refitted_both_holdouts": partial(head_refitted, views="jitter", holdout="both"),
     "lates_paper": layer_stack_of_the_paper,
     **{
         f"lates_{views}_{percent}": partial(layer_stack, views=views, budget=budget)
@@ -196,10 +196,6 @@ METHODS: Mapping[str, Method] = {
     "lates_both_holdouts": partial(layer_stack, views="jitter", budget=0.01, holdout="both"),
     "lates_last_block": partial(layer_stack, views="shift", budget=0.01, last_block=True),
 }
-
-
-def _rows(material: Material, holdout: HoldOut) -> lates.Features:
-    return {"plain": material.holdout, "jittered": material.jittered, "both": material.both}[holdout]
 
 
 def _stacked(
@@ -226,5 +222,8 @@ def _named_weights(stack: lates.Stack) -> dict[str, float]:
     return dict(zip(stack.names, stack.weights.tolist(), strict=True))
 
 
-def _stages(views: str) -> tuple[str, ...]:
-    return ("extraction_holdout", f"extraction_{views}", f"probes_{views}")
+def _stages(views: str, holdout: HoldOut) -> tuple[str, ...]:
+    """Whatever the weights are fitted on, the decays of probes were chosen on the plain hold-out."""
+    return tuple(
+        dict.fromkeys(("extraction_holdout", *HOLDOUT_STAGES[holdout], f"extraction_{views}", f"probes_{views}"))
+    )

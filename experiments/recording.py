@@ -7,19 +7,21 @@ import torch
 from torch import Tensor, nn
 
 from experiments.data import ImageSet
-from experiments.material import Batches, Material
+from experiments.material import PAPER, Batches, Material
 from experiments.methods import HEAD, LOGITS, Fitted, Recorded
 
 
 class Recorder:
-    """inputs [n, 3, h, w] -> features pooled in the library's grid, and the same flat as in the paper.
+    """inputs [n, 3, h, w] -> features pooled in the library's grid, and, if some method wants it, flat as in the paper.
 
     A block's output is reduced at once, before an activation that works in place can change it.
     """
 
     def __init__(self, network: nn.Module, material: Material) -> None:
         self.network = network.eval()
-        self.poolings = {"grid": material.holdout.poolings, "flat": material.paper_holdout.poolings}
+        self.poolings = {"grid": material.holdout.poolings}
+        if PAPER in material.holdouts:
+            self.poolings["flat"] = material.holdouts[PAPER].poolings
         self.modules = dict(network.named_modules())
 
     def __call__(self, inputs: Tensor) -> dict[str, Recorded]:
@@ -54,7 +56,7 @@ def predict_methods(fitted: Mapping[str, Fitted], recorded: Mapping[str, Recorde
 def measure_probes(recorder: Recorder, material: Material, test: ImageSet) -> dict[str, dict[str, float]]:
     """The accuracy of every block's own probe and of the head, in depth order: of "grid" features, uncut and trained
     without views, and of the paper's "flat" ones."""
-    trained = {"grid": material.probes["none"], "flat": material.paper_probes}
+    trained = {kind: material.probes["none" if kind == "grid" else PAPER] for kind in recorder.poolings}
     right = {kind: dict.fromkeys((*material.blocks, HEAD), 0) for kind in trained}
     for inputs, labels in Batches(test):
         for kind, features in recorder(inputs).items():

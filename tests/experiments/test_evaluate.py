@@ -18,7 +18,7 @@ from torch import nn
 import lates
 from experiments import evaluate
 from experiments.corruptions import corrupt
-from experiments.dropout import predict_draws
+from experiments.dropout import STACKS, predict_draws
 from experiments.evaluate import (
     CORRUPTION_SEED,
     CorruptedSets,
@@ -258,36 +258,82 @@ def dropout_network() -> nn.Module:
     return train_on_sample(network)
 
 
-def test_dropout_cells_compare_the_three_methods(dropout_network: nn.Module) -> None:
+@pytest.fixture(scope="module")
+def dropped_out(dropout_network: nn.Module) -> CellResults:
     data = sample_data()
     cell = Cell("mc_dropout", "cifar10_600", "wide_resnet_10_1", 0, 0.7, 0.3, dropout=0.2)
-    results = evaluate_cell(cell, dropout_network, data, CorruptedSets(data.test, (), ()), pool=POOL)
-    assert [(row.method, row.set) for row in results.rows] == [
-        ("mcd", "clean"), ("mcd_temperature", "clean"), ("mcd_lates", "clean"),
-    ]  # fmt: skip
-    methods = results.facts["methods"]
-    assert methods["mcd"]["weights"] == {"head": 1.0}
-    assert methods["mcd_temperature"]["flops"] == 0
-    assert 0 <= methods["mcd_lates"]["parameters"] <= 0.01
-    assert sum(methods["mcd_lates"]["contributions"].values()) == pytest.approx(1)
-    assert methods["mcd_lates"]["seconds"] == results.facts["seconds"]["stack"] > 0
+    return evaluate_cell(cell, dropout_network, data, CorruptedSets(data.test, (), ()), pool=POOL)
 
 
-def test_the_three_methods_share_their_draws(dropout_network: nn.Module) -> None:
+OFF, ON = ["network", "temperature", "lates_none_1", "lates_shift_1"], ["mcd", "mcd_temperature", *STACKS]
+
+
+def test_dropout_cells_hold_every_method_of_the_draws_and_some_with_dropout_off(dropped_out: CellResults) -> None:
+    assert [(row.method, row.set) for row in dropped_out.rows] == [(name, "clean") for name in (*OFF, *ON)]
+    assert list(dropped_out.facts["methods"]) == [*OFF, *ON]
+    assert list(dropped_out.facts["probe_accuracy"]) == ["layer1.0", "layer2.0", "head"]
+    assert dropped_out.blocks.keys() == {(name, "clean") for name in (*OFF, *ON)}
+
+
+def test_facts_describe_each_method_of_the_draws(dropped_out: CellResults) -> None:
+    methods, seconds = dropped_out.facts["methods"], dropped_out.facts["seconds"]
+    assert methods["mcd"]["weights"] == methods["mcd"]["contributions"] == {"head": 1.0}
+    assert methods["mcd"]["seconds"] == 0
+    assert methods["mcd"]["flops"] == methods["mcd_temperature"]["flops"] == 0
+    losses = [methods[name]["holdout_nll"] for name in ("mcd_lates", "mcd_temperature", "mcd")]
+    assert losses == sorted(losses)
+    for name in STACKS:
+        assert 0 <= methods[name]["parameters"] <= 0.01
+        assert sum(methods[name]["contributions"].values()) == pytest.approx(1)
+        votes = [block for block, weight in methods[name]["weights"].items() if weight > 0 and block != "head"]
+        assert list(methods[name]["ranks"]) == votes
+        assert list(methods[name]["holdout_accuracies"]) == ["layer1.0", "layer2.0", "head"]
+        assert methods[name]["seconds"] == seconds[name] > 0
+
+
+def test_dropout_off_is_the_plain_network(dropout_network: nn.Module, dropped_out: CellResults) -> None:
+    data = sample_data()
+    accuracy = {row.method: row.metrics["accuracy"] for row in dropped_out.rows}
+    assert accuracy["network"] == accuracy["temperature"] == measure_accuracy(dropout_network, data.test)
+    nll = {row.method: row.metrics["nll"] for row in dropped_out.rows}
+    assert nll["mcd"] != nll["network"]
+    calibrated = lates.calibrate(
+        dropout_network, train=Batches(data.train), holdout=Batches(data.holdout), progress=False
+    )
+    with torch.no_grad():
+        logits = calibrated(as_inputs(data.test.images))
+    assert nll["lates_shift_1"] == pytest.approx(lates.metrics.nll(logits, data.test.labels), rel=1e-4)
+
+
+def test_matrices_are_multiplied_in_full_whatever_training_left_behind(sets: CorruptedSets) -> None:
+    torch.set_float32_matmul_precision("high")
+    try:
+        with pytest.raises(OutOfTimeError):
+            evaluate_cell(CELL, tiny_network("tiny_vgg"), sample_data(), sets, pool=POOL, deadline=0)
+        assert torch.get_float32_matmul_precision() == "highest"
+    finally:
+        torch.set_float32_matmul_precision("highest")
+
+
+def test_methods_share_their_draws(dropout_network: nn.Module) -> None:
     """LATES' row is what the calibrated model gives from the same seed, MC dropout's the mean of the heads."""
     data = sample_data()
-    stacked = lates.calibrate(
-        lates.mc_dropout(dropout_network, samples=3),
-        train=Batches(data.train),
-        holdout=Batches(data.holdout),
-        budget=None,
-        progress=False,
+    stacked, other = (
+        lates.calibrate(
+            lates.mc_dropout(dropout_network, samples=3),
+            train=Batches(data.train),
+            holdout=Batches(data.holdout),
+            budget=budget,
+            progress=False,
+        )
+        for budget in (None, 0.01)
     )
     inputs, _ = next(iter(Batches(data.test)))
 
     def predicted(beta: float) -> dict[str, torch.Tensor]:
         stacked.generator.manual_seed(5)
-        return predict_draws(stacked, beta, inputs)
+        other.generator.manual_seed(5)
+        return predict_draws({"other": other, "mcd_lates": stacked}, beta, inputs)
 
     ours = predicted(0.5)
     stacked.generator.manual_seed(5)

@@ -21,6 +21,7 @@ from tests.experiments.sample import sample_data, tiny_network
 SCHEMA = {
     "network", "temperature", "temperature_sgd", "temperature_jittered_holdout", "temperature_tau_sgd",
     "temperature_brier", "vector_scaling", "head_refitted_shift", "head_refitted_jitter", "lates_paper",
+    "head_refitted_both_holdouts",
     "lates_jittered_holdout", "lates_both_holdouts", "temperature_both_holdouts", "lates_last_block",
     *(f"lates_{views}_{budget}" for views in ("none", "shift", "jitter") for budget in ("0.5", "1", "2", "5", "all")),
 }  # fmt: skip
@@ -50,7 +51,7 @@ def fitted(material: Material) -> dict[str, Fitted]:
 def holdout_recorded(material: Material) -> dict[str, Recorded]:
     return {
         kind: {**features.blocks, LOGITS: features.logits}
-        for kind, features in (("grid", material.holdout), ("flat", material.paper_holdout))
+        for kind, features in (("grid", material.holdout), ("flat", material.holdouts["paper"]))
     }
 
 
@@ -74,22 +75,23 @@ def test_temperature_is_scipys_optimum(material: Material, fitted: dict[str, Fit
 
 
 def test_temperature_on_a_jittered_holdout_is_its_optimum(material: Material, fitted: dict[str, Fitted]) -> None:
-    stack = lates.TemperatureScaling().fit(material.jittered.logits, material.jittered.labels)
+    jittered = material.holdouts["jittered"]
+    stack = lates.TemperatureScaling().fit(jittered.logits, jittered.labels)
     assert 1 / fitted["temperature_jittered_holdout"].weights[HEAD] == pytest.approx(stack.temperature_, rel=1e-6)
-    assert material.jittered.rows == lates.DEFAULT.passes * material.holdout.rows
+    assert jittered.rows == lates.DEFAULT.passes * material.holdout.rows
 
 
 def test_on_both_holdouts_the_plain_and_one_jittered_view_count_alike(
     material: Material, fitted: dict[str, Fitted]
 ) -> None:
-    rows = material.holdout.rows
-    assert material.both.rows == 2 * rows
-    for name, values in material.both.blocks.items():
+    rows, jittered, both = material.holdout.rows, material.holdouts["jittered"], material.holdouts["both"]
+    assert both.rows == 2 * rows
+    for name, values in both.blocks.items():
         torch.testing.assert_close(values[:rows], material.holdout.blocks[name])
-        torch.testing.assert_close(values[rows:], material.jittered.blocks[name][:rows])
-    assert torch.equal(material.both.labels[:rows], material.both.labels[rows:])
-    logits = torch.cat([material.holdout.logits, material.jittered.logits[:rows]])
-    scaling = lates.TemperatureScaling().fit(logits, material.both.labels)
+        torch.testing.assert_close(values[rows:], jittered.blocks[name][:rows])
+    assert torch.equal(both.labels[:rows], both.labels[rows:])
+    logits = torch.cat([material.holdout.logits, jittered.logits[:rows]])
+    scaling = lates.TemperatureScaling().fit(logits, both.labels)
     assert 1 / fitted["temperature_both_holdouts"].weights[HEAD] == pytest.approx(scaling.temperature_, rel=1e-6)
     assert fitted["lates_both_holdouts"].weights != fitted["lates_jittered_holdout"].weights
 
@@ -136,6 +138,29 @@ def test_a_refitted_head_is_a_linear_map_of_what_the_head_reads(
         expected = method.weights[HEAD] * (average @ probe.down.T + probe.bias)
         torch.testing.assert_close(method.predict({AVERAGE: average, LOGITS: torch.empty(0)}), expected)
         assert method.added_parameters == method.added_flops == 0
+
+
+def test_a_refitted_head_gets_its_temperature_on_the_holdouts_that_lates_sees(
+    material: Material, fitted: dict[str, Fitted]
+) -> None:
+    head, both = fitted["head_refitted_both_holdouts"], material.holdouts["both"]
+    probe = material.probes["jitter"][AVERAGE].probe
+    scaling = lates.TemperatureScaling().fit(probe.logits(both.blocks[AVERAGE]), both.labels)
+    assert 1 / head.weights[HEAD] == pytest.approx(scaling.temperature_, rel=1e-6)
+    assert head.weights != fitted["head_refitted_jitter"].weights
+    assert head.head is not None
+    assert head.head.probe is probe
+    assert set(head.stages) == set(fitted["lates_both_holdouts"].stages)
+
+
+def test_material_can_be_had_in_part(network: nn.Module, material: Material) -> None:
+    """What is there is as in the whole, and what was not asked for took no time."""
+    data, clock = sample_data(), Clock(torch.device("cpu"))
+    part = gather_material(network, data.train, data.holdout, 0, clock, kinds=("none",))
+    assert METHODS["lates_none_1"](part).weights == METHODS["lates_none_1"](material).weights
+    assert set(clock.seconds) == {"extraction_holdout", "extraction_none", "probes_none"}
+    recorder = Recorder(network, part)
+    assert list(measure_probes(recorder, part, data.test)) == ["grid"]
 
 
 def test_the_holdout_orders_the_methods(material: Material, fitted: dict[str, Fitted]) -> None:
@@ -204,7 +229,7 @@ def test_recording_leaves_no_hook_and_sees_what_the_network_does(network: nn.Mod
     data = sample_data()
     recorder = Recorder(network, material)
     recorded = recorder(next(iter(Batches(data.holdout)))[0])
-    for kind, features in (("grid", material.holdout), ("flat", material.paper_holdout)):
+    for kind, features in (("grid", material.holdout), ("flat", material.holdouts["paper"])):
         assert set(recorded[kind]) == {*features.blocks, LOGITS}
         for name, values in features.blocks.items():
             torch.testing.assert_close(recorded[kind][name], values, rtol=1e-4, atol=1e-5)
