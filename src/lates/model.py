@@ -15,7 +15,7 @@ from lates.copies import copy_tree
 from lates.linear import Probe
 from lates.pooling import Pooling
 from lates.sampling import drawing_from, mean_log_probability, read_draws
-from lates.storage import check_fingerprint, fingerprint, read_calibration, read_record, write_calibration
+from lates.storage import check_fingerprint, read_calibration, read_record, warn_of_changes, write_calibration
 from lates.taps import device_of
 from lates.voters import Voter
 from lates.votes import Fit
@@ -105,10 +105,19 @@ class CalibratedModel(nn.Module):
         return sum(p.numel() for _, voter in self._named_voters() for p in voter.probes.parameters())
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write probes, weights and names (never the network) to a safetensors file, whole or not at all."""
+        """Write probes, weights and names (never the network) to a safetensors file, whole or not at all.
+
+        The file is for the network as it was calibrated; one that was trained on since is a warning.
+        """
         tensors: dict[str, Tensor] = {}
         voters: list[dict[str, Any]] = []
         for place, (_, voter) in enumerate(self._named_voters()):
+            then, changed = voter.network_then()
+            warn_of_changes(
+                changed,
+                len(then),
+                "cast or trained on since. The file is for the weights of then: load it with those, or calibrate again.",
+            )
             tensors |= {f"{place}.weights": voter.weights, f"{place}.deviations": voter.deviations}
             tensors |= {f"{place}.{name}": value for name, value in voter.probes.state_dict(prefix="probes.").items()}
             voters.append(
@@ -116,7 +125,7 @@ class CalibratedModel(nn.Module):
                     "names": voter.names,
                     "accuracies": voter.accuracies,
                     "poolings": {name: asdict(pooling) for name, pooling in voter.poolings.items()},
-                    "network": fingerprint(voter.network.network),
+                    "network": then,
                 }
             )
         seed = self.generator.initial_seed()
@@ -202,9 +211,7 @@ def _load_voter(
     accuracies = saved.get("accuracies", [])
     if accuracies and (len(accuracies), {type(value) for value in accuracies}) != (*shape, {float}):
         raise TypeError(f"accuracies={accuracies!r}")
-    voter = Voter(network, saved["names"], weights, deviations, probes, poolings, dropout, accuracies)
-    voter.calibrated_as = saved["network"]
-    return voter
+    return Voter(network, saved["names"], weights, deviations, probes, poolings, dropout, accuracies, saved["network"])
 
 
 def _read_probe(path: str, name: str, tensors: Mapping[str, Tensor], classes: int) -> Probe:

@@ -132,12 +132,13 @@ def read_record(kind: type[T], fields: Mapping[str, Any]) -> T:
 
 
 def fingerprint(network: nn.Module) -> dict[str, list[Any]]:
-    """Every entry of the network's state: name -> [shape, digest of the values]."""
-    return {
-        name: [list(value.shape), _digest(value)]
-        for name, value in network.state_dict().items()
-        if isinstance(value, Tensor)
-    }
+    """Every dense tensor of the network's state: name -> [shape, digest of the values]."""
+    return {name: [list(value.shape), _digest(value)] for name, value in tensors_of(network).items()}
+
+
+def tensors_of(network: nn.Module) -> dict[str, Tensor]:
+    state = network.state_dict()
+    return {name: value for name, value in state.items() if isinstance(value, Tensor) and value.layout == torch.strided}
 
 
 def check_fingerprint(saved: Mapping[str, Sequence[Any]], network: nn.Module, source: str) -> None:
@@ -156,12 +157,20 @@ def check_fingerprint(saved: Mapping[str, Sequence[Any]], network: nn.Module, so
         raise ValueError(
             f"{source} was made for another network. {listed}. Load it with the model that was calibrated."
         )
-    changed = [name for name in saved if found[name][1] != saved[name][1]]
+    warn_of_changes(
+        [name for name in saved if found[name][1] != saved[name][1]],
+        len(saved),
+        "cast or trained on since, or its trained weights were never loaded. The calibration may no longer hold: load them, "
+        "or calibrate again.",
+    )
+
+
+def warn_of_changes(changed: Sequence[str], tensors: int, advice: str) -> None:
+    """Where tensors of a network, so many in all, have changed."""
     if changed:
         warnings.warn(
-            f"{len(changed)} of {len(saved)} tensors of this network have other values than when it was calibrated "
-            f"({some_of(changed)}): cast or trained on since, or its trained weights were never loaded. The calibration may no "
-            "longer hold: load them, or calibrate again.",
+            f"{len(changed)} of {tensors} tensors of this network have other values than when it was calibrated "
+            f"({some_of(changed)}): {advice}",
             OtherWeightsWarning,
             stacklevel=level_of_the_caller(),
         )

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from lates.linear import Probe
 from lates.pooling import Pooling
+from lates.storage import fingerprint, tensors_of
 from lates.taps import RecordedNetwork, device_of, switch_to_evaluation
 
 
@@ -43,8 +44,9 @@ def _frozen(values: Tensor) -> nn.Parameter:
 class Voter(nn.Module):
     """One network with a vote for each of its members: forward gives sum_k weight_k logits_k, [n, classes].
 
-    names       of all members considered, the head last; weights and deviations [members] go with them.
-    accuracies  of each member alone on the hold-out, its probe as trained, vote or no vote; empty where that is not known.
+    names          of all members considered, the head last; weights and deviations [members] go with them.
+    accuracies     of each member alone on the hold-out, its probe as trained, vote or no vote; empty where that is not known.
+    calibrated_as  the network's fingerprint when it was calibrated, where a file tells it; otherwise that is now.
     A member of weight 0 has no probe and no recorder here: it costs nothing. Nor is a head of weight 0 in the sum, so that
     an exported graph ends with the last block that votes.
     """
@@ -59,6 +61,7 @@ class Voter(nn.Module):
         poolings: Mapping[str, Pooling],
         dropout: bool = False,
         accuracies: Sequence[float] = (),
+        calibrated_as: Mapping[str, Sequence[Any]] | None = None,
     ) -> None:
         super().__init__()
         device = device_of(model)
@@ -70,8 +73,9 @@ class Voter(nn.Module):
         self.poolings = {name: poolings[name] for name in self.voting}
         self.dropout = dropout
         self.accuracies = tuple(accuracies)
-        self.calibrated_as: Mapping[str, Any] | None = None  # the network's fingerprint then, where a file tells it
         self.network = RecordedNetwork(model, self.poolings)
+        self._calibrated_as = fingerprint(self.network.network) if calibrated_as is None else dict(calibrated_as)
+        self._dtypes = self._dtypes_now()
         self.probes = nn.ModuleList(frozen[name] for name in self.voting)
         self.weights: Tensor
         self.deviations: Tensor
@@ -98,6 +102,19 @@ class Voter(nn.Module):
         with _without_autocast(logits.device.type):
             probed = [probe(features[name][0]) for name, probe in zip(self.voting, self.probes, strict=True)]
         return logits.to(torch.promote_types(logits.dtype, torch.float32)), probed
+
+    def network_then(self) -> tuple[dict[str, Sequence[Any]], list[str]]:
+        """The fingerprint of the network as it was calibrated, and the tensors that have other values now.
+
+        A tensor of another dtype than then was cast, which leaves nothing to compare: it is told as it is now.
+        """
+        now, dtypes = fingerprint(self.network.network), self._dtypes_now()
+        uncast = {name for name in self._calibrated_as if name in now and dtypes[name] == self._dtypes.get(name)}
+        then = {name: self._calibrated_as[name] if name in uncast else value for name, value in now.items()}
+        return then, [name for name in now if then[name] != now[name]]
+
+    def _dtypes_now(self) -> dict[str, torch.dtype]:
+        return {name: value.dtype for name, value in tensors_of(self.network.network).items()}
 
     def train(self, mode: bool = True) -> "Voter":
         """Stays in evaluation, where it was calibrated, whatever is asked; MC dropout keeps its dropout on."""

@@ -62,6 +62,20 @@ def test_a_network_that_changed_since_is_said_at_the_top(
             next(other.parameters()).add_(0.01)
 
 
+def test_a_network_that_was_trained_on_in_memory_is_said_too_and_a_cast_one_is_not(
+    problem: Problem, test_sets: dict[str, DataLoader], tmp_path: Path
+) -> None:
+    model = copy.deepcopy(problem.model)
+    calibrated = lates.calibrate(model, holdout=problem.holdout, blocks=[], progress=False)
+    wide = [(images.double(), labels) for images, labels in test_sets["clean"]]
+    lates.write_report(copy.deepcopy(calibrated).double(), wide, tmp_path / "cast", progress=False)
+    assert "Caution" not in (tmp_path / "cast").read_text("utf-8")
+    with torch.no_grad():
+        next(model.parameters()).add_(0.01)
+    lates.write_report(calibrated, test_sets["clean"], tmp_path / "trained", progress=False)
+    assert "Caution: 1 tensor of this network has other values" in (tmp_path / "trained").read_text("utf-8")
+
+
 def test_without_shifts_there_is_no_section_on_them(
     calibrated: lates.CalibratedModel, test_sets: dict[str, DataLoader], tmp_path: Path
 ) -> None:

@@ -16,7 +16,6 @@ from lates.metrics.rows import Rows, describe_rows
 from lates.model import CalibratedModel
 from lates.report.predictions import Predictions
 from lates.report.resampling import Intervals, draws_for, resample
-from lates.storage import fingerprint
 from lates.voters import Voter
 
 NORMAL = 1.959964  # the 97.5 % quantile
@@ -185,16 +184,8 @@ def describe_subject(calibrated: CalibratedModel) -> Subject:
         nll=fit.nll,
         certified=fit.certified,
         temperatures=tuple(1 / weight if weight > 0 else math.inf for weight in fit.temperature_weights),
-        changed_tensors=sum(changed_tensors(voter) for voter in calibrated.voters if isinstance(voter, Voter)),
+        changed_tensors=sum(len(voter.network_then()[1]) for voter in calibrated.voters if isinstance(voter, Voter)),
     )
-
-
-def changed_tensors(voter: Voter) -> int:
-    """How many of the network's tensors are not those that were calibrated, where the calibration came from a file."""
-    if voter.calibrated_as is None:
-        return 0
-    now = fingerprint(voter.network.network)
-    return sum(now.get(name) != list(then) for name, then in voter.calibrated_as.items())
 
 
 def default_title(subject: Subject) -> str:
