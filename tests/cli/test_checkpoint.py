@@ -2,11 +2,14 @@
 
 import pickle
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from safetensors.torch import save_file, save_model
 from torch import Tensor, nn
 
@@ -122,6 +125,25 @@ def test_damaged_files_are_refused_in_words(tmp_path: Path, name: str, content: 
     (tmp_path / name).write_bytes(content)
     with pytest.raises(ValueError, match=f"{name} (is damaged, or no checkpoint|holds more than weights)"):
         load_checkpoint(make_network(), tmp_path / name)
+
+
+@pytest.mark.parametrize("content", [b"import torch\n", b"hello", b"%PDF-1.7", b"\x89HDF\r\n", b"0.1,0.2\n"])
+def test_what_is_no_checkpoint_is_called_none(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "my_module.py").write_bytes(content)
+    with pytest.raises(ValueError, match=r"my_module\.py is no checkpoint: expected what torch\.save wrote"):
+        load_checkpoint(make_network(), tmp_path / "my_module.py")
+
+
+@given(place=st.floats(0, 1, exclude_max=True), bit=st.integers(0, 7), legacy=st.booleans())
+@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_a_single_wrong_bit_breaks_no_reader_but_in_words(tmp_path: Path, place: float, bit: int, legacy: bool) -> None:
+    path, network = tmp_path / "weights.pt", make_network()
+    torch.save(network.state_dict(), path, _use_new_zipfile_serialization=not legacy)
+    content = bytearray(path.read_bytes())
+    content[int(place * len(content))] ^= 1 << bit
+    path.write_bytes(content)
+    with suppress(ValueError):
+        load_checkpoint(network, path)
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
@@ -17,6 +16,9 @@ NESTS = ("state_dict", "model_state_dict", "model")
 
 PREFIXES = ("module.", "_orig_mod.", "model.")
 """What DataParallel, torch.compile and Lightning put before each name."""
+
+BEGINNINGS = (b"PK\x03\x04", b"\x80")
+"""Of what torch.save wrote: a zip archive, or, before PyTorch 1.6, a pickle."""
 
 
 def load_checkpoint(network: nn.Module, path: Path) -> None:
@@ -30,17 +32,26 @@ def load_checkpoint(network: nn.Module, path: Path) -> None:
 
 
 def read_tensors(path: Path) -> Any:
+    if path.suffix != ".safetensors":
+        with open(path, "rb") as file:
+            beginning = file.read(4)
+        if beginning and not beginning.startswith(BEGINNINGS):
+            raise ValueError(
+                f"{path} is no checkpoint: expected what torch.save wrote of a state_dict, or a .safetensors file."
+            )
     try:
         if path.suffix == ".safetensors":
             return load_file(path)
         return torch.load(path, map_location="cpu", weights_only=True)
+    except OSError:
+        raise
     except pickle.UnpicklingError as fault:
         raise ValueError(
             f"{path} holds more than weights, and reading that could run code: refused. Save the weights alone, by "
             "torch.save(model.state_dict(), …) or as .safetensors."
         ) from fault
-    except (SafetensorError, RuntimeError, EOFError) as fault:
-        reason = str(fault).partition("\n")[0]
+    except Exception as fault:  # what is damaged may break the readers anywhere
+        reason = f"{type(fault).__name__}: {fault}".partition("\n")[0]
         raise ValueError(f"{path} is damaged, or no checkpoint ({reason}).") from fault
 
 
