@@ -1,12 +1,13 @@
 """Bad input is named, with what was expected and the way out, and leaves the model as it was."""
 
 import math
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 import torch
-from torch import nn
-from torch.utils.data import DataLoader, Subset, TensorDataset
+from torch import Tensor, nn
+from torch.utils.data import DataLoader, Subset, SubsetRandomSampler, TensorDataset
 
 import lates
 from tests.conftest import Problem, calibrate, draw_patterns
@@ -22,14 +23,29 @@ def broken(part: str, value: float) -> Network:
 @pytest.mark.parametrize(("value", "fault"), [(torch.nan, "NaN"), (torch.inf, r"\+inf")])
 def test_logits_without_a_softmax_are_an_error(value: float, fault: str) -> None:
     model = broken("last", value)
-    with untouched(model), pytest.raises(ValueError, match=rf"the network's logits hold {fault} in row 0 \(20 of 20"):
+    with (
+        untouched(model),
+        pytest.raises(ValueError, match=rf"the network's logits .* hold {fault} in row 0 \(20 of 20"),
+    ):
         lates.extract(model, loader())
 
 
 @pytest.mark.parametrize("value", [torch.nan, torch.inf])
 def test_blocks_that_put_out_nan_are_named(value: float) -> None:
-    with pytest.raises(ValueError, match=r'Block "body\.2" puts out NaN or infinite values\. Leave it out'):
+    with pytest.raises(ValueError, match=r'Block "body\.2" puts out NaN or infinite values in 20 of 20 rows'):
         lates.extract(broken("body.0", value), loader())
+
+
+@pytest.mark.parametrize("passes", [1, 2])
+def test_inputs_that_hold_nan_are_named_by_loader_and_row(passes: int) -> None:
+    images, labels = draw()
+    images[13, 0, 0, 0] = torch.nan
+    batches, sound = DataLoader(TensorDataset(images, labels), 8), loader(seed=1)
+    rows = f"{passes} of {20 * passes} rows of the train loader, the first of them row 13. Look for .* row's inputs"
+    with pytest.raises(ValueError, match=rf'Block "body\.2" puts out NaN or infinite values in {rows}'):
+        lates.calibrate(network(), train=batches, holdout=sound, views=lambda x: x, passes=passes, progress=False)
+    with pytest.raises(ValueError, match=r"logits of the holdout loader hold NaN in row 13 \(1 of 20.*row's inputs"):
+        lates.calibrate(network(), holdout=batches, blocks=[], progress=False)
 
 
 def test_labels_that_the_network_has_no_logit_for_are_an_error() -> None:
@@ -59,6 +75,10 @@ def test_dense_outputs_are_refused() -> None:
     ("change", "error", "message"),
     [
         ({"passes": 0}, ValueError, "passes=0: expected at least 1"),
+        ({"passes": 1.5}, TypeError, r"passes=1\.5: expected a whole number"),
+        ({"seed": None}, TypeError, "seed=None: expected a whole number"),
+        ({"memory": "1G"}, ValueError, "memory='1G': expected a number of bytes"),
+        ({"device": "cuda:99"}, ValueError, r'device="cuda:99" cannot be used here \(.*Leave it out'),
         ({"views": "blur"}, ValueError, 'Unknown views="blur"'),
         (
             {"blocks": ["layer9"]},
@@ -126,6 +146,9 @@ def test_choices_are_checked_before_anything_is_read(problem: Problem) -> None:
     ):
         with pytest.raises(ValueError, match=message):
             calibrate(problem, train=Untouchable(), holdout=Untouchable(), **choice)
+    for choice in ({"seed": None}, {"memory": "1G"}, {"device": "cuda:99"}):
+        with pytest.raises((TypeError, ValueError), match=f"{next(iter(choice))}=.*"):
+            calibrate(problem, train=Untouchable(), holdout=Untouchable(), **choice)
     with pytest.raises(TypeError, match="can be read only once"):
         calibrate(problem, holdout=iter(problem.holdout))
     with pytest.raises(TypeError, match="can be read only once"):
@@ -143,3 +166,95 @@ def test_bad_rows_are_refused(problem: Problem, fault: str) -> None:
         images[3] = math.nan
     with pytest.raises((ValueError, TypeError), match=r"labels hold 10|expected integer class numbers|NaN"):
         calibrate(problem, holdout=[(images, labels)], blocks=[])
+
+
+# The hold-out's beginning, before the training split
+
+
+class Masking(Network):
+    """A class that is out of the question gets a logit of -inf."""
+
+    def forward(self, images: Tensor) -> Tensor:
+        return super().forward(images).index_fill(1, torch.tensor([2]), -torch.inf)
+
+
+def batched(images: Tensor, labels: Tensor, shuffle: bool = False) -> DataLoader:
+    return DataLoader(TensorDataset(images, labels), 8, shuffle=shuffle)
+
+
+@pytest.mark.parametrize(
+    ("holdout", "message"),
+    [
+        (None, "The holdout loader is None; expected an iterable of"),
+        (draw()[0], "The holdout loader is a Tensor; expected an iterable of"),
+        ([], "The holdout loader yielded no batch"),
+        (draw(), "A holdout batch holds no labels: it is a Tensor"),
+        (TensorDataset(*draw()), "a Dataset. Wrap it in a DataLoader"),
+        ([(draw()[0], draw()[1].double())], "The holdout labels are torch.float64"),
+        (batched(draw()[0], draw()[1].double()), "The holdout labels are torch.float64"),
+        (
+            batched(draw()[0], draw()[1] + 1, shuffle=True),
+            f"labels hold {CLASSES} in row .*expected 0 to {CLASSES - 1}",
+        ),
+        (batched(draw()[0] * torch.nan, draw()[1]), "logits of the holdout loader hold NaN in row 0"),
+    ],
+)
+def test_a_bad_hold_out_is_found_before_the_training_split_is_read(holdout: Any, message: str) -> None:
+    model = network().train()
+    with untouched(model), pytest.raises((TypeError, ValueError), match=message):
+        lates.calibrate(model, train=fail_after(0), holdout=holdout, progress=False)
+
+
+@pytest.mark.parametrize("blocks", [None, []])
+def test_infinite_logits_are_refused_with_what_to_do(blocks: list[str] | None) -> None:
+    model = Masking().eval()
+    with pytest.raises(ValueError, match=r"holdout loader hold -inf in row 0; .*logits\.clamp\(min=-100\)"):
+        lates.calibrate(model, train=fail_after(0), holdout=loader(), blocks=blocks, progress=False)
+
+
+def test_masked_classes_are_fitted_when_clamped_as_the_message_says() -> None:
+    class Clamped(Masking):
+        def forward(self, images: Tensor) -> Tensor:
+            return super().forward(images).clamp(min=-100)
+
+    model = Clamped().eval()
+    model.load_state_dict(network().state_dict())
+    images, _ = draw(200)
+    with torch.no_grad():
+        two = model(images)[:, :2]
+    labels = (2 * two).softmax(1).multinomial(1, generator=torch.Generator().manual_seed(0))[:, 0]
+    calibrated = lates.calibrate(model, holdout=[(images, labels)], blocks=[], progress=False)
+    assert calibrated.fit.certified
+    assert calibrated.temperature == pytest.approx(lates.TemperatureScaling().fit(two, labels).temperature_)
+
+
+def test_looking_at_the_beginning_draws_nothing_from_the_loader_s_own_generator() -> None:
+    def shuffled() -> DataLoader:
+        dataset = TensorDataset(*draw(40, seed=1))
+        return DataLoader(dataset, 8, shuffle=True, generator=torch.Generator().manual_seed(7))
+
+    once, used = shuffled(), shuffled()
+    list(once)
+    lates.calibrate(network(), train=loader(), holdout=used, budget=None, progress=False)
+    states = [part.generator.get_state() for part in (once, used) if part.generator is not None]
+    assert torch.equal(*states)
+
+
+def test_a_loader_of_unknown_kind_is_read_once() -> None:
+    class Counting:
+        readings = 0
+
+        def __iter__(self) -> Iterator[Any]:
+            self.readings += 1
+            return iter(loader(40, seed=1))
+
+    holdout = Counting()
+    lates.calibrate(network(), train=loader(), holdout=holdout, budget=None, progress=False)
+    assert holdout.readings == 1
+
+
+def test_only_rows_that_the_sampler_may_draw_are_looked_at() -> None:
+    images, labels = draw(40, seed=1)
+    labels[:8] = CLASSES
+    holdout = DataLoader(TensorDataset(images, labels), 8, sampler=SubsetRandomSampler(range(8, 40)))
+    assert lates.calibrate(network(), train=loader(), holdout=holdout, progress=False).fit.rows == 32

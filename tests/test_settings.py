@@ -12,10 +12,12 @@ import lates
     [
         ({"pooling": "gird"}, "pooling='gird': expected one of 'grid', 'flat'"),
         ({"views": "blur"}, "views='blur': expected one of None, 'flip', 'shift', 'jitter'"),
-        ({"grid": 0}, "grid=0: expected at least 1"),
-        ({"passes": 0}, "passes=0: expected at least 1"),
+        ({"grid": 0}, "grid=0: expected a whole number, at least 1"),
+        ({"passes": 0}, "passes=0: expected a whole number, at least 1"),
+        ({"passes": 1.5}, "passes=1.5: expected a whole number, at least 1"),
         ({"tolerance": -1.0}, "tolerance=-1.0: expected a number that is not negative"),
         ({"regularise": float("nan")}, "regularise=nan"),
+        ({"regularise": "1"}, "regularise='1': expected a number"),
     ],
 )
 def test_settings_that_mean_nothing_are_refused(change: dict[str, Any], message: str) -> None:

@@ -10,16 +10,17 @@ from torch import Tensor, nn
 from lates.batches import check_loader, refuse_overlap
 from lates.blocks import HEAD
 from lates.budget import check_budget, fit_budget
-from lates.features import Features, extract_samples
+from lates.checks import check_finite, check_integer
+from lates.features import Features, check_beginning, extract_samples
 from lates.linear import Probe, TrainedProbe, member_logits
-from lates.memory import default_memory
+from lates.memory import check_memory, default_memory
 from lates.model import CalibratedModel
 from lates.probes import train_probes
 from lates.progress import Progress, shown
 from lates.sampling import Draws, read_draws
 from lates.settings import DEFAULT, Settings
 from lates.standardised import rows_at_once
-from lates.taps import device_of
+from lates.taps import choose_device
 from lates.team import Shares, Team, form_team
 from lates.views import Views
 from lates.voters import Voter
@@ -67,11 +68,13 @@ def calibrate(
     >>> probabilities = calibrated.predict_proba(images)
     """
     draws = read_draws(model)
-    device = torch.device(device) if device is not None else device_of(draws.networks[0])
+    device = choose_device(device, draws.networks[0])
     team = form_team(shares, device)
     with team, shown(progress if team.place == 0 else False) as report, torch.inference_mode(False):  # for gradients
         check_loss(loss, several=len(draws.models) > 1)
         check_budget(budget)
+        check_integer(seed, "seed")
+        check_memory(memory)
         _check_loaders(train, holdout, blocks)
         _check_settings(settings, team)
         memory = default_memory(device, team.neighbours()) if memory is None else memory
@@ -99,6 +102,7 @@ def calibrate(
             held = hold([])
             trained: Iterator[dict[str, TrainedProbe]] = ({} for _ in draws.networks)
         else:
+            check_beginning(draws.networks, holdout, dropout=draws.dropout, seed=seed, device=device, role="holdout")
             seen = read(
                 draws.networks,
                 train,
@@ -113,6 +117,8 @@ def calibrate(
             held = hold(like=draws.repeat(seen))
             spare = memory - sum(features.held for features in (*seen, *held))
             trained = (learn(seen.pop(0), rows, memory=spare) for rows in held[:: draws.samples])  # one at a time
+        for rows in held:
+            check_finite(rows.logits, "the network's logits of the holdout loader")
         probes: list[dict[str, Probe]] = []
         accuracies: list[dict[str, float]] = []
         for own, rows in zip(trained, held[:: draws.samples], strict=True):

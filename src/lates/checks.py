@@ -19,8 +19,9 @@ from lates.threads import of_rows, unaided
 
 SUM_TOLERANCE = {torch.float64: 1e-6, torch.float32: 1e-4}
 COARSE_SUM_TOLERANCE = 1e-2
-FINITE = "probabilities.clamp(min=1e-12).log() for logs of probabilities, logits.clamp(min=-1000) for masked classes"
-"""Finite logits with the same softmax, to the last digit of float32, under any weight near 1."""
+FINITE = "probabilities.clamp(min=1e-12).log() for logs of probabilities, logits.clamp(min=-100) for masked classes"
+"""Finite logits with the same softmax, to the last digit of float32, under weights near 1; and not so large that they alone
+make up a member's scale."""
 
 
 def as_tensor(values: Tensor | np.ndarray, name: str) -> Tensor:

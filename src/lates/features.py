@@ -9,17 +9,17 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from lates.batches import IGNORED, check_loader, copy_inputs
+from lates.batches import IGNORED, check_loader, copy_inputs, read_batches
 from lates.blocks import HEAD, choose_blocks
-from lates.checks import check_logits
-from lates.memory import default_memory
+from lates.checks import check_finite, check_integer, check_logits
+from lates.memory import check_memory, default_memory
 from lates.pooling import Pooling
 from lates.progress import Progress
 from lates.recording import LABELS, count_parameters, read_rows, record_all, survey
 from lates.rows import Moments, RowStore
 from lates.settings import DEFAULT, Settings
-from lates.shares import Number, Share, Standing
-from lates.taps import RecordedNetwork, device_of, random_state_kept, set_random_state
+from lates.shares import Number, Share, Standing, beginning
+from lates.taps import RecordedNetwork, choose_device, random_state_kept, set_random_state
 from lates.team import ALONE, Team
 from lates.views import Views, choose_view
 
@@ -139,8 +139,9 @@ def extract_samples(
     Without `keep_logits` the features have none, [0, classes]: probes need no more of the training split, and with many
     classes its logits would be larger than all features.
     """
-    _check_arguments(models, loader, blocks, like, passes, role)
-    target = torch.device(device) if device is not None else device_of(models[0])
+    _check_arguments(models, loader, blocks, like, passes, seed, role)
+    check_memory(memory)
+    target = choose_device(device, models[0])
     limit = (memory if memory is not None else default_memory(target, team.neighbours())) // len(models)
     poolings = [features.poolings for features in like] if like else []
     networks: list[RecordedNetwork] = []
@@ -174,7 +175,24 @@ def extract_samples(
                     progress(f"reading {role}", len(rows_of), share.batches and share.batches * passes)
         standing = None if team.size == 1 else Standing.of(rows_of, team)
         parts = zip(collected, poolings, map(count_parameters, models), strict=True)
-        return [of_model.as_features(pooling, parameters, passes, standing) for of_model, pooling, parameters in parts]
+        return [
+            of_model.as_features(pooling, parameters, passes, standing, role) for of_model, pooling, parameters in parts
+        ]
+
+
+def check_beginning(
+    models: Sequence[nn.Module], loader: Iterable[Any], *, dropout: bool, seed: int, device: torch.device, role: str
+) -> None:
+    """Read a first batch of `loader`, as fits will, where that leaves no trace: faults show before hours of other work."""
+    first = beginning(loader)
+    if first is None:
+        return
+    with torch.inference_mode(False), random_state_kept(device, seed):
+        networks = record_all(models, [{} for _ in models], dropout, device, ALONE)
+        for batch in read_batches(first, device, role):
+            for model, network in zip(models, networks, strict=True):
+                logits = read_rows(model, network, batch.inputs, batch, role)[HEAD]
+                check_finite(logits, f"the network's logits of the {role} loader")
 
 
 def _check_arguments(
@@ -183,11 +201,13 @@ def _check_arguments(
     blocks: Sequence[str] | int | None,
     like: Sequence[Features] | None,
     passes: int | None,
+    seed: int,
     role: str,
 ) -> None:
     check_loader(loader, role)
-    if passes is not None and passes < 1:
-        raise ValueError(f"passes={passes}: expected at least 1.")
+    check_integer(seed, "seed")
+    if passes is not None:
+        check_integer(passes, "passes", least=1)
     if like is None:
         for model in models:
             choose_blocks(model, blocks)
@@ -212,21 +232,21 @@ class Collected:
         self.store.append(rows if self.keep_logits else {name: rows[name] for name in rows if name != HEAD})
 
     def as_features(
-        self, poolings: dict[str, Pooling], parameters: int, passes: int, standing: Standing | None
+        self, poolings: dict[str, Pooling], parameters: int, passes: int, standing: Standing | None, role: str
     ) -> Features:
         if not (self.store.rows if standing is None else standing.total):
             raise ValueError(f"No row is left to learn from: every label is {IGNORED}, which marks rows to ignore.")
         team = ALONE if standing is None else standing.team
         moments = {name: self.moments[name].over(team) for name in poolings}
+        mapped, tensors = self.store.spilled, self.store.collect()
         for name in poolings:
             if not moments[name].finite:
-                raise ValueError(f'Block "{name}" puts out NaN or infinite values. Leave it out, or look for overflow.')
-        mapped, tensors = self.store.spilled, self.store.collect()
+                raise ValueError(_not_finite(name, tensors[name], passes, role))
         logits = tensors[HEAD] if self.keep_logits else self.no_logits
         assert logits is not None, "rows were read"
         return Features(
             {name: tensors[name] for name in poolings},
-            check_logits(logits, "the network's logits", least_rows=0),
+            check_logits(logits, f"the network's logits of the {role} loader", least_rows=0),
             tensors[LABELS],
             poolings,
             {name: moments[name].centre for name in poolings},
@@ -236,6 +256,19 @@ class Collected:
             passes,
             standing,
         )
+
+
+def _not_finite(block: str, features: Tensor, passes: int, role: str) -> str:
+    """What is wrong with a block, by its features [n, width], some of which are NaN or infinite."""
+    faulty = features.isfinite().all(dim=1).logical_not().nonzero()[:, 0]
+    where = f"rows of the {role} loader"
+    if len(faulty):  # otherwise they are another process's
+        first = int(faulty[0]) % (len(features) // passes)
+        where = f"{len(faulty)} of {len(features)} {where}, the first of them row {first}"
+    return (
+        f'Block "{block}" puts out NaN or infinite values in {where}. Look for such values in that row\'s inputs, then for '
+        "overflow in the network; or leave the block out of blocks=."
+    )
 
 
 def _mixed(*numbers: int) -> int:

@@ -2,7 +2,9 @@
 
 import os
 from collections.abc import Iterator
+from numbers import Real
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -18,6 +20,11 @@ def default_memory(device: torch.device, neighbours: int = 1) -> int:
     if device.type == "cuda":
         return int(SHARE_OF_DEVICE * torch.cuda.mem_get_info(device)[0])
     return int(SHARE_OF_HOST * free_memory()) // neighbours
+
+
+def check_memory(memory: Any) -> None:
+    if memory is not None and (not isinstance(memory, Real) or not float(memory) >= 0):
+        raise ValueError(f"memory={memory!r}: expected a number of bytes, such as 2 * 2**30 for 2 GiB.")
 
 
 def free_memory(root: Path = Path("/")) -> int:

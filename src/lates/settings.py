@@ -1,6 +1,7 @@
 """What the paper fixes and we do otherwise, in one place: `DEFAULT` is ours, `PAPER` the paper to the letter."""
 
 from dataclasses import dataclass
+from numbers import Real
 from typing import Literal, get_args, get_type_hints
 
 
@@ -43,11 +44,11 @@ class Settings:
             if options and value not in options:
                 raise ValueError(f"{name}={value!r}: expected one of {', '.join(map(repr, options))}.")
         for name in ("grid", "passes"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name}={getattr(self, name)}: expected at least 1.")
+            if not isinstance(value := getattr(self, name), int) or value < 1:
+                raise ValueError(f"{name}={value!r}: expected a whole number, at least 1.")
         for name in ("tolerance", "regularise"):
-            if not getattr(self, name) >= 0:
-                raise ValueError(f"{name}={getattr(self, name)}: expected a number that is not negative.")
+            if not isinstance(value := getattr(self, name), Real) or not float(value) >= 0:
+                raise ValueError(f"{name}={value!r}: expected a number that is not negative.")
 
 
 def _options(hint: object) -> tuple[object, ...]:

@@ -13,7 +13,14 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils.data import BatchSampler, DataLoader
+from torch.utils.data import (
+    BatchSampler,
+    DataLoader,
+    Dataset,
+    RandomSampler,
+    SequentialSampler,
+    SubsetRandomSampler,
+)
 from torch.utils.data.distributed import DistributedSampler
 
 from lates.batches import Batch, count_batches, read_batches
@@ -139,6 +146,29 @@ class Standing:
         return Standing(team, torch.cat([torch.empty(0, dtype=torch.int64), *ranges]), total)
 
 
+def beginning(loader: Iterable[Any]) -> Iterable[Any] | None:
+    """One of the batches that `loader` may begin with, as a loader of its own; empty where `loader` is.
+
+    None where reading it might show later: in what the loader draws from a generator of its own, or leaves out the second
+    time. So samplers are not run, and a dataset that workers read is read by one of them.
+    """
+    if isinstance(loader, list | tuple):
+        return loader[:1]
+    if isinstance(loader, Dataset) and not hasattr(loader, "__iter__"):
+        return [loader[0]] if count_batches(loader) else None
+    if type(loader) is not DataLoader or type(loader.batch_sampler) is not BatchSampler:
+        return None
+    sampler, dataset = loader.batch_sampler.sampler, loader.dataset
+    if type(sampler) is SubsetRandomSampler:
+        rows = sampler.indices
+    elif type(sampler) in (RandomSampler, SequentialSampler) and isinstance(dataset, Sized):
+        rows = range(len(dataset))
+    else:
+        return None
+    first = [list(rows[: loader.batch_sampler.batch_size])] if len(loader) else []
+    return _like(loader, first, apart=True)
+
+
 def _without_distributed_sampler(loader: Iterable[Any], role: str) -> Iterable[Any]:
     """All rows once, in order: a `DistributedSampler` repeats rows to give every process equally many."""
     if not isinstance(loader, DataLoader) or not isinstance(loader.sampler, DistributedSampler):
@@ -152,18 +182,18 @@ def _without_distributed_sampler(loader: Iterable[Any], role: str) -> Iterable[A
     )
 
 
-def _like(loader: DataLoader, batches: Iterable[list[int]]) -> DataLoader:
-    """The same loader over other batches."""
+def _like(loader: DataLoader, batches: Iterable[list[int]], apart: bool = False) -> DataLoader:
+    """The same loader over other batches; `apart`: with one worker at most, and without a draw from its generator."""
     return DataLoader(
         loader.dataset,
         batch_sampler=batches,
-        num_workers=loader.num_workers,
+        num_workers=min(loader.num_workers, 1) if apart else loader.num_workers,
         collate_fn=loader.collate_fn,
         pin_memory=loader.pin_memory,
         timeout=loader.timeout,
         worker_init_fn=loader.worker_init_fn,
         multiprocessing_context=loader.multiprocessing_context,
-        generator=loader.generator,
+        generator=None if apart else loader.generator,
         prefetch_factor=loader.prefetch_factor,
         pin_memory_device=loader.pin_memory_device,
     )

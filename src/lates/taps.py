@@ -132,6 +132,18 @@ def device_of(model: nn.Module) -> torch.device:
     return next((tensor.device for tensor in [*model.parameters(), *model.buffers()]), torch.device("cpu"))
 
 
+def choose_device(device: torch.device | str | None, model: nn.Module) -> torch.device:
+    """The device asked for, if it is there; without one asked for, that of the model."""
+    if device is None:
+        return device_of(model)
+    try:
+        return torch.empty(0, device=device).device
+    except (RuntimeError, AssertionError, NotImplementedError) as fault:
+        raise ValueError(
+            f'device="{device}" cannot be used here ({str(fault).splitlines()[0]}). Leave it out to work where the model is.'
+        ) from fault
+
+
 @contextmanager
 def random_state_kept(device: torch.device, seed: int | None = None) -> Iterator[None]:
     """Whatever is drawn inside, Python's, numpy's and torch's generators are afterwards as before.
