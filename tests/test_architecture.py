@@ -102,6 +102,7 @@ ORDER = [
     "cli.report",
     "cli.export",
     "cli",
+    "__main__",
 ]
 USERS_OF_THE_WHOLE = ("demo", "cli")
 UNASKED = {

@@ -1,6 +1,7 @@
 """`lates calibrate` on a user's own module: it writes what the library would, and its options mean the same."""
 
 import json
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,6 @@ def test_calibrate_writes_what_the_library_would_and_says_where(folder: Folder) 
     assert loaded.weights == expected.weights
     assert result.stdout == f"{expected}\n"
     assert result.stderr.startswith(f"Wrote {CALIBRATION}, ")
-    assert f"lates evaluate {CALIBRATION} --model their_module:make_model --checkpoint" in result.stderr
 
 
 @pytest.mark.parametrize(
@@ -116,3 +116,14 @@ def test_a_device_that_is_not_there_is_named(folder: Folder, device: str) -> Non
     result = calibrate(folder, "--device", device)
     assert result.exit_code == 1
     assert result.stderr.startswith(f"Error: --device {device}: not usable here (")
+
+
+def test_what_to_do_next_can_be_copied(folder: Folder) -> None:
+    result = calibrate(folder, output="my own.safetensors")
+    _, told = result.stderr.split("\nNext:\n")
+    lines = told.splitlines()
+    assert all(len(line) <= 80 or line.strip().count(" ") <= 2 for line in lines)
+    assert all(line.endswith(" \\") for line in lines[:-1])
+    program, *arguments = shlex.split(told.replace("\\\n", ""))
+    assert (program, arguments[:2]) == ("lates", ["evaluate", "my own.safetensors"])
+    assert run(*arguments).exit_code == 0

@@ -125,6 +125,38 @@ def test_an_error_is_told_in_words_and_exits_with_1(tmp_path: Path) -> None:
     assert result.stderr == f"Error: There is no file {missing}. `lates demo --train --weights {missing}` writes one.\n"
 
 
+@pytest.mark.skipif(sys.platform == "win32", reason="opens a terminal as Unix does")
+@pytest.mark.parametrize(
+    ("arguments", "whole"),
+    [
+        ("inspect my.safetensors", "Error: my.safetensors is no calibration, or a damaged one:"),
+        ("demo --weights nowhere.safetensors", "`lates demo --train --weights nowhere.safetensors`"),
+    ],
+)
+def test_a_terminal_gets_errors_broken_between_words_and_commands_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: str, whole: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("my.safetensors").write_text("no tensors")
+    told = told_on_a_terminal(*arguments.split())
+    assert len(told) > 1
+    assert max(map(len, told)) <= 80
+    assert any(whole in line for line in told)
+    assert run(*arguments.split()).stderr == " ".join(told).strip() + "\n"
+
+
+def told_on_a_terminal(*arguments: str) -> list[str]:
+    """The lines that `python -m lates ARGUMENTS` writes where standard error is a terminal of 80 columns."""
+    source = str(Path(lates.__file__).parents[1])
+    environment = {**os.environ, "PYTHONPATH": source, "COLUMNS": "80", "LATES_DEBUG": "", "TERM": "dumb"}
+    ours, theirs = os.openpty()
+    command = [sys.executable, "-m", "lates", *arguments]
+    subprocess.run(command, env=environment, stdout=subprocess.DEVNULL, stderr=theirs, check=False)
+    os.close(theirs)
+    with open(ours, "rb", buffering=0) as terminal:
+        return terminal.read(100_000).decode().splitlines()
+
+
 @pytest.mark.parametrize(("arguments", "variable"), [(["--debug"], ""), ([], "1")])
 def test_the_traceback_is_shown_when_asked_for(tmp_path: Path, arguments: list[str], variable: str) -> None:
     damaged = tmp_path / "damaged.safetensors"

@@ -8,7 +8,7 @@ import typer
 
 from lates.cli.fit import Loss
 from lates.cli.options import OUTPUT, AsJson, Checkpoints, Data, Device, Force, Model
-from lates.cli.outputs import check_output, print_json, tell_written
+from lates.cli.outputs import check_output, continued, print_json, tell_written
 from lates.cli.torchrun import is_first, joined
 
 if TYPE_CHECKING:
@@ -149,8 +149,9 @@ def calibrate_model(
         print_json({**read_contents(output), "seconds": seconds})
     else:
         typer.echo(str(calibrated))
-        loaded = "".join(f" --checkpoint {path}" for path in checkpoints or ())
-        typer.echo(f"\nNext: lates evaluate {output} --model {model}{loaded} --data {data}", err=True)
+        loaded = [["--checkpoint", str(path)] for path in checkpoints or ()]
+        evaluate = [["lates", "evaluate", str(output)], ["--model", model], *loaded, ["--data", data]]
+        typer.echo(f"\nNext:\n{continued(evaluate)}", err=True)
 
 
 def parse_blocks(text: str) -> list[str] | int | None:

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from lates.cli.outcomes import tell
 from lates.cli.outputs import check_output
 
 PAGE = Path("lates-demo-report.html")
@@ -94,7 +95,7 @@ def show_demo(
         try:
             write_page(made, splits, page, seed=seed, progress=True)
         except ModuleNotFoundError as fault:
-            typer.echo(f"\nNo page was written. {fault}", err=True)
+            tell(f"\nNo page was written. {fault}")
         else:
             typer.echo(f"\nThe same with pictures:\n{page.resolve().as_uri()}", err=as_json)
 

@@ -1,8 +1,11 @@
 """How a command ends: done, failed in words, stopped."""
 
 import gc
+import re
+import shutil
 import signal
 import sys
+import textwrap
 import threading
 import traceback
 import warnings
@@ -21,6 +24,8 @@ from typer.core import TyperCommand
 MEANT = (ValueError, TypeError, ImportError)
 FAILED, STOPPED = 1, 130
 WRONGLY_CALLED = (typer.Exit, typer.Abort, typer.BadParameter)
+COMMAND = re.compile(r'`[^`]+`|pip install "[^"]+"')
+"""What is there to be copied, and so must stay in one piece."""
 DELAY, MOST_DELAYS = 0.05, 20
 """Seconds after which an interrupt that came at a bad time comes again, and how often."""
 
@@ -153,11 +158,12 @@ def workers_deaf() -> Iterator[None]:
 
 def tell_error(fault: Exception) -> None:
     """What `lates` itself says is meant to be read; of anything else, a bug or the user's own code, the kind is told too."""
-    if isinstance(fault, OSError) or (isinstance(fault, MEANT) and raised_by_us(fault)):
-        typer.echo(f"Error: {fault or type(fault).__name__}", err=True)
+    if isinstance(fault, OSError) and fault.strerror and fault.filename is None:
+        tell(f"Error: {fault.strerror}")
+    elif isinstance(fault, OSError) or (isinstance(fault, MEANT) and raised_by_us(fault)):
+        tell(f"Error: {fault or type(fault).__name__}")
     else:
-        typer.echo(f"Error: {type(fault).__name__}: {fault}", err=True)
-        typer.echo("`lates --debug …` shows where it arose.", err=True)
+        tell(f"Error: {type(fault).__name__}: {fault}\n`lates --debug …` shows where it arose.")
 
 
 def raised_by_us(fault: Exception) -> bool:
@@ -167,4 +173,19 @@ def raised_by_us(fault: Exception) -> bool:
 
 
 def tell_warning(message: Warning | str, *where: Any) -> None:
-    typer.echo(f"Warning: {message}", err=True)
+    tell(f"Warning: {message}")
+
+
+def tell(text: str) -> None:
+    """On standard error. A terminal gets it broken between words, but no command; a file as it is, for whoever searches it."""
+    if sys.stderr.isatty():
+        width = shutil.get_terminal_size().columns
+        text = "\n".join(
+            line if line.startswith(" ") else broken_between_words(line, width) for line in text.split("\n")
+        )
+    typer.echo(text, err=True)
+
+
+def broken_between_words(line: str, width: int) -> str:
+    whole = COMMAND.sub(lambda command: command[0].replace(" ", "\0"), line)
+    return textwrap.fill(whole, width, break_long_words=False, break_on_hyphens=False).replace("\0", " ")

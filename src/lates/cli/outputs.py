@@ -2,10 +2,14 @@
 
 import json
 import math
+import shlex
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import typer
+
+COLUMNS = 80
 
 
 def check_output(path: Path, force: bool) -> None:
@@ -20,6 +24,17 @@ def check_output(path: Path, force: bool) -> None:
 def tell_written(path: Path) -> None:
     size = path.stat().st_size
     typer.echo(f"Wrote {path}, {size:,} bytes.", err=True)
+
+
+def continued(command: Sequence[Sequence[str]]) -> str:
+    """A command to copy: its parts, each of which stays whole, on as many lines as it takes to fit 80 columns."""
+    lines: list[str] = []
+    for part in map(shlex.join, command):
+        if lines and len(lines[-1]) + len(part) + len("  \\") <= COLUMNS:
+            lines[-1] += f" {part}"
+        else:
+            lines.append(f"    {part}" if lines else part)
+    return " \\\n".join(lines)
 
 
 def print_json(results: Any) -> None:
