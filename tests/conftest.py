@@ -24,6 +24,12 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """Tests are quick on few rows, often without a signal, of which the library warns."""
+    for warning in ("The weights are fitted to", "All weights are 0"):
+        config.addinivalue_line("filterwarnings", f"ignore:{warning}:UserWarning")
+
+
 class Residual(nn.Module):
     """x -> relu(shortcut(x) + conv(dropout(relu(conv(x))))), batch norm after each convolution."""
 

@@ -109,10 +109,25 @@ def test_calibrate_refuses_rows_that_trained_the_probes_and_loaders_read_once() 
         lates.calibrate(network(), train=(batch for batch in loader()), holdout=loader(), progress=False)
 
 
-def test_a_network_that_ends_in_softmax_is_warned_about() -> None:
+def test_a_network_that_ends_in_softmax_is_warned_about_once() -> None:
     model = nn.Sequential(network(), nn.Softmax(1)).eval()
-    with pytest.warns(UserWarning, match="look like probabilities"):
+    with pytest.warns(UserWarning, match="look like probabilities.*let the network return") as warned:
+        lates.calibrate(model, train=loader(60), holdout=loader(100, seed=1), budget=None, progress=False)
+    assert len([warning for warning in warned if "probabilities" in str(warning.message)]) == 1
+
+
+@pytest.mark.parametrize("several", [False, True])
+def test_a_hold_out_of_few_rows_is_warned_of_once(several: bool) -> None:
+    model = [network(), network(1)] if several else network()
+    with pytest.warns(UserWarning, match="fitted to 30 rows") as warned:
         lates.calibrate(model, train=loader(60), holdout=loader(30, seed=1), budget=None, progress=False)
+    assert len(warned) == 1
+    images, _ = draw(120)
+    with torch.no_grad():
+        wrong = network()(images).argmin(1)
+    with pytest.warns(UserWarning, match="All weights are 0, .* on these 120 rows") as warned:
+        lates.calibrate([network()] * (1 + several), holdout=[(images, wrong)], blocks=[], progress=False)
+    assert len(warned) == 1
 
 
 def test_probes_need_the_training_split(problem: Problem) -> None:

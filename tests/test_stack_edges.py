@@ -169,15 +169,29 @@ def test_finite_logits_are_accepted_also_where_their_sum_is_not_finite(dtype: to
 
 
 def test_probabilities_passed_as_logits_are_noticed() -> None:
-    logits, labels = noisy_views(50, 3, 2)
-    with pytest.warns(
-        UserWarning, match=r'member "0" look like probabilities.*log\(\) are valid logits'
-    ):
+    logits, labels = noisy_views(100, 3, 2)
+    with pytest.warns(UserWarning, match=r'member "0" look like probabilities.*log\(\) are valid logits'):
         fit_stack([logits[0].softmax(1), logits[1]], labels)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         logs = fit_stack([member.log_softmax(1) for member in logits], labels)
     assert logs.weights.tolist() == pytest.approx(fit_stack(logits, labels).weights.tolist(), abs=1e-8)
+
+
+def test_few_rows_are_warned_of() -> None:
+    logits, labels = noisy_views(100, 3, 2)
+    with pytest.warns(UserWarning, match=r"fitted to 99 rows, where chance decides: use about 1,000.*regularise=1\.0"):
+        fit_stack([member[:99] for member in logits], labels[:99])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        fit_stack(logits, labels)
+
+
+def test_weights_that_are_all_0_are_warned_of() -> None:
+    logits = noisy_views(200, 3, 1)[0]
+    with pytest.warns(UserWarning, match="All weights are 0, so that every prediction is uniform: on these 200 rows"):
+        stack = fit_stack(logits, logits[0].argmin(1))
+    assert stack.temperature == float("inf")
 
 
 @pytest.mark.parametrize(("rows", "faint"), [(2, 1e-9), (20, 1e-8), (1000, 1e-7), (1000, 1e-8)])

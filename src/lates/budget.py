@@ -75,12 +75,15 @@ def choose_ranks(
     plan = holdout.team.gather(plans[0])[0]
     if not any(plan.values()):
         share = f" ({limit // len(costs)} for each block)" if settings.allocation == "equal" else ""
-        reason = f"the smallest probe needs {smallest}"
+        reason, more = f"the smallest probe needs {smallest}", ""
         if settings.allocation == "gain" and limit >= smallest:
-            reason = "the hold-out gains by no probe of that size"
+            reason, more = (
+                "the hold-out gains by no probe of that size",
+                f"take more hold-out rows than {holdout.all_rows}, ",
+            )
         warnings.warn(
-            f"The budget allows {limit} parameters{share}; {reason}. No block gets a probe: this is temperature "
-            f"scaling. For probes, raise budget= above {max(limit, smallest) / holdout.parameters:.2g} or lift it with None.",
+            f"The budget allows {limit} parameters{share}; {reason}. No block gets a probe: this is temperature scaling. "
+            f"For probes, {more}raise budget= above {max(limit, smallest) / holdout.parameters:.2g} or lift it with None.",
             UserWarning,
             stacklevel=level_of_the_caller(),
         )

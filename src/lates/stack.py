@@ -24,6 +24,7 @@ never right. If there are fewer rows than members the hold-out can hardly bound 
 """
 
 import math
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -32,7 +33,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from lates.checks import as_tensor, check_finite, check_form, check_labels, warn_if_probabilities
+from lates.checks import (
+    as_tensor,
+    check_finite,
+    check_form,
+    check_labels,
+    level_of_the_caller,
+    warn_if_probabilities,
+)
 from lates.holdout import Holdout, Members, Reduce, in_this_process
 from lates.losses import LOSSES, find_loss
 from lates.newton import Minimum, kkt_residual
@@ -42,6 +50,9 @@ Array = Tensor | np.ndarray
 
 SOLVERS = ("exact", "sgd")
 SGD_BATCH, SGD_RATE, SGD_EPOCHS = 128, 0.005, 50
+FEW_ROWS = 100
+"""At so many rows, in the demo with ten classes, the fit's gain on other rows could be anything down to a loss; at 300 most of
+it was there, at 1,000 all (docs/limits.md)."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -130,8 +141,29 @@ def fit_stack(
         _check_start(start, len(names))
     holdout = Holdout(((logits, labels),), reduce or in_this_process)
     if solver == "sgd":
-        return _projected_sgd(holdout, names, loss, regularise, seed)
-    return fit_holdout(holdout, names, loss=loss, regularise=regularise, start=start)
+        stack = _projected_sgd(holdout, names, loss, regularise, seed)
+    else:
+        stack = fit_holdout(holdout, names, loss=loss, regularise=regularise, start=start)
+    warn_of_doubts(int(holdout.reduce(torch.tensor([len(labels)]))), [stack.weights])
+    return stack
+
+
+def warn_of_doubts(rows: int, weights: Sequence[Tensor]) -> None:
+    """Warn of a fit that means little: to few rows, or one that found nothing, all weights [members] of all stacks 0."""
+    doubts: list[str] = []
+    if rows < FEW_ROWS:
+        doubts.append(
+            f"The weights are fitted to {rows} rows, where chance decides: use about 1,000, at least {FEW_ROWS}, that trained "
+            "nothing. A penalty helps a little: regularise=1.0, for calibrate in its settings."
+        )
+    if not any(bool(of_stack.any()) for of_stack in weights):
+        doubts.append(
+            f"All weights are 0, so that every prediction is uniform: on these {rows} rows no logits agree with the labels. "
+            "See whether label c means column c of the logits, whether rows and labels are in one order, and whether the "
+            "labels are more than one class."
+        )
+    for doubt in doubts:
+        warnings.warn(doubt, UserWarning, stacklevel=level_of_the_caller())
 
 
 def combine(members: Members, weights: Tensor) -> Tensor:

@@ -8,12 +8,12 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from lates.holdout import Reduce, in_this_process
+from lates.holdout import Holdout, Reduce, in_this_process
 from lates.losses import find_loss
 from lates.mixture import MeanFit, fit_pooled, mean_log_loss, refine_mean
 from lates.sampling import Draws
 from lates.settings import Settings
-from lates.stack import Stack, fit_stack
+from lates.stack import Stack, fit_holdout, fit_stack, warn_of_doubts
 
 Members = Mapping[str, Tensor]
 """name -> logits [n, classes], the head last"""
@@ -74,8 +74,8 @@ def fit_votes(
     network, _ = mean_log_loss(logits, labels, [torch.ones(1, dtype=torch.float64) for _ in logits], reduce)
     if len(members) == 1:
         regularise, solver = settings.regularise, settings.solver
-        scaling = fit_stack(heads[0], labels, regularise=regularise, reduce=reduce)
         stack = fit_stack(members[0], labels, loss=loss, regularise=regularise, solver=solver, seed=seed, reduce=reduce)
+        scaling = _fit_alone(heads[0], labels, regularise, reduce)
         known = (network, scaling.nll, stack.nll, stack.certified, stack.bounded)
         fit = Fit(loss, rows, classes, *known, _numbers((scaling.weights,)))
         return Votes((stack.weights,), (stack.deviations,), fit)
@@ -89,6 +89,7 @@ def fit_votes(
     bounded = any(start.bounded for start in starts)
     known = (network, scaled.nll, stacked.nll, False, bounded)
     fit = Fit(loss, rows, classes, *known, _numbers(scaled.weights))
+    warn_of_doubts(rows, stacked.weights)
     return Votes(stacked.weights, tuple(start.deviations for start in starts), fit)
 
 
@@ -117,7 +118,7 @@ def _fit_mean(
     if shared:
         starts = [fit_pooled(logits, labels, regularise=regularise, reduce=reduce)]
     else:
-        starts = [fit_stack(draw, labels, regularise=regularise, reduce=reduce) for draw in members]
+        starts = [_fit_alone(draw, labels, regularise, reduce) for draw in members]
     rows = int((reduce or in_this_process)(torch.tensor([len(labels)])))
 
     def objective(weights: Weights) -> float:
@@ -127,6 +128,12 @@ def _fit_mean(
 
     best = min((tuple(start.weights for start in starts), known), key=objective)
     return starts, refine_mean(logits, labels, best, shared=shared, regularise=regularise, reduce=reduce)
+
+
+def _fit_alone(draw: Members, labels: Tensor, regularise: float, reduce: Reduce | None) -> Stack:
+    """The log-loss optimum of one draw by itself, a step on the way: what it is made from is checked elsewhere."""
+    holdout = Holdout(((tuple(draw.values()), labels),), reduce or in_this_process)
+    return fit_holdout(holdout, tuple(draw), regularise=regularise)
 
 
 def _head(draw: Members) -> Members:
