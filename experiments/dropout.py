@@ -20,6 +20,9 @@ SAMPLES = 10
 BUDGET = 0.01
 STACKS: Mapping[str, Literal["shift"] | None] = {"mcd_lates": None, "mcd_lates_shift": "shift"}
 """LATES without views and with those that are the library's default."""
+OFF = ("network", "temperature", "lates_none_1", "lates_shift_1")
+ON = ("mcd", "mcd_temperature", *STACKS)
+"""The methods of a network trained for MC dropout: in one forward pass with dropout off, and in ten with dropout on."""
 
 
 def fit_temperature(network: nn.Module, holdout: ImageSet, seed: int) -> lates.CalibratedModel:

@@ -23,7 +23,7 @@ from torch.utils.flop_counter import FlopCounterMode
 import lates
 from experiments.corruptions import corrupt
 from experiments.data import ImageSet
-from experiments.dropout import STACKS, fit_layer_stack, fit_temperature, predict_draws
+from experiments.dropout import OFF, STACKS, fit_layer_stack, fit_temperature, predict_draws
 from experiments.images import BLOCKED_METHODS, Blocks, block_means, group_of
 from experiments.material import KINDS, Clock, OutOfTimeError, as_inputs, gather_material
 from experiments.methods import HEAD, METHODS, Fitted, Method
@@ -35,9 +35,6 @@ KEPT_BYTES = 8 << 30
 """Corrupted sets are kept for the next cell up to this size: all 95 of CIFAR take 3 GB."""
 WIDEST, FINEST, FARTHEST = 2.0, 1 / 16, 8
 """Steps in log2 of the temperature by which `best_auc` climbs, from coarse to fine, and how far."""
-
-DROPOUT_OFF = ("network", "temperature", "lates_none_1", "lates_shift_1")
-"""Of a network trained for MC dropout, in one forward pass: what do ten add?"""
 
 Predict = Callable[[Tensor], Mapping[str, Tensor]]
 """images uint8 [n, 3, h, w] -> method -> logits [n, classes]"""
@@ -175,7 +172,7 @@ def fit_methods(
 
 def prepare_dropout(network: nn.Module, data: CellData, seed: int, clock: Clock) -> Ready:
     """MC dropout's methods, on a hold-out and test sets that are drawn several times, beside some with dropout off."""
-    methods = {name: METHODS[name] for name in DROPOUT_OFF}
+    methods = {name: METHODS[name] for name in OFF}
     off = fit_methods(network, data, seed, clock, methods, kinds=("none", "shift"))
     with clock("mcd_temperature"):
         scaled = fit_temperature(network, data.holdout, seed)

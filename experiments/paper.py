@@ -25,23 +25,23 @@ IMAGENET: Mapping[str, Mapping[str, str]] = {
 
 MC_DROPOUT: Mapping[tuple[str, float], Mapping[str, Mapping[str, str]]] = {
     ("cifar10", 0.1): {
-        "mcd": _row("0.023", "0.160", "−0.932", "0.958", "0.995"),
-        "mcd_lates": _row("0.010", "0.144", "−0.935", "0.957", "0.997"),
+        "MC dropout": _row("0.023", "0.160", "−0.932", "0.958", "0.995"),
+        "+ LATES": _row("0.010", "0.144", "−0.935", "0.957", "0.997"),
     },
     ("cifar10", 0.2): {
-        "mcd": _row("0.019", "0.151", "−0.929", "0.954", "0.996"),
-        "mcd_lates": _row("0.0045", "0.144", "−0.930", "0.953", "0.998"),
+        "MC dropout": _row("0.019", "0.151", "−0.929", "0.954", "0.996"),
+        "+ LATES": _row("0.0045", "0.144", "−0.930", "0.953", "0.998"),
     },
     ("cifar100", 0.1): {
-        "mcd": _row("0.044", "0.754", "−0.717", "0.802", "0.985"),
-        "mcd_lates": _row("0.033", "0.751", "−0.719", "0.802", "0.988"),
+        "MC dropout": _row("0.044", "0.754", "−0.717", "0.802", "0.985"),
+        "+ LATES": _row("0.033", "0.751", "−0.719", "0.802", "0.988"),
     },
     ("cifar100", 0.2): {
-        "mcd": _row("0.035", "0.709", "−0.718", "0.798", "0.988"),
-        "mcd_lates": _row("0.016", "0.716", "−0.716", "0.794", "0.991"),
+        "MC dropout": _row("0.035", "0.709", "−0.718", "0.798", "0.988"),
+        "+ LATES": _row("0.016", "0.716", "−0.716", "0.794", "0.991"),
     },
 }
-"""WRN-28-10 with Monte Carlo dropout: (data set, rate) -> method -> metric -> value as printed."""
+"""WRN-28-10 with Monte Carlo dropout: (data set, rate) -> method in words -> metric -> value as printed."""
 
 WILCOXON: Mapping[str, Mapping[str, str]] = {
     "cifar100": _row(*["< 1e-9"] * 5),

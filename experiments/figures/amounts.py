@@ -1,7 +1,7 @@
 """How gains depend on amounts: training data, hold-out data, parameters."""
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -30,32 +30,21 @@ from experiments.summaries import (
     NETWORK_TITLES,
     VIEWS,
     Measured,
-    Part,
+    Variation,
     drawn_datasets,
     gain_over_networks,
-    of_part,
+    of_each_part,
     over_networks,
     spread,
-    was_varied,
 )
 
 LATES = HEADLINE[1:]
 
 
-def _varied(measured: Sequence[Measured], parts: Sequence[Part]) -> list[tuple[str, str]]:
-    """(data set, network) of which several splits were run; if none, the one to run first, so that it shows as missing."""
-    places = [(dataset, network) for dataset in ("cifar100", "cifar10") for network in paper.NETWORKS]
-    return [place for place in places if was_varied(measured, *place, parts)] or [("cifar100", "resnet18")]
-
-
 def draw_low_data(measured: Sequence[Measured]) -> Figure:
     """Relative gain by the share of the training split."""
-
-    def gain(cell: Measured, method: str, metric: str) -> float:
-        return cell.relative_gain(method, "temperature", metric)
-
-    parts = {round(100 * part.train_fraction): part for part in LOW_DATA}
-    figure, panels = _draw_parts(measured, parts, LATES, gain, "\ngain, %")
+    shares = [round(100 * part.train_fraction) for part in LOW_DATA.parts]
+    figure, panels = _draw_parts(measured, LOW_DATA, shares, LATES, Measured.relative_gain, "\ngain, %")
     for row in panels:
         for axes, metric in zip(row, paper.METRICS, strict=True):
             axes.set_title(METRIC_TITLES[metric])
@@ -68,38 +57,46 @@ def draw_low_data(measured: Sequence[Measured]) -> Figure:
 
 
 def draw_holdout_size(measured: Sequence[Measured]) -> Figure:
-    """The five metrics by the size of the hold-out; the network is trained on the rest."""
-    parts = {round(100 * part.holdout_fraction): part for part in HOLDOUT_SIZE}
-    figure, panels = _draw_parts(measured, parts, HEADLINE, Measured.mean)
+    """The five metrics by the size of the hold-out."""
+    shares = [round(100 * part.holdout_fraction) for part in HOLDOUT_SIZE.parts]
+    figure, panels = _draw_parts(measured, HOLDOUT_SIZE, shares, HEADLINE, Measured.mean)
     for row in panels:
         for axes, metric in zip(row, paper.METRICS, strict=True):
             axes.set_title(metric_title(metric))
     for axes in panels[-1]:
         axes.set_xlabel("hold-out, % of split")
-    headline(figure, "Clean test set, by the size of the hold-out")
+    headline(figure, "Clean test set, by the size of the hold-out; the network is trained on the rest")
     legend_below(figure, HEADLINE)
     return figure
 
 
 def _draw_parts(
     measured: Sequence[Measured],
-    parts: Mapping[int, Part],
+    variation: Variation,
+    shares: Sequence[int],
     methods: Sequence[str],
     value: Callable[[Measured, str, str], float],
     unit: str = "",
 ) -> tuple[Figure, np.ndarray]:
-    """A row for each network that was varied, a panel for each metric: the mean `value` of (cell, method, metric) by part."""
-    places = _varied(measured, tuple(parts.values()))
-    figure, panels = grid_of_panels(len(places), len(paper.METRICS))
-    for row, (dataset, network) in zip(panels, places, strict=True):
+    """A row for each network that was varied, a panel for each metric: the mean `value` of (cell, method, metric) by part.
+
+    Where none was, the one to run first shows as missing.
+    """
+    everything = {
+        (dataset, network): of_each_part(measured, dataset, network, variation)
+        for dataset in ("cifar100", "cifar10")
+        for network in paper.NETWORKS
+    }
+    varied = {place: by_part for place, by_part in everything.items() if by_part} or {("cifar100", "resnet18"): {}}
+    figure, panels = grid_of_panels(len(varied), len(paper.METRICS))
+    for row, ((dataset, network), by_part) in zip(panels, varied.items(), strict=True):
         row[0].set_ylabel(f"{DATASET_TITLES[dataset]}, {NETWORK_TITLES[network]}{unit}")
-        cells = [of_part(measured, dataset, network, part) for part in parts.values()]
         for axes, metric in zip(row, paper.METRICS, strict=True):
             curves = {
-                method: [spread(value(cell, method, metric) for cell in of_one).mean for of_one in cells]
+                method: [spread(value(cell, method, metric) for cell in cells).mean for cells in by_part.values()]
                 for method in methods
             }
-            _draw_curves(axes, list(parts), curves)
+            _draw_curves(axes, shares, curves)
     return figure, panels
 
 
@@ -118,7 +115,7 @@ def draw_budget(measured: Sequence[Measured]) -> Figure:
             drawn = False
             for views in VIEWS:
                 methods = [f"lates_{views}_{budget}" for budget in BUDGETS]
-                gains = [gain_over_networks(measured, dataset, each, "temperature", metric, sets) for each in methods]
+                gains = [gain_over_networks(measured, dataset, each, metric, sets) for each in methods]
                 spent = [
                     over_networks(
                         measured, dataset, lambda one, each=each: 100 * one.fact("methods", each, "parameters")

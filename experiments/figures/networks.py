@@ -119,9 +119,7 @@ def draw_depth(measured: Sequence[Measured], dataset: str) -> Figure:
 
 def _relative_gains(axes: Axes, cells: Sequence[Measured]) -> None:
     for offset, method in enumerate(LATES):
-        gains = [
-            spread(each.relative_gain(method, "temperature", metric) for each in cells).mean for metric in paper.METRICS
-        ]
+        gains = [spread(each.relative_gain(method, metric) for each in cells).mean for metric in paper.METRICS]
         heights = [0.0 if math.isnan(gain) else gain for gain in gains]
         places = np.arange(len(gains)) + (offset - (len(LATES) - 1) / 2) * THIN
         axes.bar(places, heights, width=0.92 * THIN, color=COLOURS[method])

@@ -118,7 +118,7 @@ def draw_corruptions(measured: Sequence[Measured]) -> Figure:
     for axes, (dataset, metric) in zip(panels[0], columns, strict=True):
         axes.set_title(f"{DATASET_TITLES[dataset]}\n{METRIC_TITLES[metric]}")
         gains = {
-            method: [gain_over_networks(measured, dataset, method, "temperature", metric, sets_of((c,))) for c in order]
+            method: [gain_over_networks(measured, dataset, method, metric, sets_of((c,))) for c in order]
             for method in HEADLINE[1:]
         }
         if all(math.isnan(value) for values in gains.values() for value in values):

@@ -17,6 +17,7 @@ from experiments.tables.gains import budget, holdout_size, low_data, relative_ga
 from experiments.tables.markdown import DocumentError, Table, embed, embedded, markdown
 from experiments.tables.measured import against_shift, controls, in_distribution, jitter, out_of_distribution
 from experiments.tables.printed import imagenet, mc_dropout
+from experiments.tables.repeated import again
 from experiments.tables.searched import search_tables
 from experiments.tables.tested import anova_table, effects, wilcoxon
 from experiments.tables.theory import pitfall, proposition
@@ -39,6 +40,7 @@ TABLES: tuple[Callable[[Sequence[Measured]], Table], ...] = (
     cost,
     depth,
     cells,
+    again,
     pitfall,
     proposition,
 )

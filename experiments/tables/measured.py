@@ -26,6 +26,7 @@ IN_DISTRIBUTION = ("network", "temperature", "lates_paper", "lates_none_1", "lat
 OUT_OF_DISTRIBUTION = ("network", "temperature", "temperature_jittered_holdout", *IN_DISTRIBUTION[2:])
 SEEDS = "Mean ± standard deviation over seeds."
 SMOKE_NOTE = " The smoke test's means are over the few sets that it runs."
+FLOOR = "Floor: the ECE that perfect calibration would measure with these confidences."
 LATES_IS = "LATES is solved exactly, within 1 % of the network's parameters."
 
 
@@ -55,7 +56,7 @@ def _scores(
 
 
 def in_distribution(measured: Sequence[Measured]) -> Table:
-    note = f"{SEEDS} Floor: the ECE that perfect calibration would measure with these confidences. {LATES_IS}"
+    note = f"{SEEDS} {FLOOR} {LATES_IS}"
     return _scores("in_distribution", "Clean test set", measured, IN_DISTRIBUTION, CLEAN_SET, note)
 
 
@@ -114,18 +115,22 @@ def controls(measured: Sequence[Measured]) -> Table:
 
 AGAINST_SHIFT = (
     "temperature", "temperature_jittered_holdout", "temperature_both_holdouts", "head_refitted_jitter",
-    "lates_jitter_1", "lates_jittered_holdout", "lates_both_holdouts",
+    "head_refitted_both_holdouts", "lates_jitter_1", "lates_jittered_holdout", "lates_both_holdouts",
 )  # fmt: skip
 
 
 def against_shift(measured: Sequence[Measured]) -> Table:
-    """Network by network, not in means: only some were evaluated since the last of these methods came."""
+    """Network by network, not in means: only some were evaluated since the last of these methods came.
+
+    A method that a network lacks has no row there.
+    """
     metrics = ("ece", "nll", "brier", "accuracy", "auc")
     rows = tuple(
         (*place(each.dataset, each.cell.network), str(each.cell.seed), method_title(method), *map(number, values))
         for each in measured
         if each.cell.recipe == "out_of_distribution" and AGAINST_SHIFT[-1] in each.methods
         for method in AGAINST_SHIFT
+        if method in each.methods
         for values in [[each.mean(method, metric, sets) for sets in (CLEAN_SET, CORRUPTED) for metric in metrics]]
     )
     header = (
@@ -136,5 +141,8 @@ def against_shift(measured: Sequence[Measured]) -> Table:
         *titles(metrics),
         *(f"{title}, corrupted" for title in titles(metrics)),
     )
-    note = "Plain and jittered: the hold-out as it is and one jittered view of each of its images, together."
+    note = (
+        "Plain and jittered: the hold-out as it is and one jittered view of each of its images, together. A method that is "
+        "not named for a network was not measured on it."
+    )
     return Table("against_shift", "Everything that has seen the jitter", header, rows, note, text_columns=4)

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from experiments.corruptions import LIKE_JITTER, NAMES, SEVERITIES
+from experiments.dropout import OFF, ON
 from experiments.images import BLOCKED_METHODS, BLOCKS, IMAGE_METRICS, group_of
 from experiments.results import METRICS, Cell, CellResults, Row, write_results
 
@@ -17,11 +18,11 @@ MEMBERS = {"vgg16": 14, "vgg19": 17, "resnet18": 8, "resnet50": 16, "wide_resnet
 PLAIN_METHODS = (
     "network", "temperature", "temperature_sgd", "temperature_jittered_holdout", "temperature_tau_sgd",
     "temperature_brier", "vector_scaling", "head_refitted_shift", "head_refitted_jitter", "lates_paper",
+    "head_refitted_both_holdouts",
     *(f"lates_{views}_{budget}" for views in ("none", "shift", "jitter") for budget in ("0.5", "1", "2", "5", "all")),
     "lates_jittered_holdout", "lates_both_holdouts", "temperature_both_holdouts", "lates_last_block",
 )  # fmt: skip
 SPENT = {"0.5": 0.0049, "1": 0.0098, "2": 0.0197, "5": 0.048, "all": 0.068}
-DROPOUT_METHODS = ("mcd", "mcd_temperature", "mcd_lates")
 
 
 def write_cell(
@@ -39,7 +40,7 @@ def write_cell(
     """One cell's CSV and JSON; returns the CSV. The same arguments give the same numbers."""
     cell = Cell(recipe, dataset, network, seed, train_fraction, holdout_fraction, dropout)
     random = np.random.default_rng(zlib.crc32(cell.training.encode()))
-    methods = DROPOUT_METHODS if dropout else PLAIN_METHODS
+    methods = (*OFF, *ON) if dropout else PLAIN_METHODS
     hard = {"cifar100": 1.0, "imagenet": 0.8}.get(dataset, 0.25)
     error = 0.34 * hard * (0.9 / train_fraction) ** 0.3 * (1 + 0.03 * random.standard_normal())
     rows: list[Row] = []
@@ -86,7 +87,7 @@ def _scores(method: str, test_set: str, error: float, shift: float, random: np.r
 def _skill(method: str) -> float:
     """0 for temperature scaling, larger for what the stories of these numbers call better."""
     if method.startswith("mcd"):
-        return {"mcd": -0.1, "mcd_temperature": 0.1, "mcd_lates": 0.2}[method]
+        return {"mcd": -0.1, "mcd_temperature": 0.1, "mcd_lates": 0.2, "mcd_lates_shift": 0.22}[method]
     if method.startswith("lates_"):
         budget = method.rsplit("_", 1)[1]
         spent = {"0.5": 0.05, "1": 0.1, "2": 0.15, "5": 0.2, "all": 0.22}.get(budget, 0.1)

@@ -18,7 +18,7 @@ from torch import nn
 import lates
 from experiments import evaluate
 from experiments.corruptions import corrupt
-from experiments.dropout import STACKS, predict_draws
+from experiments.dropout import OFF, ON, STACKS, predict_draws
 from experiments.evaluate import (
     CORRUPTION_SEED,
     CorruptedSets,
@@ -263,9 +263,6 @@ def dropped_out(dropout_network: nn.Module) -> CellResults:
     data = sample_data()
     cell = Cell("mc_dropout", "cifar10_600", "wide_resnet_10_1", 0, 0.7, 0.3, dropout=0.2)
     return evaluate_cell(cell, dropout_network, data, CorruptedSets(data.test, (), ()), pool=POOL)
-
-
-OFF, ON = ["network", "temperature", "lates_none_1", "lates_shift_1"], ["mcd", "mcd_temperature", *STACKS]
 
 
 def test_dropout_cells_hold_every_method_of_the_draws_and_some_with_dropout_off(dropped_out: CellResults) -> None:

@@ -11,7 +11,7 @@ from PIL import Image
 
 from experiments import paper
 from experiments.figures import draw_figures, main
-from experiments.figures.amounts import draw_low_data
+from experiments.figures.amounts import draw_holdout_size, draw_low_data
 from experiments.figures.networks import draw_bars
 from experiments.figures.shift import draw_scatter, draw_severity
 from experiments.figures.style import COLOURS, figure_style, save
@@ -105,6 +105,21 @@ def test_severity_curves_begin_at_the_clean_test_set(measured: tuple[Measured, .
         values = curves[COLOURS[method]]
         assert len(values) == 6
         assert values[0] == pytest.approx(mean_over_networks(measured, "cifar100", method, "nll"))
+
+
+def test_a_trend_with_less_data_is_of_one_seed_throughout(measured: tuple[Measured, ...]) -> None:
+    """The plain split has two seeds here, the others one: the last point is of that one."""
+    first = {each.cell.recipe: each for each in measured if each.cell.seed == 0}
+    quarter, plain = first["low_data"], first["in_distribution"]
+    curves = {
+        line.get_color(): np.asarray(line.get_ydata(), dtype=float) for line in draw_low_data(measured).axes[1].lines
+    }
+    expected = [quarter.relative_gain("lates_none_1", "nll"), np.nan, plain.relative_gain("lates_none_1", "nll")]
+    np.testing.assert_allclose(curves[COLOURS["lates_none_1"]], expected)
+
+
+def test_by_size_of_the_holdout_the_network_changes_too_and_the_title_says_so(measured: tuple[Measured, ...]) -> None:
+    assert "trained on the rest" in draw_holdout_size(measured).get_suptitle()
 
 
 def test_scatter_holds_every_corrupted_set_once_in_its_winners_colour(measured: tuple[Measured, ...]) -> None:
