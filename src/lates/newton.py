@@ -254,5 +254,5 @@ def _not_converged(residual: float, steps: int) -> str:
     return (
         f"The stack did not converge: after {steps} steps the KKT residual is {residual:.1e}, above {TOLERANCE:.0e}. "
         "Members whose entries span very many orders of magnitude cause this; look for outliers in their logits, "
-        "leave out the member concerned, or set regularise=1.0."
+        "leave out the member concerned, or set regularise=1.0 (for calibrate: in its settings)."
     )

@@ -72,8 +72,14 @@ def survey(
             continue
         if isinstance(blocks, Sequence) or not _is_head(output, logits):
             poolings[name] = pooling
-    if not poolings and not isinstance(blocks, Sequence) and blocks != 0:
+    if isinstance(blocks, Sequence) or blocks == 0:
+        return poolings
+    repeated = [name for name in names if len(outputs[name]) > 1]
+    if not poolings:
         _warn_no_block(faults[0] if faults else "The network has no layer but its head.")
+    elif repeated:
+        text = f"Without a probe, for they run several times in a forward pass: {', '.join(repeated)}."
+        warnings.warn(text, UserWarning, stacklevel=level_of_the_caller())
     return poolings
 
 
@@ -91,7 +97,10 @@ def _is_head(output: Any, logits: Tensor) -> bool:
 def _only_output(name: str, outputs: Sequence[Any]) -> Any:
     if len(outputs) != 1:
         times = "is never called" if not outputs else f"runs {len(outputs)} times"
-        raise ValueError(f'Block "{name}" {times} in a forward pass; expected exactly once. Leave it out of blocks=.')
+        raise ValueError(
+            f'Block "{name}" {times} in a forward pass; to get a probe it must run exactly once. To probe other modules, name '
+            "them in blocks=."
+        )
     return outputs[0]
 
 
