@@ -1,6 +1,7 @@
 """Bad input is named, with what was expected and the way out, and leaves the model as it was."""
 
 import math
+import warnings
 from collections.abc import Iterator
 from typing import Any
 
@@ -114,6 +115,32 @@ def test_a_network_that_ends_in_softmax_is_warned_about_once() -> None:
     with pytest.warns(UserWarning, match="look like probabilities.*let the network return") as warned:
         lates.calibrate(model, train=loader(60), holdout=loader(100, seed=1), budget=None, progress=False)
     assert len([warning for warning in warned if "probabilities" in str(warning.message)]) == 1
+
+
+class Pair(nn.Module):
+    """(features or logits, the other), as some networks return them."""
+
+    def __init__(self, model: Network, first: str) -> None:
+        super().__init__()
+        self.inner, self.first = model.eval(), first
+
+    def forward(self, images: Tensor) -> tuple[Tensor, Tensor]:
+        features = self.inner.body(images)
+        logits = self.inner.last(features)
+        return (features, logits) if self.first == "features" else (logits, features)
+
+
+def test_features_where_the_logits_belong_are_warned_about() -> None:
+    message = r"first item, \[n, 6\], is taken for its logits; but labels go up to 2 only, .* \[n, 3\]"
+    with pytest.warns(UserWarning, match=message) as warned:
+        lates.calibrate(Pair(network(), "features"), train=loader(), holdout=loader(100, seed=1), progress=False)
+    assert len([warning for warning in warned if "first item" in str(warning.message)]) == 1
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        lates.extract(Pair(network(), "logits"), loader())
+        images, labels = draw()
+        wide = Pair(network(logits=9), "logits")
+        lates.extract(wide, [(images[:10], labels[:10]), (images[10:], labels[10:] + 6)])
 
 
 @pytest.mark.parametrize("several", [False, True])

@@ -15,7 +15,7 @@ from lates.checks import check_finite, check_integer, check_logits
 from lates.memory import check_memory, default_memory
 from lates.pooling import Pooling
 from lates.progress import Progress
-from lates.recording import LABELS, count_parameters, read_rows, record_all, survey
+from lates.recording import LABELS, Survey, count_parameters, read_rows, record_all, survey, warn_of_other_logits
 from lates.rows import Moments, RowStore
 from lates.settings import DEFAULT, Settings
 from lates.shares import Number, Share, Standing, beginning
@@ -143,7 +143,7 @@ def extract_samples(
     check_memory(memory)
     target = choose_device(device, models[0])
     limit = (memory if memory is not None else default_memory(target, team.neighbours())) // len(models)
-    poolings = [features.poolings for features in like] if like else []
+    surveys = [Survey(features.poolings) for features in like] if like else []
     networks: list[RecordedNetwork] = []
     rows_of: dict[Number, int] = {}
     with torch.inference_mode(False), random_state_kept(target, seed), ExitStack() as stack:
@@ -157,11 +157,11 @@ def extract_samples(
             set_random_state(target, _mixed(seed, 0 if plain_first else number_of_pass))
             change = None if plain_first and number_of_pass == 0 else view
             for number, batch in share.read(target):
-                if not poolings:
-                    poolings = [survey(model, batch, blocks, budget, dropout, target, settings) for model in models]
-                    poolings = team.gather(poolings)[0]
+                if not surveys:
+                    surveys = [survey(model, batch, blocks, budget, dropout, target, settings) for model in models]
+                    surveys = team.gather(surveys)[0]
                 if not networks:
-                    networks = record_all(models, poolings, dropout, target, team)
+                    networks = record_all(models, [found.poolings for found in surveys], dropout, target, team)
                 with random_state_kept(target, _mixed(seed, number_of_pass, number + 1)):
                     inputs = batch.inputs if change is None else change(copy_inputs(batch.inputs))
                     read = [
@@ -174,10 +174,12 @@ def extract_samples(
                 if progress is not None:
                     progress(f"reading {role}", len(rows_of), share.batches and share.batches * passes)
         standing = None if team.size == 1 else Standing.of(rows_of, team)
-        parts = zip(collected, poolings, map(count_parameters, models), strict=True)
-        return [
-            of_model.as_features(pooling, parameters, passes, standing, role) for of_model, pooling, parameters in parts
+        features = [
+            of_model.as_features(found.poolings, count_parameters(model), passes, standing, role)
+            for of_model, found, model in zip(collected, surveys, models, strict=True)
         ]
+        warn_of_other_logits(surveys[0], features[0].labels, features[0].classes)
+        return features
 
 
 def check_beginning(

@@ -2,6 +2,7 @@
 
 import warnings
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -20,6 +21,15 @@ LABELS = ".labels"
 """Their name among the rows, beside the blocks and the head: no module's name begins with a dot."""
 
 
+@dataclass(frozen=True)
+class Survey:
+    """What the first batch told of a network: how its blocks are pooled, and how many columns those items [n, columns] have
+    that it returned, in a tuple, beside the one taken for its logits."""
+
+    poolings: dict[str, Pooling]
+    columns_beside: tuple[int, ...] = ()
+
+
 def survey(
     model: nn.Module,
     batch: Batch,
@@ -28,7 +38,7 @@ def survey(
     dropout: bool,
     device: torch.device,
     settings: Settings,
-) -> dict[str, Pooling]:
+) -> Survey:
     """Which of the chosen blocks can be recorded, and how: found in one forward pass of the first batch.
 
     A block that cannot is an error where the user named it; the automatic choice goes on without, and without one whose
@@ -45,7 +55,10 @@ def survey(
         return reduce
 
     network = _on(device, switch_to_evaluation(RecordedNetwork(model, {name: look(name) for name in names}), dropout))
+    returned: list[Any] = []
+    network.network.register_forward_hook(lambda module, inputs, output: returned.append(output))
     logits, _ = _run(model, network, batch.inputs)
+    columns_beside = _columns_beside(returned[0], batch.rows)
     if any(_is_ambiguous(seen, batch.rows) for seen in outputs.values()):
         batch = Batch(first_rows(batch.inputs, batch.rows, batch.rows - 1), batch.labels[:-1])
         for seen in outputs.values():
@@ -56,7 +69,7 @@ def survey(
         width = int(budget * count_parameters(model) / len(names) / logits.shape[1]) - 1
         if width < 1:
             _warn_no_block(f"budget={budget} leaves not one feature per block.")
-            return {}
+            return Survey({}, columns_beside)
     modules, class_token = named_modules(model), has_class_token(unwrap(model))
     poolings: dict[str, Pooling] = {}
     faults: list[str] = []
@@ -72,15 +85,36 @@ def survey(
             continue
         if isinstance(blocks, Sequence) or not _is_head(output, logits):
             poolings[name] = pooling
-    if isinstance(blocks, Sequence) or blocks == 0:
-        return poolings
+    automatic = not isinstance(blocks, Sequence) and blocks != 0
     repeated = [name for name in names if len(outputs[name]) > 1]
-    if not poolings:
+    if automatic and not poolings:
         _warn_no_block(faults[0] if faults else "The network has no layer but its head.")
-    elif repeated:
+    elif automatic and repeated:
         text = f"Without a probe, for they run several times in a forward pass: {', '.join(repeated)}."
         warnings.warn(text, UserWarning, stacklevel=level_of_the_caller())
-    return poolings
+    return Survey(poolings, columns_beside)
+
+
+def _columns_beside(output: Any, rows: int) -> tuple[int, ...]:
+    if not isinstance(output, tuple | list) or hasattr(output, "logits"):
+        return ()
+    others = [item for item in output[1:] if isinstance(item, Tensor) and item.is_floating_point() and item.dim() == 2]
+    return tuple(item.shape[1] for item in others if len(item) == rows and item.shape[1] > 1)
+
+
+def warn_of_other_logits(found: Survey, labels: Tensor, classes: int) -> None:
+    """Warn where the first item of a tuple, taken for the logits, has columns that no label [n] names, and another item has
+    fewer, enough for all labels: features may come first and logits later."""
+    used = int(labels.max()) + 1 if len(labels) else classes
+    fitting = [columns for columns in found.columns_beside if used <= columns < classes]
+    if fitting:
+        warnings.warn(
+            f"The network returned a tuple, whose first item, [n, {classes}], is taken for its logits; but labels go up to "
+            f"{used - 1} only, and a later item is [n, {fitting[0]}]. If that holds the logits, wrap the network so that it "
+            "returns them alone.",
+            UserWarning,
+            stacklevel=level_of_the_caller(),
+        )
 
 
 def _is_ambiguous(outputs: Sequence[Any], rows: int) -> bool:
