@@ -65,20 +65,20 @@ def _by_part(title: str, measured: Sequence[Measured], variation: Variation, not
     header += tuple(f"{metric}, gain %" for metric in titles(paper.METRICS))
     for dataset in ("cifar100", "cifar10"):
         by_network = {network: of_each_part(measured, dataset, network, variation) for network in paper.NETWORKS}
-        for network, by_part in sorted(by_network.items(), key=lambda item: not item[1]):
-            for method in HEADLINE if by_part else ():
+        varied = {network: by_part for network, by_part in by_network.items() if by_part}
+        for network, by_part in varied.items():
+            for method in HEADLINE:
                 for part, cells in by_part.items():
                     shares = (f"{100 * part.train_fraction:.0f} %", f"{100 * part.holdout_fraction:.0f} %")
                     values = [number(spread(cell.mean(method, metric) for cell in cells).mean) for metric in ABSOLUTE]
                     gains = _gains(cells, method) if method in LATES else [ABSENT] * len(paper.METRICS)
                     where = (*place(dataset, network), method_title(method), *shares, str(len(cells)))
                     rows.append((*where, *values, *gains))
-            if not by_part:
-                rows.append((*place(dataset, network), *[ABSENT] * (len(header) - 2)))
-    merged = merge_missing(rows, shared=1, text_columns=2)
-    return Table(
-        variation.recipe, title, header, merged, f"{RELATIVE}{OF_PAPER_MODE} {FLOOR}{SAME_SEEDS}{note}", text_columns=3
-    )
+        if len(varied) < len(by_network):
+            others = (DATASET_TITLES[dataset], "all others" if varied else "all", NOT_RUN)
+            rows.append((*others, *[ABSENT] * (len(header) - len(others))))
+    notes = f"{RELATIVE}{OF_PAPER_MODE} {FLOOR}{SAME_SEEDS}{note}"
+    return Table(variation.recipe, title, header, tuple(rows), notes, text_columns=3)
 
 
 def low_data(measured: Sequence[Measured]) -> Table:

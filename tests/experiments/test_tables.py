@@ -147,7 +147,8 @@ def test_temperature_scaling_stands_below_itself_by_size_of_the_holdout(results:
 def test_networks_whose_split_was_not_varied_are_one_line(tables: dict[str, str]) -> None:
     for name in ("low_data", "holdout_size"):
         networks = [list(dict.fromkeys(row["network"] for row in rows_of(tables[name], d))) for d in BOTH]
-        assert networks == [["ResNet18", "not run"], ["not run"]]
+        assert networks == [["ResNet18", "all others"], ["all"]]
+        assert [rows_of(tables[name], d)[-1]["method"] for d in BOTH] == ["not run"] * 2
 
 
 def test_gains_are_over_a_rival_that_is_solved_in_the_same_way(results: Path, tables: dict[str, str]) -> None:
