@@ -86,8 +86,8 @@ _EXPERIMENTS = (
         expected="Temperature scaling, then LATES with jittered views, means over corruptions and three seeds, of VGG19, "
         "ResNet50 and WRN-28-10 one. CIFAR-100: VGG16 NLL 2.370 -> 2.054, ECE .115 -> .080; VGG19 2.576 -> 2.134, .146 -> "
         ".093; ResNet18 2.335 -> 2.067, .098 -> .074; ResNet50 2.503 -> 2.220, .115 -> .085; WRN-28-10 2.496 -> 2.018, .143 "
-        "-> .083. CIFAR-10: VGG16 .932 -> .738, .117 -> .063; VGG19 1.050 -> .754, .143 -> .052; ResNet18 .885 -> .775, .085 -> "
-        ".063; ResNet50 .973 -> .760, .096 -> .049; WRN-28-10 .943 -> .775, .111 -> .071.",
+        "-> .083. CIFAR-10: VGG16 .932 -> .738, .117 -> .063; VGG19 1.050 -> .754, .143 -> .052; ResNet18 .885 -> .775, .085 "
+        "-> .063; ResNet50 .973 -> .760, .096 -> .049; WRN-28-10 .943 -> .775, .111 -> .071.",
     ),
     Experiment(
         name="low_data",
