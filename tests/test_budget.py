@@ -1,3 +1,4 @@
+import re
 import warnings
 from dataclasses import replace
 
@@ -176,8 +177,14 @@ def test_a_budget_too_small_warns_and_leaves_the_head_alone(
     features: Both, trained: Trained, allocation: str, budget: float
 ) -> None:
     settings = replace(lates.DEFAULT, allocation=allocation)
-    with pytest.warns(UserWarning, match=r"the smallest probe needs 68\. No block gets a probe: this is temperature"):
+    with pytest.warns(
+        UserWarning, match=r"the smallest probe needs 68\. No block gets a probe: this is temperature"
+    ) as told:
         assert fit_budget(trained, features[1], budget, settings=settings) == {}
+    enough = 1.05 * float(
+        re.findall(r"raise budget= above ([\d.e-]+)", str(told[0].message))[0]
+    )  # it is told to two digits
+    assert fit_budget(trained, features[1], enough, settings=settings)
 
 
 @pytest.mark.parametrize("rows", [1, 2, 3, 5])

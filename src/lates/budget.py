@@ -74,16 +74,16 @@ def choose_ranks(
         plans = sorted([prune(search, costs, limit), *plans, last_alone(costs, limit)], key=search.cross_validated)
     plan = holdout.team.gather(plans[0])[0]
     if not any(plan.values()):
-        share = f" ({limit // len(costs)} for each block)" if settings.allocation == "equal" else ""
+        equally = settings.allocation == "equal"
+        share = f" ({limit // len(costs)} for each block)" if equally else ""
+        needed = smallest * len(costs) if equally else max(limit, smallest)
         reason, more = f"the smallest probe needs {smallest}", ""
-        if settings.allocation == "gain" and limit >= smallest:
-            reason, more = (
-                "the hold-out gains by no probe of that size",
-                f"take more hold-out rows than {holdout.all_rows}, ",
-            )
+        if not equally and limit >= smallest:
+            reason = "the hold-out gains by no probe of that size"
+            more = f"take more hold-out rows than {holdout.all_rows}, "
         warnings.warn(
             f"The budget allows {limit} parameters{share}; {reason}. No block gets a probe: this is temperature scaling. "
-            f"For probes, {more}raise budget= above {max(limit, smallest) / holdout.parameters:.2g} or lift it with None.",
+            f"For probes, {more}raise budget= above {needed / holdout.parameters:.2g} or lift it with None.",
             UserWarning,
             stacklevel=level_of_the_caller(),
         )
