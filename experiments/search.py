@@ -42,6 +42,14 @@ BATCH = 1000
 View = Callable[[Tensor], Tensor]
 ViewName = Literal["auto", "flip", "shift", "jitter"]
 PASSES: dict[ViewName | None, tuple[int, ...]] = {None: (1,), "shift": (1, 2, 4), "jitter": (1, 2, 4), "flip": (2,)}
+FROM_PAPER: dict[str, dict[str, Any]] = {
+    "standardised": {"standardise": True},
+    "probes at their optimum": {"optimiser": "lbfgs"},
+    "pooled in a grid": {"pooling": "grid"},
+    "budget by gain": {"allocation": "gain"},
+    "exact weights": {"solver": "exact"},
+}
+"""What parts the paper's recipe from the default, views apart; `candidates` makes the changes one after the other."""
 Batches = list[tuple[Tensor, Tensor]]
 
 
@@ -95,6 +103,11 @@ def candidates() -> Iterator[Candidate]:
     yield Candidate("temperature, both hold-outs", partial(calibrate_with, blocks=[], both_holdouts=True))
     for views in ("shift", "jitter"):
         yield Candidate(f"views {views} x 2, both hold-outs", partial(calibrate_with, views=views, both_holdouts=True))
+    settings = lates.PAPER
+    yield Candidate("paper", partial(calibrate_with, settings=settings))
+    for change, choices in FROM_PAPER.items():
+        settings = replace(settings, **choices)
+        yield Candidate(f"paper … {change}", partial(calibrate_with, settings=settings))
 
 
 def calibrate_with(

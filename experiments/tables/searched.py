@@ -15,12 +15,15 @@ HEADER = (
 
 
 def search_tables(results: Path) -> list[Table]:
-    """The search itself, and the later one among hold-outs on which decays, ranks and weights are chosen."""
+    """The search itself, a later one among hold-outs on which decays, ranks and weights are chosen, and the way to the
+    default from the paper's recipe."""
     chosen = "each choice varied by itself around the default, judged on hold-out images"
     both = "weights chosen on the hold-out, or on it and one jittered view of it, judged on hold-out images"
+    way = "from the paper's recipe to the default, one change after the other, judged on hold-out images"
     return [
         *(_search_table(results / "search", network, f"search_{network}", chosen) for network in NETWORKS),
         *(_search_table(results / "search_holdouts", network, f"holdouts_{network}", both) for network in NETWORKS),
+        *(_search_table(results / "search_paper", network, f"paper_{network}", way) for network in NETWORKS),
     ]
 
 

@@ -55,6 +55,16 @@ def test_the_search_judges_the_candidates_asked_for(trained: Path, monkeypatch: 
     assert json.loads((place / "facts.json").read_text())["split"]
 
 
+def test_changes_to_the_papers_recipe_end_in_the_default(trained: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "argv", arguments(trained, "--only", "paper", "views flip"))
+    search.main()
+    with (trained / "out" / "cifar10-tiny_vgg-s0" / "candidates.csv").open(newline="") as text:
+        losses = {row["candidate"]: row["nll"] for row in csv.DictReader(text)}
+    assert list(losses)[1:] == ["paper", *(f"paper … {change}" for change in search.FROM_PAPER)]
+    assert losses["paper … exact weights"] == losses["views flip x 2"] != losses["paper"]
+    assert len(set(losses.values())) == len(losses) - 1
+
+
 def test_timing_tells_seconds_of_epochs_and_calibrations(
     trained: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
