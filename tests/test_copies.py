@@ -1,9 +1,10 @@
 """Whatever way a network reaches its modules, the recorded copy reaches its own and leaves the original alone."""
 
+import inspect
 import weakref
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Callable
-from functools import partial
+from functools import partial, update_wrapper
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
@@ -13,6 +14,7 @@ from torch import Tensor, nn
 from torch.nn.utils.parametrizations import spectral_norm
 
 import lates
+from lates.copies import copy_tree, originals_at_rest
 from tests.networks import Network, draw, network, untouched
 from tests.test_taps import X, compiled, record
 
@@ -159,6 +161,8 @@ Held = Callable[[nn.Module], Callable[[Tensor], Tensor]]
 
 
 class Object:
+    model: nn.Module
+
     def __init__(self, part: Callable[[Tensor], Tensor]) -> None:
         self.part = part
 
@@ -233,6 +237,7 @@ class Holding(Network):
         lambda part: partial(lambda held, x: held.part(x), Named(part)),
         lambda part: partial(lambda held, x: held.part(x), SimpleNamespace(part=part)),
         lambda part: partial(lambda held, x: held()(x), weakref.ref(part)),
+        lambda part: partial(lambda held, x: held[0](x), deque([part])),
         lambda part: lambda x, part=part: part(x),
         lambda part: nn.Sequential(part).forward,
         lambda part: torch.compile(lambda x: part(x), backend="eager"),
@@ -257,8 +262,90 @@ def test_what_cannot_be_followed_is_refused_before_it_changes_anything(hold: Hel
     with untouched(model), pytest.raises(RuntimeError, match=r'reaches its module "body" by a way that cannot'):
         lates.calibrate(model, train=[draw()], holdout=[draw(seed=1)], blocks=blocks, progress=False)
     sampled = lates.mc_dropout(model)
-    with untouched(model), pytest.raises(RuntimeError, match="reaches its Conv2d module by a way that cannot"):
+    with untouched(model), pytest.raises(RuntimeError, match=r'reaches its module "body" by a way that cannot'):
         lates.calibrate(sampled, train=[draw()], holdout=[draw(seed=1)], blocks=blocks, progress=False)
+
+
+class Pointing(nn.Module):
+    """Points weakly at a method of its own, and at an object that only something outside the tree holds."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.a = nn.Linear(4, 4)
+        vars(self)["method"] = weakref.WeakMethod(self.step)
+        vars(self)["object"] = weakref.ref(OUTSIDE)
+
+    def step(self, x: Tensor) -> Tensor:
+        return self.a(x)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return vars(self)["object"]().part(vars(self)["method"]()(x))
+
+
+OUTSIDE = Object(torch.tanh)
+
+
+def test_weak_references_stay_alive_and_lead_to_the_copy() -> None:
+    model = Pointing().eval()
+    expected = model(X)
+    OUTSIDE.model = model  # so that it holds a module of the tree
+    logits, features = record(model, "a")(X)
+    assert torch.equal(logits, expected)
+    assert len(features["a"]) == 1
+
+
+class Wrapped(nn.Module):
+    """A forward that a wrapper replaced, its signature kept, as some libraries do to move inputs."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.a = nn.Linear(4, 4)
+        self.forward = update_wrapper(partial(Wrapped.around, self), Wrapped.forward)  # type: ignore[method-assign]
+
+    def around(self, x: Tensor, attention_mask: Tensor) -> Tensor:
+        return self.a(x * attention_mask)
+
+    def forward(self, x: Tensor, attention_mask: Tensor) -> Tensor: ...
+
+
+def test_a_wrapped_forward_keeps_its_signature() -> None:
+    copied = copy_tree(Wrapped())
+    assert list(inspect.signature(copied.forward).parameters) == ["self", "x", "attention_mask"]
+
+
+@pytest.mark.slow
+def test_a_forward_compiled_as_one_graph_is_not_compiled_anew_for_every_batch() -> None:
+    class Compiled(nn.Sequential):
+        @torch.compile(fullgraph=True, backend="eager")
+        def forward(self, input: Tensor) -> Tensor:
+            return self[1](self[0](input))
+
+    model = Compiled(nn.Linear(4, 8), nn.Linear(8, 3))
+    batches = [(torch.randn(10, 4), torch.arange(10) % 3) for _ in range(12)]
+    holdout = [(x + 0.1, y) for x, y in batches]
+    calibrated = lates.calibrate(model, train=batches, holdout=holdout, budget=None, progress=False)
+    assert list(calibrated.contributions) == ["0", "head"]
+
+
+class OwnCall(nn.Sequential):
+    def __call__(self, x: Tensor) -> Tensor:
+        return self.forward(x)
+
+
+def test_a_network_with_a_call_of_its_own_can_be_calibrated() -> None:
+    model = OwnCall(nn.Linear(4, 4), nn.Linear(4, 3))
+    assert lates.extract(model, [(X, torch.arange(len(X)) % 3)]).classes == 3
+
+
+def test_a_copy_keeps_none_of_the_hooks_that_watch_its_original() -> None:
+    model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 3))
+    copied = copy_tree(model)
+    with originals_at_rest([copied]):
+        again = copy_tree(model)
+        with pytest.raises(RuntimeError, match="reaches its outermost module"):
+            model(X)
+        assert torch.equal(again(X), copied(X))
+    assert torch.equal(model(X), again(X))
 
 
 def test_objects_that_hold_no_module_stay_shared() -> None:

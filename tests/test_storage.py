@@ -175,11 +175,29 @@ def test_a_cast_calibration_is_for_the_cast_network(
         lates.load(tmp_path / "cast", copy.deepcopy(problem.model).to(dtype))
 
 
+class Packed(torch.Tensor):
+    """A tensor that does not show its bytes, as quantised ones do not."""
+
+    @classmethod
+    def __torch_function__(cls, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if function is torch.Tensor.view:
+            raise RuntimeError("packed")
+        return super().__torch_function__(function, types, args, kwargs)
+
+
+def test_the_longest_names_that_a_folder_takes_can_be_saved(tmp_path: Path, calibrated: lates.CalibratedModel) -> None:
+    calibrated.save(tmp_path / ("n" * 255))
+    assert [path.name for path in tmp_path.iterdir()] == ["n" * 255]
+
+
 def test_tensors_without_dense_values_bar_neither_calibrating_nor_saving(tmp_path: Path) -> None:
     class Spread(nn.Linear):
         def __init__(self) -> None:
             super().__init__(3, 3)
             self.register_buffer("graph", torch.eye(3).to_sparse())
+            self.register_buffer("phases", torch.randn(3, dtype=torch.complex64).conj())
+            self.register_buffer("ragged", torch.nested.nested_tensor([torch.ones(1), torch.ones(2)]))
+            self.register_buffer("packed", torch.ones(2).as_subclass(Packed))
 
         def forward(self, input: torch.Tensor) -> torch.Tensor:
             return torch.sparse.mm(self.get_buffer("graph"), super().forward(input).T).T

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from lates.batches import IGNORED, check_loader, copy_inputs, read_batches
 from lates.blocks import HEAD, choose_blocks
 from lates.checks import check_finite, check_integer, check_logits
+from lates.copies import originals_at_rest
 from lates.memory import check_memory, default_memory
 from lates.pooling import Pooling
 from lates.progress import Progress
@@ -139,7 +140,9 @@ def extract_samples(
     Without `keep_logits` the features have none, [0, classes]: probes need no more of the training split, and with many
     classes its logits would be larger than all features.
     """
-    _check_arguments(models, loader, blocks, like, passes, seed, role)
+    _check_arguments(models, loader, blocks, like, role)
+    seed = check_integer(seed, "seed")
+    passes = None if passes is None else check_integer(passes, "passes", least=1)
     check_memory(memory)
     target = choose_device(device, models[0])
     limit = (memory if memory is not None else default_memory(target, team.neighbours())) // len(models)
@@ -162,12 +165,10 @@ def extract_samples(
                     surveys = team.gather(surveys)[0]
                 if not networks:
                     networks = record_all(models, [found.poolings for found in surveys], dropout, target, team)
+                    stack.enter_context(originals_at_rest({network.network for network in networks}))
                 with random_state_kept(target, _mixed(seed, number_of_pass, number + 1)):
                     inputs = batch.inputs if change is None else change(copy_inputs(batch.inputs))
-                    read = [
-                        read_rows(model, network, inputs, batch, role)
-                        for model, network in zip(models, networks, strict=True)
-                    ]
+                    read = [read_rows(network, inputs, batch, role) for network in networks]
                 for of_model, rows in zip(collected, read, strict=True):
                     of_model.append(rows if number >= 0 else {name: values[:0] for name, values in rows.items()})
                 rows_of[number_of_pass, number] = len(read[0][LABELS]) if number >= 0 else 0
@@ -191,10 +192,12 @@ def check_beginning(
         return
     with torch.inference_mode(False), random_state_kept(device, seed):
         networks = record_all(models, [{} for _ in models], dropout, device, ALONE)
-        for batch in read_batches(first, device, role):
-            for model, network in zip(models, networks, strict=True):
-                logits = read_rows(model, network, batch.inputs, batch, role)[HEAD]
-                check_finite(logits, f"the network's logits of the {role} loader")
+        # A graph compiled now, without recorders, would be used again where they are.
+        with originals_at_rest({network.network for network in networks}), torch.compiler.set_stance("force_eager"):
+            for batch in read_batches(first, device, role):
+                for network in networks:
+                    logits = read_rows(network, batch.inputs, batch, role)[HEAD]
+                    check_finite(logits, f"the network's logits of the {role} loader")
 
 
 def _check_arguments(
@@ -202,14 +205,9 @@ def _check_arguments(
     loader: Iterable[Any],
     blocks: Sequence[str] | int | None,
     like: Sequence[Features] | None,
-    passes: int | None,
-    seed: int,
     role: str,
 ) -> None:
     check_loader(loader, role)
-    check_integer(seed, "seed")
-    if passes is not None:
-        check_integer(passes, "passes", least=1)
     if like is None:
         for model in models:
             choose_blocks(model, blocks)

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from lates.batches import IGNORED, Batch, call_arguments, copy_inputs, first_rows
 from lates.blocks import HEAD, choose_blocks, layer_behind, named_modules, unwrap
 from lates.checks import check_labels, level_of_the_caller
-from lates.copies import original_at_rest
+from lates.copies import originals_at_rest
 from lates.pooling import Pooling, find_tensor, has_class_token, read_pooling, tensors_in
 from lates.settings import Settings
 from lates.taps import RecordedNetwork, Reduce, switch_to_evaluation
@@ -57,13 +57,14 @@ def survey(
     network = _on(device, switch_to_evaluation(RecordedNetwork(model, {name: look(name) for name in names}), dropout))
     returned: list[Any] = []
     network.network.register_forward_hook(lambda module, inputs, output: returned.append(output))
-    logits, _ = _run(model, network, batch.inputs)
-    columns_beside = _columns_beside(returned[0], batch.rows)
-    if any(_is_ambiguous(seen, batch.rows) for seen in outputs.values()):
-        batch = Batch(first_rows(batch.inputs, batch.rows, batch.rows - 1), batch.labels[:-1])
-        for seen in outputs.values():
-            seen.clear()
-        logits, _ = _run(model, network, batch.inputs)
+    with originals_at_rest([network.network]):
+        logits, _ = _run(network, batch.inputs)
+        columns_beside = _columns_beside(returned[-1], batch.rows) if returned else ()
+        if any(_is_ambiguous(seen, batch.rows) for seen in outputs.values()):
+            batch = Batch(first_rows(batch.inputs, batch.rows, batch.rows - 1), batch.labels[:-1])
+            for seen in outputs.values():
+                seen.clear()
+            logits, _ = _run(network, batch.inputs)
     width = None
     if settings.pooling == "flat" and budget is not None and names:
         width = int(budget * count_parameters(model) / len(names) / logits.shape[1]) - 1
@@ -188,18 +189,15 @@ def _on(device: torch.device, network: RecordedNetwork) -> RecordedNetwork:
     return network.to(device)
 
 
-def _run(model: nn.Module, network: RecordedNetwork, inputs: Any) -> tuple[Tensor, dict[str, list[Tensor]]]:
-    with torch.inference_mode(), original_at_rest(model, network):
+def _run(network: RecordedNetwork, inputs: Any) -> tuple[Tensor, dict[str, list[Tensor]]]:
+    with torch.inference_mode():
         positional, named = call_arguments(copy_inputs(inputs))
         return network(*positional, **named)
 
 
-def read_rows(model: nn.Module, network: RecordedNetwork, inputs: Any, batch: Batch, role: str) -> dict[str, Tensor]:
-    """Of one batch the features of every block, the logits and the labels, without rows whose label is `IGNORED`.
-
-    `network` is recorded from `model`, which must not run itself.
-    """
-    logits, recorded = _run(model, network, inputs)
+def read_rows(network: RecordedNetwork, inputs: Any, batch: Batch, role: str) -> dict[str, Tensor]:
+    """Of one batch the features of every block, the logits and the labels, without rows whose label is `IGNORED`."""
+    logits, recorded = _run(network, inputs)
     features = {name: _only_output(name, recorded.get(name, [])) for name in network.blocks}
     for name, values in {"logits": logits, **features}.items():
         if len(values) != batch.rows:

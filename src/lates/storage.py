@@ -7,6 +7,7 @@ import secrets
 import stat
 import warnings
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
@@ -42,7 +43,7 @@ def write_calibration(path: str | os.PathLike[str], tensors: Mapping[str, Tensor
 def write_whole(path: str | os.PathLike[str], content: bytes) -> None:
     """Write to a temporary file beside `path`, flush it to disk, then rename: a crash leaves the old file or the new."""
     target = check_target(path)
-    temporary = target.with_name(f".{target.name}.{secrets.token_hex(8)}")
+    temporary = target.with_name(f".lates-{secrets.token_hex(8)}")
     try:
         with open(temporary, "xb") as file:
             file.write(content)
@@ -56,7 +57,8 @@ def write_whole(path: str | os.PathLike[str], content: bytes) -> None:
             "or gain access there, or save elsewhere.",
         ) from fault
     finally:
-        temporary.unlink(missing_ok=True)
+        with suppress(OSError):
+            temporary.unlink(missing_ok=True)
 
 
 def check_target(path: str | os.PathLike[str]) -> Path:
@@ -132,13 +134,18 @@ def read_record(kind: type[T], fields: Mapping[str, Any]) -> T:
 
 
 def fingerprint(network: nn.Module) -> dict[str, list[Any]]:
-    """Every dense tensor of the network's state: name -> [shape, digest of the values]."""
+    """Every plain tensor of the network's state: name -> [shape, digest of the values]."""
     return {name: [list(value.shape), _digest(value)] for name, value in tensors_of(network).items()}
 
 
 def tensors_of(network: nn.Module) -> dict[str, Tensor]:
+    """Those with values of their own, one after the other: no sparse or nested ones, none of a subclass that packs them."""
     state = network.state_dict()
-    return {name: value for name, value in state.items() if isinstance(value, Tensor) and value.layout == torch.strided}
+    return {
+        name: value
+        for name, value in state.items()
+        if type(value) is Tensor and value.layout == torch.strided and not value.is_nested
+    }
 
 
 def check_fingerprint(saved: Mapping[str, Sequence[Any]], network: nn.Module, source: str) -> None:
@@ -182,7 +189,7 @@ def _digest_of_all(tensors: Mapping[str, Tensor], text: str) -> str:
 
 
 def _digest(value: Tensor) -> str:
-    flat = value.detach().cpu().contiguous().reshape(-1)
+    flat = value.detach().cpu().resolve_conj().resolve_neg().contiguous().reshape(-1)
     data = flat.view(torch.uint8).numpy().data if flat.numel() else b""
     return hashlib.sha256(data).hexdigest()[:16]
 
