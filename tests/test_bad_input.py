@@ -5,6 +5,7 @@ import warnings
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
@@ -95,6 +96,13 @@ def test_other_bad_arguments(change: dict[str, Any], error: type[Exception], mes
     model = network().train()
     with untouched(model), pytest.raises(error, match=message):
         lates.extract(model, **{"loader": loader(), **change})
+
+
+def test_numbers_of_numpy_and_torch_are_numbers() -> None:
+    expected = lates.extract(network(), loader(), views="jitter", passes=2, seed=3)
+    numbers: dict[str, Any] = {"passes": np.int64(2), "seed": torch.tensor(3)}
+    found = lates.extract(network(), loader(), views="jitter", **numbers)
+    assert all(torch.equal(found.blocks[name], values) for name, values in expected.blocks.items())
 
 
 def test_bad_blocks_are_found_before_the_loader_is_read() -> None:

@@ -17,10 +17,10 @@ from lates.batches import (
     IGNORED,
     Batch,
     call_arguments,
+    check_loader,
     copy_inputs,
     read_batches,
     read_logits,
-    refuse_one_shot,
     refuse_overlap,
 )
 
@@ -129,7 +129,7 @@ def generate() -> Iterator[tuple[Tensor, Tensor]]:
 def test_what_can_be_read_once_only_is_refused_before_it_is_read(make: Callable[[], Iterator[Any]]) -> None:
     loader = make()
     with pytest.raises(TypeError, match=f"holdout loader is a {type(loader).__name__}.*only once"):
-        refuse_one_shot(loader, "holdout")
+        check_loader(loader, "holdout")
     with pytest.raises(TypeError, match="only once"):
         next(read_batches(loader, CPU))
     assert len(list(loader)) == 1

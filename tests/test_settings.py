@@ -15,9 +15,11 @@ import lates
         ({"grid": 0}, "grid=0: expected a whole number, at least 1"),
         ({"passes": 0}, "passes=0: expected a whole number, at least 1"),
         ({"passes": 1.5}, "passes=1.5: expected a whole number, at least 1"),
-        ({"tolerance": -1.0}, "tolerance=-1.0: expected a number that is not negative"),
+        ({"tolerance": -1.0}, "tolerance=-1.0: expected a finite number that is not negative"),
         ({"regularise": float("nan")}, "regularise=nan"),
-        ({"regularise": "1"}, "regularise='1': expected a number"),
+        ({"regularise": float("inf")}, "regularise=inf"),
+        ({"regularise": "1"}, "regularise='1': expected a finite number"),
+        ({"grid": True}, "grid=True: expected a whole number"),
     ],
 )
 def test_settings_that_mean_nothing_are_refused(change: dict[str, Any], message: str) -> None:

@@ -73,7 +73,7 @@ def calibrate(
     with team, shown(progress if team.place == 0 else False) as report, torch.inference_mode(False):  # for gradients
         check_loss(loss, several=len(draws.models) > 1)
         check_budget(budget)
-        check_integer(seed, "seed")
+        seed = check_integer(seed, "seed")
         check_memory(memory)
         _check_loaders(train, holdout, blocks)
         _check_settings(settings, team)

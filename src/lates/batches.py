@@ -103,12 +103,7 @@ def check_loader(loader: Iterable[Any], role: str) -> None:
             f"The {role} loader is {'None' if loader is None else f'a {type(loader).__name__}'}; expected an iterable of "
             "(inputs, labels) batches. Two tensors make one: DataLoader(TensorDataset(inputs, labels), batch_size=100)."
         )
-    refuse_one_shot(loader, role)
-
-
-def refuse_one_shot(loader: Iterable[Any], role: str) -> None:
-    """Refuse generators: calibration may read a loader more than once, and the second reading would find nothing."""
-    if isinstance(loader, Iterator):
+    if isinstance(loader, Iterator):  # a second reading would find nothing
         raise TypeError(
             f"The {role} loader is a {type(loader).__name__}, which can be read only once. Pass a DataLoader, a list of "
             "batches, or an object whose __iter__ starts anew."

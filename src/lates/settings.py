@@ -1,5 +1,6 @@
 """What the paper fixes and we do otherwise, in one place: `DEFAULT` is ours, `PAPER` the paper to the letter."""
 
+import math
 from dataclasses import dataclass
 from numbers import Real
 from typing import Literal, get_args, get_type_hints
@@ -44,11 +45,11 @@ class Settings:
             if options and value not in options:
                 raise ValueError(f"{name}={value!r}: expected one of {', '.join(map(repr, options))}.")
         for name in ("grid", "passes"):
-            if not isinstance(value := getattr(self, name), int) or value < 1:
+            if not isinstance(value := getattr(self, name), int) or isinstance(value, bool) or value < 1:
                 raise ValueError(f"{name}={value!r}: expected a whole number, at least 1.")
         for name in ("tolerance", "regularise"):
-            if not isinstance(value := getattr(self, name), Real) or not float(value) >= 0:
-                raise ValueError(f"{name}={value!r}: expected a number that is not negative.")
+            if not isinstance(value := getattr(self, name), Real) or not 0 <= float(value) < math.inf:
+                raise ValueError(f"{name}={value!r}: expected a finite number that is not negative.")
 
 
 def _options(hint: object) -> tuple[object, ...]:

@@ -149,8 +149,9 @@ class Standing:
 def beginning(loader: Iterable[Any]) -> Iterable[Any] | None:
     """One of the batches that `loader` may begin with, as a loader of its own; empty where `loader` is.
 
-    None where reading it might show later: in what the loader draws from a generator of its own, or leaves out the second
-    time. So samplers are not run, and a dataset that workers read is read by one of them.
+    None where reading it would show later: in what the loader draws from a generator of its own, or leaves out the second
+    time. So samplers are not run, and a dataset that workers read is read by one of them; only a dataset that draws from a
+    generator of its own in this process has then drawn once more.
     """
     if isinstance(loader, list | tuple):
         return loader[:1]

@@ -154,7 +154,7 @@ def warn_of_doubts(rows: int, weights: Sequence[Tensor]) -> None:
     if rows < FEW_ROWS:
         doubts.append(
             f"The weights are fitted to {rows} rows, where chance decides: use about 1,000, at least {FEW_ROWS}, that trained "
-            "nothing. A penalty helps a little: regularise=1.0, for calibrate in its settings."
+            "nothing."
         )
     if not any(bool(of_stack.any()) for of_stack in weights):
         doubts.append(

@@ -18,7 +18,7 @@ import torch
 import typer
 from torch import nn
 
-from lates.batches import read_batches, refuse_one_shot
+from lates.batches import check_loader, read_batches
 from lates.cli.checkpoint import load_checkpoint
 from lates.cli.fitted import is_fitted
 from lates.model import CalibratedModel, load
@@ -225,5 +225,5 @@ def make_loaders(source: str) -> Loaders:
         if loader is not None and not isinstance(loader, Iterable):
             raise ValueError(f"--data {source} gave a {type(loader).__name__} as {role}. {CONTRACT}")
         if loader is not None:
-            refuse_one_shot(loader, str(role))
+            check_loader(loader, str(role))
     return Loaders(source, made.get("train"), made.get("holdout"), {str(name): own for name, own in tests.items()})
