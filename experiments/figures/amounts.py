@@ -52,7 +52,7 @@ def draw_low_data(measured: Sequence[Measured]) -> Figure:
     for axes in panels[-1]:
         axes.set_xlabel("training split used, %")
     headline(figure, "Gain over temperature scaling (blue line) with less training data")
-    legend_below(figure, LATES)
+    legend_below(figure, LATES, gains=True)
     return figure
 
 

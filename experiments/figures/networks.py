@@ -106,14 +106,16 @@ def draw_depth(measured: Sequence[Measured], dataset: str) -> Figure:
             axes.set_xlim(0.3, len(members) + 0.7)
             axes.set_xticks(depth[:: 1 if len(members) <= 9 else 3])
         _relative_gains(column[2], cells)
-    for axes, text in zip(panels[:, 0], ("accuracy of member", "contribution", "gain, %"), strict=True):
+    for axes, text in zip(
+        panels[:, 0], ("accuracy of member", "contribution", "gain over\ntemperature, %"), strict=True
+    ):
         axes.set_ylabel(text)
     for axes in panels[1]:
         axes.set_xlabel("member, in depth order")
     headline(
         figure, f"{DATASET_TITLES[dataset]}: what each depth knows (dark: uncut probes, pale: the paper's) and votes"
     )
-    legend_below(figure, LATES, "bar")
+    legend_below(figure, LATES, "bar", gains=True)
     return figure
 
 

@@ -113,7 +113,7 @@ def draw_corruptions(measured: Sequence[Measured]) -> Figure:
     datasets = drawn_datasets(measured)
     metrics = ("ece", "nll", "accuracy")
     columns = [(dataset, metric) for dataset in datasets for metric in metrics]
-    figure, panels = grid_of_panels(1, len(columns), width=2.0, height=4.6)
+    figure, panels = grid_of_panels(1, len(columns), width=max(2.0, 11 / len(columns)), height=4.6)
     unnamed = True  # until the first panel that is drawn names the corruptions for all
     for axes, (dataset, metric) in zip(panels[0], columns, strict=True):
         axes.set_title(f"{DATASET_TITLES[dataset]}\n{METRIC_TITLES[metric]}")
@@ -134,5 +134,5 @@ def draw_corruptions(measured: Sequence[Measured]) -> Figure:
         unnamed = False
     title = "Gain over temperature scaling (blue line), by corruption; the lower seven resemble the jitter"
     headline(figure, title, measured)
-    legend_below(figure, HEADLINE[1:], "point")
+    legend_below(figure, HEADLINE[1:], "point", gains=True)
     return figure

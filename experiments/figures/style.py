@@ -20,6 +20,7 @@ from experiments.summaries import (
     DATASET_TITLES,
     LARGER_IS_BETTER,
     METRIC_TITLES,
+    RIVALS,
     Measured,
     datasets_of,
     drawn_datasets,
@@ -132,15 +133,23 @@ def draw_curve(axes: Axes, x: Sequence[float], y: Sequence[float], method: str) 
     )  # fmt: skip
 
 
-def legend_below(figure: Figure, methods: Sequence[str], kind: Literal["curve", "bar", "point"] = "curve") -> None:
-    """The key in one line, drawn the way the panels draw."""
+def legend_below(
+    figure: Figure,
+    methods: Sequence[str],
+    kind: Literal["curve", "bar", "point"] = "curve",
+    *,
+    gains: bool = False,
+) -> None:
+    """The key in one line, drawn the way the panels draw. Where they show `gains`, it names the rivals that the title does
+    not: whose gain is one over something else than exact temperature scaling."""
 
     def handle(method: str) -> Artist:
+        rival = f"; gain over {method_title(RIVALS[method])}" if gains and method in RIVALS else ""
+        label = method_title(method) + rival
         if kind == "bar":
-            return Patch(color=COLOURS[method], label=method_title(method))
+            return Patch(color=COLOURS[method], label=label)
         line = "none" if kind == "point" else "--" if method == "temperature_jittered_holdout" else "-"
-        marker = MARKERS[method]
-        return Line2D([], [], color=COLOURS[method], marker=marker, linestyle=line, label=method_title(method))
+        return Line2D([], [], color=COLOURS[method], marker=MARKERS[method], linestyle=line, label=label)
 
     width = 1.0 if kind == "bar" else 1.9
     handles = [handle(method) for method in methods]

@@ -118,6 +118,20 @@ def test_a_trend_with_less_data_is_of_one_seed_throughout(measured: tuple[Measur
     np.testing.assert_allclose(curves[COLOURS["lates_none_1"]], expected)
 
 
+def test_only_where_gains_are_drawn_the_key_names_the_rival_that_the_title_does_not(
+    measured: tuple[Measured, ...],
+) -> None:
+    figures = draw_figures(measured)
+    keys = {
+        name: [text.get_text() for legend in figure.legends for text in legend.get_texts()]
+        for name, figure in figures.items()
+    }
+    own = "LATES, paper mode (SGD)"
+    named = {name for name, key in keys.items() if f"{own}; gain over temperature, SGD in beta" in key}
+    assert named == {"low_data", "corruptions", "depth_cifar100"}
+    assert {name for name, key in keys.items() if own in key} == {"in_distribution", "holdout_size", "severity"}
+
+
 def test_by_size_of_the_holdout_the_network_changes_too_and_the_title_says_so(measured: tuple[Measured, ...]) -> None:
     assert "trained on the rest" in draw_holdout_size(measured).get_suptitle()
 
