@@ -27,7 +27,7 @@ from experiments.dropout import OFF, STACKS, fit_layer_stack, fit_temperature, p
 from experiments.images import BLOCKED_METHODS, Blocks, block_means, group_of
 from experiments.material import KINDS, Clock, OutOfTimeError, as_inputs, gather_material
 from experiments.methods import HEAD, METHODS, Fitted, Method
-from experiments.provenance import CORRUPTION_SEED, describe_surroundings
+from experiments.provenance import CORRUPTION_SEED, describe_surroundings, multiply_in_full
 from experiments.recording import Recorder, measure_probes, predict_methods
 from experiments.results import CLEAN, METRICS, Cell, CellResults, Row
 
@@ -92,7 +92,7 @@ def evaluate_cell(
     """
     device = next(network.parameters()).device
     torch.backends.cudnn.benchmark = True
-    torch.set_float32_matmul_precision("highest")  # as the library's own products, whatever training has left behind
+    multiply_in_full()
     clock = Clock(device, deadline)
     network.eval()
     report("fitting", 0, 1)

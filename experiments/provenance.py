@@ -45,6 +45,12 @@ def refuse_other_recipe(experiment: Experiment, cells: Iterable[Cell], results: 
         )
 
 
+def multiply_in_full() -> None:
+    """The one rule for all that fits or measures: float32 matrix products are float32, as the library's own, whatever
+    training has left behind. Results of before ec3f453 multiplied in TensorFloat-32 ("high") on GPUs, and do not say so."""
+    torch.set_float32_matmul_precision("highest")
+
+
 def describe_surroundings(device: torch.device) -> dict[str, Any]:
     """Under what the numbers were made: commit, device, versions, settings."""
     return {
@@ -61,6 +67,7 @@ def describe_surroundings(device: torch.device) -> dict[str, Any]:
             "paper": asdict(lates.PAPER),
             "budgets": dict(BUDGETS),
             "corruption_seed": CORRUPTION_SEED,
+            "matmul_precision": torch.get_float32_matmul_precision(),
         },
     }
 

@@ -25,7 +25,7 @@ from torch.nn import functional
 import lates
 from experiments.checkpoints import write_atomically
 from experiments.data import ImageSet, scale
-from experiments.provenance import describe_surroundings
+from experiments.provenance import describe_surroundings, multiply_in_full
 from experiments.trained import add_arguments, load_trained
 from lates.views import jitter, measure_channels
 from lates.views import shift as move
@@ -278,7 +278,7 @@ def main() -> None:
     parser.add_argument("--only", nargs="+", default=[""], help="candidates whose name contains one of these")
     parser.add_argument("--max-seconds", type=float, default=math.inf)
     arguments = parser.parse_args()
-    torch.set_float32_matmul_precision("high")
+    multiply_in_full()
     started = time.monotonic()
     trained = load_trained(arguments, arguments.seed)
     network, train = trained.network, _batches(trained.train)

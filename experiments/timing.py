@@ -25,7 +25,7 @@ from experiments.checkpoints import Progress, write_atomically
 from experiments.data import ImageSet
 from experiments.material import Batches
 from experiments.networks import build_network
-from experiments.provenance import describe_surroundings
+from experiments.provenance import describe_surroundings, multiply_in_full
 from experiments.schedules import choose_recipe
 from experiments.trained import add_arguments, load_trained
 from experiments.training import train_network
@@ -92,6 +92,7 @@ def main() -> None:
     trained = load_trained(arguments)
     fresh = build_network(arguments.network, len(trained.available.classes))
     epochs = time_training(fresh, arguments.dataset, trained.train, device)
+    multiply_in_full()
     calibrations = time_calibration(trained.network, trained.train, trained.holdout)
     seconds = [tuple(round(each, 4) for each in measured) for measured in (epochs, calibrations)]
     timing = Timing(choose_recipe(arguments.dataset).epochs, *seconds)

@@ -149,6 +149,7 @@ def test_facts_say_under_what_the_numbers_were_made(results: CellResults) -> Non
     assert facts["rows"] == {"train": 280, "holdout": 120, "test": 200}
     assert facts["versions"]["torch"] == torch.__version__
     assert facts["settings"]["default"]["grid"] == lates.DEFAULT.grid
+    assert facts["settings"]["matmul_precision"] == "highest"
     assert facts["seconds"]["training"] == 12.5
     assert all(facts["seconds"][stage] > 0 for stage in ("extraction_shift", "probes_shift", "evaluation"))
     assert list(facts["probe_accuracy_paper"]) == list(facts["probe_accuracy"])

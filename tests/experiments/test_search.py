@@ -52,7 +52,9 @@ def test_the_search_judges_the_candidates_asked_for(trained: Path, monkeypatch: 
     assert float(rows["temperature"]["parameters"]) == 0
     assert rows["temperature"]["nll"] != rows["temperature, both hold-outs"]["nll"]
     assert rows["temperature"]["accuracy"] == rows["temperature, both hold-outs"]["accuracy"]
-    assert json.loads((place / "facts.json").read_text())["split"]
+    facts = json.loads((place / "facts.json").read_text())
+    assert facts["split"]
+    assert facts["settings"]["matmul_precision"] == "highest", "as in every evaluation"
 
 
 def test_changes_to_the_papers_recipe_end_in_the_default(trained: Path, monkeypatch: pytest.MonkeyPatch) -> None:
