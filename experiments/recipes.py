@@ -132,7 +132,8 @@ _EXPERIMENTS = (
         datasets=("cifar100",),
         seeds=(0,),
         cost="1 cell: about 4 minutes",
-        expected="An NLL within .02 of the first run's, of every method on the clean test set.",
+        expected="On the clean test set an NLL within .02 of the first run's: of the network as it is, of temperature scaling, "
+        "and of LATES within 1 % without views, with shifted and with jittered ones.",
     ),
     Experiment(
         name="imagenet",

@@ -123,7 +123,7 @@ class Measured:
         return mean(self.values(method, metric, asked).tolist())
 
     def relative_gain(self, method: str, metric: str, sets: Sequence[str] = CLEAN_SET) -> float:
-        """By how many percent of temperature scaling's value `method` is better, of the means over `sets`."""
+        """By how many percent of its rival's value `method` is better, of the means over `sets`; see `RIVALS`."""
         theirs, ours = self.mean(RIVALS.get(method, "temperature"), metric, sets), self.mean(method, metric, sets)
         return 100 * improvement(metric, theirs, ours) / theirs if theirs else MISSING
 
@@ -231,12 +231,14 @@ def of_each_part(
 ) -> dict[Part, tuple[Measured, ...]]:
     """Of every part the cells whose seeds all parts that were run have: a trend must not be one from seeds to other seeds.
 
-    Nothing where only the plain part was run, which shows no trend.
+    Nothing where only the plain part was run, or where no seed is common: neither shows a trend.
     """
     found = {part: trained(measured, dataset, network, part, recipe=variation.recipe) for part in variation.parts}
     if not any(cells for part, cells in found.items() if part != PLAIN):
         return {}
     seeds = frozenset.intersection(*(frozenset(each.cell.seed for each in cells) for cells in found.values() if cells))
+    if not seeds:
+        return {}
     return {part: tuple(each for each in cells if each.cell.seed in seeds) for part, cells in found.items()}
 
 

@@ -18,7 +18,7 @@ from experiments.summaries import (
     trained,
 )
 from experiments.tables.markdown import ABSENT, NOT_RUN, Table, number
-from experiments.tables.measured import place
+from experiments.tables.measured import commit_of, place
 from experiments.timing import Timing, read_timing
 
 
@@ -108,7 +108,7 @@ def cells(measured: Sequence[Measured]) -> Table:
             DATASET_TITLES.get(each.cell.dataset, each.cell.dataset),
             NETWORK_TITLES.get(each.cell.network, each.cell.network),
             str(each.facts.get("device", ABSENT)),
-            str(each.facts.get("commit", ABSENT))[:7],
+            commit_of(each),
             str(each.cell.seed),
             f"{100 * each.cell.train_fraction:.0f} %",
             f"{100 * each.cell.holdout_fraction:.0f} %",

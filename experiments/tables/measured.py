@@ -38,6 +38,10 @@ def place(dataset: str, network: str) -> tuple[str, str]:
     return DATASET_TITLES[dataset], NETWORK_TITLES.get(network, network)
 
 
+def commit_of(run: Measured) -> str:
+    return str(run.facts.get("commit", ABSENT))[:7]
+
+
 def _scores(
     name: str, title: str, measured: Sequence[Measured], methods: Sequence[str], sets: Sequence[str], note: str
 ) -> Table:

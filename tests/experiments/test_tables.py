@@ -128,6 +128,13 @@ def test_a_trend_is_of_the_seeds_that_every_part_has(tmp_path: Path) -> None:
     assert [cells[0].cell.recipe for cells in parts.values()] == ["low_data"] * 3, "its own, though it has fewer sets"
 
 
+def test_parts_without_a_common_seed_show_no_trend(tmp_path: Path) -> None:
+    write_cell(tmp_path, "in_distribution", "cifar100", "resnet18", 0, sets=["clean"])
+    write_cell(tmp_path, "low_data", "cifar100", "resnet18", 1, train_fraction=0.25, sets=["clean"])
+    assert of_each_part(read_measured(tmp_path), "cifar100", "resnet18", LOW_DATA) == {}
+    assert [row["network"] for row in rows_of(render_tables(tmp_path)["low_data"], "CIFAR-100")] == ["all"]
+
+
 def test_holdout_sizes_find_their_cells_although_fractions_are_floats(tables: dict[str, str]) -> None:
     rows = rows_of(tables["holdout_size"], "CIFAR-100", "ResNet18", "LATES, no views")
     assert [row["hold-out"] for row in rows] == ["2 %", "4 %", "6 %", "8 %", "10 %"]
@@ -174,9 +181,24 @@ def test_two_runs_of_one_network_stand_side_by_side_and_the_second_counts_nowher
     largest = max(
         abs(float(row["NLL"].replace("−", "-"))) for row in rows_of(found["again"]) if row["run"] == rows[2]["run"]
     )
-    assert f"within 0.02 in NLL; at most, they differ by {largest:.4f}" in found["again"]
+    shown = "; ".join(dict.fromkeys(row["method"] for row in rows_of(found["again"])))
+    assert "within 0.02 in NLL on the clean test set" in found["again"]
+    assert f"for each of: {shown}. At most, they differ by {largest:.4f}" in found["again"]
     assert {name for name, text in found.items() if text != tables[name]} == {"again", "cells"}
     assert rows_of(tables["again"])[0]["method"] == "not run"
+
+
+def test_two_runs_tell_their_commits_and_the_precision_that_old_results_do_not_name(tmp_path: Path) -> None:
+    write_cell(tmp_path, "out_of_distribution", "cifar100", "vgg16", 0)
+    path = write_cell(tmp_path, "again", "cifar100", "vgg16", 0).with_suffix(".json")
+    found = read_results(path)
+    assert "settings" not in found.facts
+    now = {"commit": "abcdef0123", "settings": {"matmul_precision": "highest"}}
+    write_results(tmp_path, replace(found, facts={**found.facts, **now}))
+    first, second, difference = rows_of(render_tables(tmp_path)["again"], "CIFAR-100", "VGG16", "temperature")
+    assert (first["commit"], first["precision"]) == ("0000000", "–")
+    assert (second["commit"], second["precision"]) == ("abcdef0", "highest")
+    assert (difference["commit"], difference["precision"]) == ("–", "–")
 
 
 def test_a_method_that_came_later_has_no_row_where_it_was_not_measured(tmp_path: Path) -> None:
