@@ -178,10 +178,22 @@ def test_the_experiments_use_public_names_alone() -> None:
                 assert node.module != "lates" or {alias.name for alias in node.names} <= {*lates.__all__}, path
 
 
-def test_importing_the_library_imports_nothing_unasked() -> None:
-    code = "import sys, torch; before = set(sys.modules); import lates; lates.calibrate; print(*(set(sys.modules) - before))"
+CALIBRATE = """
+import sys, torch
+before = set(sys.modules)
+import lates
+network = torch.nn.Sequential(torch.nn.Linear(2, 4), torch.nn.Linear(4, 2))
+split, holdout = ([(torch.randn(100, 2), torch.arange(100) % 2)] for _ in range(2))
+lates.calibrate(network, train=split, holdout=holdout, budget=None, progress=False)
+print(*(set(sys.modules) - before))
+"""
+
+
+def test_neither_import_nor_calibration_imports_what_nobody_asked_for() -> None:
     environment = {**os.environ, "PYTHONPATH": str(ROOT.parent)}
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", CALIBRATE], capture_output=True, text=True, env=environment, check=True
+    )
     loaded = done.stdout.split()
     assert "lates.algorithm" in loaded
     assert UNASKED.isdisjoint(loaded)

@@ -1,7 +1,8 @@
 """One reading of a loader -> what the probes and the stack learn from: features per block, logits, labels."""
 
+import sys
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -192,12 +193,19 @@ def check_beginning(
         return
     with torch.inference_mode(False), random_state_kept(device, seed):
         networks = record_all(models, [{} for _ in models], dropout, device, ALONE)
-        # A graph compiled now, without recorders, would be used again where they are.
-        with originals_at_rest({network.network for network in networks}), torch.compiler.set_stance("force_eager"):
+        with originals_at_rest({network.network for network in networks}), _uncompiled():
             for batch in read_batches(first, device, role):
                 for network in networks:
                     logits = read_rows(network, batch.inputs, batch, role)[HEAD]
                     check_finite(logits, f"the network's logits of the {role} loader")
+
+
+def _uncompiled() -> AbstractContextManager[Any]:
+    """Inside, nothing is compiled: a graph made without recorders would be used again where they are.
+
+    Without its compiler, whose import takes a second, torch has compiled nothing.
+    """
+    return torch.compiler.set_stance("force_eager") if "torch._dynamo" in sys.modules else nullcontext()
 
 
 def _check_arguments(
