@@ -21,9 +21,10 @@ from experiments.data import (
     IMAGENET,
     split_indices,
 )
-from experiments.evaluate import CellData, evaluate_cell, measuring_pool
+from experiments.evaluate import CellData, evaluate_cell
 from experiments.faults import FAULTS, explain, tracebacks_wanted
 from experiments.material import OutOfTimeError
+from experiments.measuring import measuring_pool
 from experiments.networks import build_network
 from experiments.provenance import further_versions, recipe_of, refuse_other_recipe
 from experiments.recipes import Experiment

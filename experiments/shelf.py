@@ -7,7 +7,7 @@ import torch
 
 from experiments.corruptions import corrupt
 from experiments.data import WORKERS, DataError, FolderSet, ImageSet, decode_batches, in_order, load_dataset
-from experiments.evaluate import CorruptedSets
+from experiments.measuring import CorruptedSets
 from experiments.recipes import Experiment
 
 

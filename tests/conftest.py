@@ -4,6 +4,7 @@ import copy
 import signal
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -177,3 +178,10 @@ def browser() -> "Iterator[Browser]":
 
     with launch() as browser:
         yield browser
+
+
+@pytest.fixture
+def saved(tmp_path: Path, calibrated: lates.CalibratedModel) -> Path:
+    path = tmp_path / "network.lates.safetensors"
+    calibrated.save(path)
+    return path

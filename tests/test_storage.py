@@ -1,11 +1,6 @@
-import copy
-import errno
 import json
 import os
 import pickle
-import subprocess
-import sys
-import warnings
 from pathlib import Path
 from typing import Any
 
@@ -18,14 +13,7 @@ from torch import nn
 
 import lates
 from lates.storage import FORMAT, KEY, read_calibration
-from tests.conftest import Problem, ResidualNetwork
-
-
-@pytest.fixture
-def saved(tmp_path: Path, calibrated: lates.CalibratedModel) -> Path:
-    path = tmp_path / "network.lates.safetensors"
-    calibrated.save(path)
-    return path
+from tests.conftest import Problem
 
 
 def tamper(path: Path, change: Any, tensors: dict[str, torch.Tensor] | None = None) -> None:
@@ -97,120 +85,6 @@ def test_the_file_holds_no_part_of_the_network_and_says_what_it_is_for(saved: Pa
     assert voter["names"] == ["stages.0", "stages.1", "stages.2", "head"]
     assert set(voter["network"]) == set(problem.model.state_dict())
     assert voter["network"]["fc.weight"][0] == [10, 24]
-
-
-def test_other_names_are_an_error_that_lists_them(saved: Path) -> None:
-    other = ResidualNetwork()
-    other.classifier = other.fc
-    del other.fc
-    with pytest.raises(ValueError, match=r"another network\. missing: fc.weight, fc.bias; new: classifier.weight"):
-        lates.load(saved, other)
-
-
-def test_other_shapes_are_an_error_that_shows_both(saved: Path) -> None:
-    with pytest.raises(ValueError, match=r"other shape: .*stem.weight is \[8, 3, 3, 3\], was \[12, 3, 3, 3\]"):
-        lates.load(saved, ResidualNetwork(width=8))
-
-
-def test_other_values_are_a_warning(saved: Path, problem: Problem) -> None:
-    other = ResidualNetwork()
-    other.load_state_dict(problem.model.state_dict())
-    with torch.no_grad():
-        other.fc.bias.add_(0.1)
-    with pytest.warns(UserWarning, match=r"1 of \d+ tensors of this network have other values .*fc\.bias") as caught:
-        lates.load(saved, other)
-    assert Path(caught[0].filename) == Path(__file__)
-
-
-def test_a_cast_is_a_warning(saved: Path, problem: Problem) -> None:
-    other = ResidualNetwork().double()
-    other.load_state_dict(problem.model.state_dict())
-    with pytest.warns(UserWarning, match="cast or trained on since"):
-        loaded = lates.load(saved, other)
-    assert loaded(problem.images[:3].double()).dtype == torch.float64
-
-
-@pytest.fixture
-def trained_on(problem: Problem) -> tuple[nn.Module, lates.CalibratedModel]:
-    """A network that was changed after it was calibrated, and the calibration."""
-    model = copy.deepcopy(problem.model)
-    calibrated = lates.calibrate(model, holdout=problem.holdout, blocks=[], progress=False)
-    with torch.no_grad():
-        model.get_parameter("fc.bias").add_(0.1)
-    return model, calibrated
-
-
-def test_a_network_trained_on_since_is_a_warning_and_the_file_is_for_the_weights_of_then(
-    tmp_path: Path, problem: Problem, trained_on: tuple[nn.Module, lates.CalibratedModel]
-) -> None:
-    model, calibrated = trained_on
-    for kept in (calibrated, copy.deepcopy(calibrated)):
-        with pytest.warns(UserWarning, match=r"1 of \d+ tensors .*fc\.bias.* for the weights of then") as caught:
-            kept.save(tmp_path / "file")
-        assert Path(caught[0].filename) == Path(__file__)
-        with pytest.warns(UserWarning, match=r"1 of \d+ tensors of this network have other values .*fc\.bias"):
-            lates.load(tmp_path / "file", model)
-        with warnings.catch_warnings():
-            warnings.simplefilter("error")
-            lates.load(tmp_path / "file", problem.model)
-
-
-def test_a_loaded_calibration_stays_for_the_network_of_its_file(
-    tmp_path: Path, saved: Path, problem: Problem, trained_on: tuple[nn.Module, lates.CalibratedModel]
-) -> None:
-    with pytest.warns(UserWarning, match="other values"):
-        loaded = lates.load(saved, trained_on[0])
-    with pytest.warns(UserWarning, match="for the weights of then"):
-        loaded.save(tmp_path / "again")
-    assert read_calibration(tmp_path / "again")[1] == read_calibration(saved)[1]
-
-
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
-def test_a_cast_calibration_is_for_the_cast_network(
-    tmp_path: Path, problem: Problem, calibrated: lates.CalibratedModel, dtype: torch.dtype
-) -> None:
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        copy.deepcopy(calibrated).to(dtype).save(tmp_path / "cast")
-        lates.load(tmp_path / "cast", copy.deepcopy(problem.model).to(dtype))
-
-
-class Packed(torch.Tensor):
-    """A tensor that does not show its bytes, as quantised ones do not."""
-
-    @classmethod
-    def __torch_function__(cls, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if function is torch.Tensor.view:
-            raise RuntimeError("packed")
-        return super().__torch_function__(function, types, args, kwargs)
-
-
-def test_the_longest_names_that_a_folder_takes_can_be_saved(tmp_path: Path, calibrated: lates.CalibratedModel) -> None:
-    calibrated.save(tmp_path / ("n" * 255))
-    assert [path.name for path in tmp_path.iterdir()] == ["n" * 255]
-
-
-def test_tensors_without_dense_values_bar_neither_calibrating_nor_saving(tmp_path: Path) -> None:
-    class Spread(nn.Linear):
-        def __init__(self) -> None:
-            super().__init__(3, 3)
-            self.register_buffer("graph", torch.eye(3).to_sparse())
-            self.register_buffer("phases", torch.randn(3, dtype=torch.complex64).conj())
-            self.register_buffer("ragged", torch.nested.nested_tensor([torch.ones(1), torch.ones(2)]))
-            self.register_buffer("packed", torch.ones(2).as_subclass(Packed))
-
-        def forward(self, input: torch.Tensor) -> torch.Tensor:
-            return torch.sparse.mm(self.get_buffer("graph"), super().forward(input).T).T
-
-    model = Spread()
-    calibrated = lates.calibrate(model, holdout=[(torch.eye(3), torch.arange(3).roll(1))], blocks=[], progress=False)
-    calibrated.save(tmp_path / "file")
-    assert lates.load(tmp_path / "file", model).weights == calibrated.weights
-
-
-def test_a_wrapped_model_is_the_same_model(saved: Path, problem: Problem) -> None:
-    loaded = lates.load(saved, nn.DataParallel(problem.model))
-    assert list(loaded.weights) == ["stages.0", "stages.1", "stages.2", "head"]
 
 
 @pytest.mark.parametrize("share", [0.0, 0.001, 0.01, 0.3, 0.9, 0.9999])
@@ -373,94 +247,6 @@ def test_tampered_tensors_are_refused(saved: Path, problem: Problem, name: str, 
     tamper(saved, lambda metadata: None, changed)  # pyright: ignore[reportArgumentType]
     with pytest.raises(ValueError, match="Save the calibration again"):
         lates.load(saved, problem.model)
-
-
-@pytest.fixture
-def pipe(tmp_path: Path) -> Path:
-    """As good as a device to replace by mistake, and made without rights."""
-    if not hasattr(os, "mkfifo"):
-        pytest.skip("this system has no named pipes")
-    os.mkfifo(tmp_path / "pipe")
-    return tmp_path / "pipe"
-
-
-@pytest.mark.parametrize("through", ["pipe", "link"])
-def test_what_is_no_file_is_refused_and_stays(pipe: Path, calibrated: lates.CalibratedModel, through: str) -> None:
-    (pipe.parent / "link").symlink_to(pipe)
-    with pytest.raises(FileExistsError, match=rf"Cannot save to .*{through}: it is a pipe.* Name a file"):
-        calibrated.save(pipe.parent / through)
-    assert pipe.is_fifo()
-    assert sorted(path.name for path in pipe.parent.iterdir()) == ["link", "pipe"]
-
-
-@pytest.mark.parametrize("exists", [True, False])
-def test_a_link_is_followed_and_stays(
-    tmp_path: Path, problem: Problem, calibrated: lates.CalibratedModel, exists: bool
-) -> None:
-    link, file = tmp_path / "link", tmp_path / "elsewhere" / "file"
-    file.parent.mkdir()
-    if exists:
-        file.write_text("old")
-    link.symlink_to(file)
-    calibrated.save(link)
-    assert link.readlink() == file
-    assert lates.load(file, problem.model).weights == calibrated.weights
-    assert {*tmp_path.iterdir(), *file.parent.iterdir()} == {link, file.parent, file}
-
-
-def test_a_link_that_leads_nowhere_is_named(tmp_path: Path, calibrated: lates.CalibratedModel) -> None:
-    (tmp_path / "lost").symlink_to(tmp_path / "absent" / "file")
-    (tmp_path / "round").symlink_to(tmp_path / "round")
-    with pytest.raises(FileNotFoundError, match=r"Cannot save to .*lost: there is no folder .*absent"):
-        calibrated.save(tmp_path / "lost")
-    with pytest.raises(OSError, match="round"):
-        calibrated.save(tmp_path / "round")
-    assert (tmp_path / "round").is_symlink()
-
-
-def test_a_failure_before_the_rename_leaves_the_old_file_whole(
-    saved: Path, calibrated: lates.CalibratedModel, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    before = saved.read_bytes()
-
-    def fail(*paths: object) -> None:
-        raise OSError("no space left")
-
-    for step in ("fsync", "replace"):
-        with monkeypatch.context() as patch:
-            patch.setattr(os, step, fail)
-            with pytest.raises(OSError, match="no space left"):
-                calibrated.save(saved)
-        assert saved.read_bytes() == before
-        assert list(saved.parent.iterdir()) == [saved]
-
-
-FULL_DISK = """
-import resource, sys, torch
-import lates
-
-resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100))
-rows = torch.eye(3)
-lates.calibrate(torch.nn.Linear(3, 3), holdout=[(rows, torch.arange(3))], blocks=[], progress=False).save(sys.argv[1])
-"""
-
-
-@pytest.mark.skipif(sys.platform == "win32", reason="limits the size of files as Unix does")
-def test_a_disk_without_room_is_told_with_the_path_and_leaves_the_old_file_whole(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("old")
-    command = [sys.executable, "-c", FULL_DISK, str(tmp_path / "file")]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    *_, told = done.stderr.splitlines()
-    assert told.startswith(f"OSError: [Errno {errno.EFBIG}] Cannot save ")
-    assert f"bytes to {tmp_path / 'file'}: File too large. Nothing there has changed. Make room" in told
-    assert [path.read_text() for path in tmp_path.iterdir()] == ["old"]
-
-
-def test_saving_again_replaces_the_file(saved: Path, problem: Problem, calibrated: lates.CalibratedModel) -> None:
-    scaled = lates.calibrate(problem.model, holdout=problem.holdout, blocks=[], progress=False)
-    scaled.save(saved)
-    assert lates.load(saved, problem.model).weights == scaled.weights
-    assert list(saved.parent.iterdir()) == [saved]
 
 
 @pytest.mark.parametrize("weights", [[], [0.5, 0.5], [1], "0.5"])

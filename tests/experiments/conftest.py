@@ -1,9 +1,14 @@
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 import torch
 
 from experiments.data import SAMPLE, ImageSet, load_sample
+from experiments.measuring import CorruptedSets
+from experiments.tables import render_tables
+from tests.experiments.sample import CORRUPTIONS, SEVERITIES, sample_data
+from tests.experiments.synthetic import write_all
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -19,3 +24,19 @@ def one_thread() -> Iterator[None]:
 def images() -> ImageSet:
     """The 400 real images of the sample that are for training."""
     return load_sample(SAMPLE)[0]
+
+
+@pytest.fixture(scope="module")
+def sets() -> CorruptedSets:
+    return CorruptedSets(sample_data().test, CORRUPTIONS, SEVERITIES)
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Invented ones."""
+    return write_all(tmp_path_factory.mktemp("results"))
+
+
+@pytest.fixture(scope="module")
+def tables(results: Path) -> dict[str, str]:
+    return render_tables(results)

@@ -14,6 +14,7 @@ from experiments.schedules import Recipe
 from experiments.training import train_network
 
 SHORT = Recipe(epochs=4, batch=40, rate=0.05, weight_decay=5e-4)
+CORRUPTIONS, SEVERITIES = ("contrast", "gaussian_noise"), (5,)
 
 
 @cache

@@ -143,3 +143,13 @@ def read_column(path: Path, method: str, metric: str) -> dict[str, float]:
     with open(path, newline="") as file:
         rows = [row for row in csv.DictReader(file) if row["method"] == method]
     return {row["set"]: float(row[metric]) if row[metric] else math.nan for row in rows}
+
+
+def rows_of(text: str, *starts: str) -> list[dict[str, str]]:
+    """The rows whose first cells are `starts`, as {column: cell}; columns of one name keep the last."""
+    lines = [line.strip("| ").split(" | ") for line in text.splitlines() if line.startswith("|")]
+    return [dict(zip(lines[0], row, strict=True)) for row in lines[2:] if row[: len(starts)] == list(starts)]
+
+
+def column(results: Path, cell: str, method: str, metric: str) -> dict[str, float]:
+    return read_column(results / cell.split("-")[0] / f"{cell}.csv", method, metric)

@@ -2,10 +2,6 @@
 
 import json
 import math
-import os
-import signal
-import subprocess
-import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -16,34 +12,21 @@ import torch
 from torch import nn
 
 import lates
-from experiments import evaluate
 from experiments.corruptions import corrupt
 from experiments.dropout import OFF, ON, STACKS, predict_draws
-from experiments.evaluate import (
-    CORRUPTION_SEED,
-    CorruptedSets,
-    evaluate_cell,
-    measure,
-    measure_sets,
-    measuring_pool,
-    score,
-)
+from experiments.evaluate import evaluate_cell
 from experiments.images import BLOCKED_METHODS, IMAGE_METRICS
 from experiments.material import Batches, OutOfTimeError, as_inputs
+from experiments.measuring import CorruptedSets, measure_sets
 from experiments.methods import METHODS
 from experiments.networks import WideResNet
+from experiments.provenance import CORRUPTION_SEED
 from experiments.results import METRICS, Cell, CellResults, read_results, write_results
 from experiments.training import measure_accuracy
 from tests.experiments.sample import sample_data, tiny_network, train_on_sample
 
 CELL = Cell("smoke", "cifar10_600", "tiny_vgg", 0, 0.7, 0.3)
 POOL = ThreadPoolExecutor(2)
-CORRUPTIONS, SEVERITIES = ("contrast", "gaussian_noise"), (5,)
-
-
-@pytest.fixture(scope="module")
-def sets() -> CorruptedSets:
-    return CorruptedSets(sample_data().test, CORRUPTIONS, SEVERITIES)
 
 
 @pytest.fixture(scope="module")
@@ -58,64 +41,6 @@ def results(sets: CorruptedSets, heard: list[tuple[str, int, int]]) -> CellResul
 
     network = tiny_network("tiny_vgg")
     return evaluate_cell(CELL, network, sample_data(), sets, pool=POOL, training_seconds=12.5, report=hear)
-
-
-# Test sets
-
-
-def test_the_clean_set_comes_first_and_each_is_the_benchmarks(sets: CorruptedSets) -> None:
-    found = dict(sets)
-    test = sample_data().test
-    assert list(found) == ["clean", "contrast-5", "gaussian_noise-5"]
-    assert len(sets) == 3
-    assert torch.equal(found["clean"], test.images)
-    assert torch.equal(found["gaussian_noise-5"], corrupt(test.images, "gaussian_noise", 5, CORRUPTION_SEED))
-
-
-def test_corrupted_sets_are_made_once_while_there_is_room(monkeypatch: pytest.MonkeyPatch) -> None:
-    few = sample_data().test.select(torch.arange(3))
-    kept = CorruptedSets(few, CORRUPTIONS, SEVERITIES)
-    assert all(one is other for (_, one), (_, other) in zip(kept, kept, strict=True))
-    monkeypatch.setattr(evaluate, "KEPT_BYTES", 2 * few.images.nbytes - 1)
-    fresh = CorruptedSets(few, CORRUPTIONS, SEVERITIES)
-    first, second = dict(fresh), dict(fresh)
-    assert first["contrast-5"] is not second["contrast-5"]
-    assert torch.equal(first["contrast-5"], second["contrast-5"])
-
-
-# Scores
-
-
-def test_scores_are_the_librarys() -> None:
-    generator = torch.Generator().manual_seed(0)
-    logits, labels = torch.randn(300, 5, generator=generator), torch.randint(5, (300,), generator=generator)
-    scores = score(logits, labels, clean=False)
-    assert tuple(scores) == METRICS
-    for name in ("ece", "nll", "brier", "brier_paper", "accuracy", "auc", "auc_keras", "classwise_ece", "aurc"):
-        assert scores[name] == pytest.approx(getattr(lates.metrics, name)(logits, labels), abs=1e-12), name
-    assert scores["ece_floor"] == lates.metrics.ece_floor(logits)
-
-
-@pytest.mark.parametrize("sharpness", [1 / 16, 1.0, 16.0])
-def test_the_best_temperature_is_found_however_sharp_the_logits_are(sharpness: float) -> None:
-    generator = torch.Generator().manual_seed(1)
-    labels = torch.randint(5, (400,), generator=generator)
-    logits = torch.randn(400, 5, generator=generator) * 3
-    logits[torch.arange(400), labels] += 2
-    by_hand = max(lates.metrics.auc(logits * 2**power, labels) for power in np.linspace(-5, 5, 81))
-    scores = score(sharpness * logits, labels, clean=True)
-    assert scores["auc_best_temperature"] == pytest.approx(by_hand, abs=1e-4)
-    assert scores["auc_best_temperature"] > scores["auc"]
-    assert math.isnan(score(logits, labels, clean=False)["auc_best_temperature"])
-
-
-def test_a_metric_that_does_not_exist_is_nan() -> None:
-    labels = torch.zeros(20, dtype=torch.int64)
-    assert math.isnan(score(torch.randn(20, 3), labels, clean=True)["auc"])
-    assert math.isnan(score(torch.randn(20, 3), labels, clean=True)["auc_best_temperature"])
-
-
-# Cells
 
 
 def test_there_is_a_row_for_every_method_and_set(results: CellResults) -> None:
@@ -204,48 +129,6 @@ def test_a_passed_deadline_stops_between_stages_and_between_sets(sets: Corrupted
         evaluate_cell(CELL, tiny_network("tiny_vgg"), sample_data(), sets, pool=POOL, deadline=past)
     with pytest.raises(OutOfTimeError, match="after 0 of 3 test sets"):
         measure_sets(lambda images: {}, sets, POOL, past, lambda stage, done, total: None)
-
-
-def test_measuring_keeps_the_number_of_threads_even_when_it_fails(sets: CorruptedSets) -> None:
-    torch.set_num_threads(2)
-    try:
-        with pytest.raises(ValueError, match="NaN"):
-            measure_sets(
-                lambda images: {"broken": torch.full((len(images), 10), math.nan)},
-                sets,
-                POOL,
-                math.inf,
-                lambda stage, done, total: None,
-            )
-        assert torch.get_num_threads() == 2
-    finally:
-        torch.set_num_threads(1)
-
-
-KILLED_WITH_ITS_POOL = """
-import os, signal, torch
-from experiments.evaluate import measuring_pool
-
-if __name__ == "__main__":
-    with measuring_pool(torch.device("cuda")) as pool:
-        print(pool.submit(os.getpid).result() != os.getpid(), flush=True)
-        os.kill(os.getpid(), signal.SIGKILL)
-"""
-
-
-def test_beside_a_gpu_processes_measure_and_leave_with_their_parent(sets: CorruptedSets, tmp_path: Path) -> None:
-    logits = torch.randn(len(sets.test), 10, generator=torch.Generator().manual_seed(0))
-    labels = sets.test.labels
-    with measuring_pool(torch.device("cuda")) as processes:
-        apart = processes.submit(measure, logits.numpy(), labels.numpy(), False, True).result()
-    assert apart == (score(logits, labels, clean=True), None)
-    script = tmp_path / "killed.py"
-    script.write_text(KILLED_WITH_ITS_POOL)
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    # The workers hold the pipe too, so reading it to its end waits until the last of them is gone.
-    ended = subprocess.run([sys.executable, script], env=environment, stdout=subprocess.PIPE, text=True, timeout=120)
-    assert ended.returncode == -signal.SIGKILL
-    assert ended.stdout == "True\n"
 
 
 # MC dropout
