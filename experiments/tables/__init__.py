@@ -19,7 +19,7 @@ from experiments.tables.measured import against_shift, controls, in_distribution
 from experiments.tables.printed import imagenet, mc_dropout
 from experiments.tables.repeated import again
 from experiments.tables.searched import search_tables
-from experiments.tables.tested import anova_table, effects, wilcoxon
+from experiments.tables.tested import anova_table, effects, mc_dropout_gains, wilcoxon
 from experiments.tables.theory import pitfall, proposition
 
 TABLES: tuple[Callable[[Sequence[Measured]], Table], ...] = (
@@ -34,6 +34,7 @@ TABLES: tuple[Callable[[Sequence[Measured]], Table], ...] = (
     against_shift,
     imagenet,
     mc_dropout,
+    mc_dropout_gains,
     wilcoxon,
     anova_table,
     effects,

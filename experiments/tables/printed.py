@@ -35,17 +35,18 @@ def imagenet(measured: Sequence[Measured]) -> Table:
     return Table("imagenet", "ResNet50 on ImageNet, clean test set", header, tuple(rows), NOTE, text_columns=2)
 
 
+def mc_title(method: str) -> str:
+    """Of a network trained with dropout, which is on in MC dropout alone."""
+    return f"dropout off: {method_title(method)}" if method in OFF else method_title(method)
+
+
 def mc_dropout(measured: Sequence[Measured]) -> Table:
     rows: list[tuple[str, ...]] = []
     for (dataset, rate), printed in paper.MC_DROPOUT.items():
         cells = trained(measured, dataset, "wide_resnet_28_10", dropout=rate)
         where = (DATASET_TITLES[dataset], f"{rate:g}")
         rows += [(*where, *_paper_row(label, values)) for label, values in printed.items()]
-        ours = [
-            *((f"dropout off: {method_title(method)}", method) for method in OFF),
-            *((method_title(method), method) for method in ON),
-        ]
-        rows += [(*where, *_our_row(label, cells, method)) for label, method in ours]
+        rows += [(*where, *_our_row(mc_title(method), cells, method)) for method in (*OFF, *ON)]
     header = ("data set", "dropout", "method", "source", "seeds", *titles(OURS))
     title = "WRN-28-10 with Monte Carlo dropout, clean test set"
     note = (

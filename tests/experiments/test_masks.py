@@ -29,7 +29,7 @@ def losses(device: str, *, dropout: float, seed: int) -> tuple[float, ...]:
 def test_each_step_draws_its_own_masks_and_a_seed_repeats_them(device: str) -> None:
     first = losses(device, dropout=0.5, seed=1)
     gaps = torch.tensor(first)[:, None] - torch.tensor(first)[None, :]
-    assert gaps.abs().fill_diagonal_(1).min() > 1e-4
+    assert gaps.abs().fill_diagonal_(1).min() > 1e-5, "masks in common would repeat a loss to 1e-6"
     assert losses(device, dropout=0.5, seed=1) == pytest.approx(first, rel=1e-5)
     assert losses(device, dropout=0.5, seed=2) != pytest.approx(first, rel=1e-3)
     assert losses(device, dropout=0.0, seed=1) == pytest.approx(losses(device, dropout=0.0, seed=2), rel=1e-5)

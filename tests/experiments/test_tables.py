@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from statistics import mean, stdev
 
+import numpy as np
 import pytest
 
 from experiments.corruptions import LIKE_JITTER
@@ -101,6 +102,24 @@ def test_a_method_that_came_later_has_no_row_where_it_was_not_measured(tmp_path:
 def test_budget_shows_what_was_really_spent(tables: dict[str, str]) -> None:
     rows = rows_of(tables["budget"], "CIFAR-100", "shift")
     assert [row["parameters added, %"] for row in rows] == ["0.49", "0.98", "1.97", "4.80", "6.80"]
+
+
+def test_gains_of_mc_dropout_have_the_interval_of_a_mean_over_test_images(results: Path, tmp_path: Path) -> None:
+    name = "mc_dropout-cifar10-wide_resnet_28_10-s0-d0.2"
+    found = read_results(results / "mc_dropout" / f"{name}.json")
+    gain = np.random.default_rng(0).normal(0.01, 0.02, 200)
+    blocks = {key: values + (gain if key[0] == "mcd_temperature" else 0) for key, values in found.blocks.items()}
+    write_results(tmp_path, replace(found, blocks=blocks))
+    table = render_tables(tmp_path)["mc_dropout_gains"]
+    (row,) = rows_of(table, "CIFAR-10", "0.2", "+ LATES, no views", "+ temperature")
+    shown = [float(text.strip("[],").replace("−", "-")) for text in row["NLL [95 %]"].split()]
+    ours, theirs = (column(results, name, method, "nll")["clean"] for method in ("mcd_lates", "mcd_temperature"))
+    middle, half = theirs - ours + gain.mean(), 1.96 * gain.std(ddof=1) / math.sqrt(200)
+    assert shown == pytest.approx([middle, middle - half, middle + half], abs=2e-4)
+    (one_pass,) = rows_of(table, "CIFAR-10", "0.2", "dropout off: LATES, no views")
+    assert (one_pass["over"], one_pass["seeds"]) == ("+ temperature", "1")
+    (missing,) = rows_of(table, "CIFAR-10", "0.1")
+    assert missing["method"] == "not run"
 
 
 def test_the_papers_numbers_stand_beside_ours(results: Path, tables: dict[str, str]) -> None:
