@@ -13,6 +13,7 @@ from pathlib import Path
 from experiments.checkpoints import write_atomically
 from experiments.summaries import SMOKE, Measured, read_measured
 from experiments.tables.costs import cells, cost, depth, timing_table
+from experiments.tables.counted import expectations
 from experiments.tables.gains import budget, holdout_size, low_data, relative_gain
 from experiments.tables.markdown import DocumentError, Table, embed, embedded, markdown
 from experiments.tables.measured import against_shift, controls, in_distribution, jitter, out_of_distribution
@@ -23,6 +24,7 @@ from experiments.tables.tested import anova_table, effects, mc_dropout_gains, wi
 from experiments.tables.theory import pitfall, proposition
 
 TABLES: tuple[Callable[[Sequence[Measured]], Table], ...] = (
+    expectations,
     in_distribution,
     out_of_distribution,
     jitter,

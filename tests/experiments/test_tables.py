@@ -104,6 +104,27 @@ def test_budget_shows_what_was_really_spent(tables: dict[str, str]) -> None:
     assert [row["parameters added, %"] for row in rows] == ["0.49", "0.98", "1.97", "4.80", "6.80"]
 
 
+def test_networks_on_which_lates_is_better_are_counted(results: Path, tables: dict[str, str], tmp_path: Path) -> None:
+    names = [
+        f"in_distribution-cifar10-{network}-s{seed}"
+        for network, seeds in (("vgg16", 3), ("vgg19", 1), ("resnet18", 3), ("wide_resnet_28_10", 1))
+        for seed in range(seeds)
+    ]
+    scores = [
+        [column(results, name, method, "accuracy")["clean"] for method in ("lates_shift_1", "temperature")]
+        for name in names
+    ]
+    better = sum(ours > theirs for ours, theirs in scores)
+    clean = ("clean, CIFAR-10", "LATES, shifted views (default)", "temperature")
+    (row,) = rows_of(tables["expectations"], *clean)
+    assert row["accuracy"] == f"{better} of {len(names)}"
+    write_cell(tmp_path, "out_of_distribution", "cifar10", "vgg16", 0, sets=["clean"])
+    partly = render_tables(tmp_path)["expectations"]
+    assert rows_of(partly, *clean)[0]["NLL"].endswith(" of 1")
+    (not_measured,) = rows_of(partly, "corrupted", "LATES, shifted views (default)")
+    assert not_measured["NLL"] == "–"
+
+
 def test_gains_of_mc_dropout_have_the_interval_of_a_mean_over_test_images(results: Path, tmp_path: Path) -> None:
     name = "mc_dropout-cifar10-wide_resnet_28_10-s0-d0.2"
     found = read_results(results / "mc_dropout" / f"{name}.json")
@@ -208,7 +229,7 @@ def test_without_results_no_table_holds_a_measured_number(empty_tables: dict[str
         if name not in ("pitfall", "proposition") and row.get("source") != "paper" and row.get("data set") != "paper"
         for title, cell in row.items()
         if any(digit.isdigit() for digit in cell)
-        and title not in ("data set", "network", "dropout", "budget", "paper", "p, paper")
+        and title not in ("data set", "network", "dropout", "budget", "paper", "p, paper", "test sets", "method")
         and cell != "0"
     ]
     assert invented == []
