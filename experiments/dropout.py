@@ -1,8 +1,9 @@
 """MC dropout: alone, with temperature scaling, with LATES.
 
 The prediction is the mean over draws s of softmax(sum_k beta_k R_sk). MC dropout alone has beta = 1 for the head,
-temperature scaling one beta for the head; both can be read off the members that LATES draws, and all stacks draw from the same
-seed: the methods differ in nothing but their probes and weights.
+temperature scaling one beta for the head; both can be read off the members that LATES draws, and all stacks draw the same
+masks: the methods differ in nothing but their probes and weights. LATES chooses probes and ranks by their loss on the first
+draw of the hold-out, and weights by the loss of the mean over all draws.
 """
 
 import math
@@ -46,11 +47,14 @@ def fit_layer_stack(
 
 
 def predict_draws(stacks: Mapping[str, lates.CalibratedModel], beta: float, inputs: Tensor) -> dict[str, Tensor]:
-    """Logits [n, classes] of all methods, logs of mean probabilities over the same draws.
+    """Logits [n, classes] of all methods, logs of mean probabilities over the same draws, those of the first stack.
 
     stacks   LATES by name, whose members are drawn
     beta     temperature scaling's weight of the head
     """
+    state = next(iter(stacks.values())).generator.get_state()
+    for stacked in stacks.values():
+        stacked.generator.set_state(state)
     drawn = {name: torch.stack([*stacked.members(inputs)]) for name, stacked in stacks.items()}
     head = next(iter(drawn.values()))[..., -1]  # of [draws, n, classes, members]
     logits = {"mcd": head, "mcd_temperature": beta * head}

@@ -36,7 +36,7 @@ def imagenet(measured: Sequence[Measured]) -> Table:
 
 
 def mc_title(method: str) -> str:
-    """Of a network trained with dropout, which is on in MC dropout alone."""
+    """Marks the methods that are measured with dropout off."""
     return f"dropout off: {method_title(method)}" if method in OFF else method_title(method)
 
 

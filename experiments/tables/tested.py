@@ -56,18 +56,6 @@ COMPARISONS = (
 )
 
 
-OF_MC_DROPOUT = (
-    Comparison("mcd_temperature", "mcd"),
-    Comparison("mcd_lates", "mcd_temperature"),
-    Comparison("mcd_lates_shift", "mcd_temperature"),
-    Comparison("mcd_lates_shift", "mcd_lates"),
-    Comparison("lates_none_1", "mcd_temperature"),
-    Comparison("lates_shift_1", "mcd_temperature"),
-    Comparison("mcd_lates", "lates_none_1"),
-)
-"""What each step adds to MC dropout, and whether one pass of LATES can take the place of its ten."""
-
-
 def wilcoxon(measured: Sequence[Measured]) -> Table:
     rows: list[tuple[str, ...]] = []
     places = [(dataset, metric) for dataset in paper.DATASETS for metric in paper.METRICS]
@@ -187,15 +175,20 @@ def effects(measured: Sequence[Measured]) -> Table:
 
 def _effects(architectures: Sequence[Sequence[Measured]], comparison: Comparison, metric: str) -> list[str]:
     pair = (comparison.method, comparison.rival, metric)
-    clean = [clean_gains(cells, *pair) for cells in architectures]
-    by_images = _redrawn(architectures, pair, {CLEAN_GROUP: 1}, clean)
-    found = _effect(clean, by_images or [gains[:, None] for gains in clean])
+    found = _clean_effect(architectures, comparison, metric)
     for group in GROUPS:
         gains = [corrupted_gains(cells, *pair, group.types) for cells in architectures]
         by_network = [network_gains(each) for each in gains]
         by_images = _redrawn(architectures, pair, group.blocks, by_network)
         found += _effect(by_network, by_images or [each.mean(axis=2) for each in gains])
     return found
+
+
+def _clean_effect(architectures: Sequence[Sequence[Measured]], comparison: Comparison, metric: str) -> list[str]:
+    pair = (comparison.method, comparison.rival, metric)
+    gains = [clean_gains(cells, *pair) for cells in architectures]
+    by_images = _redrawn(architectures, pair, {CLEAN_GROUP: 1}, gains)
+    return _effect(gains, by_images or [each[:, None] for each in gains])
 
 
 def _redrawn(
@@ -216,36 +209,45 @@ def _redrawn(
 def _effect(by_network: Sequence[np.ndarray], redrawn: Sequence[np.ndarray]) -> list[str]:
     """The mean gain with the interval of what is `redrawn`, and how many networks gain."""
     better = _share(signed_rank(np.concatenate(by_network)))
-    return [_interval(redrawn), better]
-
-
-def _interval(redrawn: Sequence[np.ndarray]) -> str:
     found = bootstrap_gain(redrawn)
     if not found.networks:
-        return ABSENT
+        return [ABSENT, better]
     if found.low == found.high:
-        return signed(found.mean, 4)  # of one network, with nothing to cross it with
-    return f"{signed(found.mean, 4)} [{signed(found.low, 4)}, {signed(found.high, 4)}]"
+        return [signed(found.mean, 4), better]  # of one network, with nothing to cross it with
+    return [f"{signed(found.mean, 4)} [{signed(found.low, 4)}, {signed(found.high, 4)}]", better]
+
+
+MC_COMPARISONS = (
+    Comparison("mcd_temperature", "mcd"),
+    Comparison("mcd_lates", "mcd_temperature"),
+    Comparison("mcd_lates_shift", "mcd_temperature"),
+    Comparison("mcd_lates_shift", "mcd_lates"),
+    Comparison("lates_none_1", "temperature"),
+    Comparison("lates_shift_1", "temperature"),
+    Comparison("lates_shift_1", "lates_none_1"),
+    Comparison("lates_none_1", "mcd_temperature"),
+    Comparison("lates_shift_1", "mcd_temperature"),
+    Comparison("mcd_lates", "lates_none_1"),
+)
+"""What each step adds with dropout on, and off, and whether one pass can take the place of ten."""
 
 
 def mc_dropout_gains(measured: Sequence[Measured]) -> Table:
     rows: list[tuple[str, ...]] = []
+    metrics = ("ece", *IMAGE_METRICS)
     for dataset, rate in paper.MC_DROPOUT:
         cells = trained(measured, dataset, "wide_resnet_28_10", dropout=rate)
-        for comparison in OF_MC_DROPOUT:
-            pair = (comparison.method, comparison.rival)
-            blocks = [image_gains(cells, *pair, metric, {CLEAN_GROUP: 1}) for metric in IMAGE_METRICS]
-            ece = clean_gains(cells, *pair, "ece")
-            values = (signed(float(ece.mean()), 4) if ece.size else ABSENT, *(_interval([each]) for each in blocks))
-            where = (DATASET_TITLES[dataset], f"{rate:g}", *map(mc_title, pair))
-            rows.append((*where, str(len(cells)), *values))
-    intervals = tuple(f"{METRIC_TITLES[metric]} [95 %]" for metric in IMAGE_METRICS)
+        for comparison in MC_COMPARISONS:
+            gains = [_clean_effect([cells], comparison, metric)[0] for metric in metrics]
+            methods = (mc_title(comparison.method), mc_title(comparison.rival))
+            rows.append((DATASET_TITLES[dataset], f"{rate:g}", *methods, str(len(cells)), *gains))
     return Table(
         "mc_dropout_gains",
         "WRN-28-10 with Monte Carlo dropout: gains on the clean test set, positive is better",
-        ("data set", "dropout", "method", "over", "seeds", METRIC_TITLES["ece"], *intervals),
+        ("data set", "dropout", "method", "over", "seeds", *(f"{METRIC_TITLES[metric]} [95 %]" for metric in metrics)),
         merge_missing(rows, shared=2, text_columns=5),
-        "Brier is the standard one. Intervals: bootstrap of 10,000 draws over seeds, crossed with test images (in 200 blocks); "
-        "of one seed they are of the test images alone and say nothing of another training.",
+        "Brier is the standard one. Intervals: bootstrap of 10,000 draws over seeds, crossed with test images (in 200 blocks) "
+        "where the metric is a mean over images; of one seed they are of the test images alone, and say nothing of another "
+        "training or of other masks.",
         text_columns=4,
     )
