@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from scipy.optimize import nnls
 from torch import Tensor
 
-from lates.newton import Expansion, Trend, box_minimiser, descend, kkt_residual, minimise_convex
+from lates.newton import MAX_STEPS, Expansion, Trend, box_minimiser, descend, kkt_residual, minimise_convex
 
 seeds = st.integers(0, 100_000)
 
@@ -44,7 +44,7 @@ def test_newton_that_is_told_a_wrong_gradient_says_that_it_did_not_converge() ->
         return Expansion(float(point.square().sum()), -2 * point - 1, torch.eye(1, dtype=torch.float64))
 
     one = torch.ones(1, dtype=torch.float64)
-    with pytest.raises(RuntimeError, match=r"did not converge.*KKT residual is .*regularise=1\.0"):
+    with pytest.raises(RuntimeError, match=r"did not converge: after 0 steps.*KKT residual is .*regularise=1\.0"):
         minimise_convex(
             expand, lambda point: expand(point).value, one, 10 * one, lambda _, __: "settled", coercive=True
         )
@@ -77,7 +77,13 @@ def test_descend_stays_out_of_where_the_value_is_infinite() -> None:
     assert end.value < rosenbrock(start)[0]
 
 
-def test_a_hessian_that_serves_is_kept() -> None:
+def test_descend_without_an_end_stops() -> None:
+    end = descend(lambda point: (-float(point.sum()), -torch.ones_like(point)), torch.ones(2, dtype=torch.float64))
+    assert end.steps == MAX_STEPS
+    assert end.residual == 1
+
+
+def test_a_hessian_that_serves_is_kept_and_no_other() -> None:
     """f = sum e^x - x, whose minimum is at 0 in every variable, sought from nearby."""
     hessians = 0
 
@@ -105,7 +111,9 @@ def test_a_hessian_that_serves_is_kept() -> None:
     given = torch.eye(2, dtype=torch.float64)
     found.append(minimise_convex(expand, value_of, start, upper, settled, True, value_and_gradient, given))
     assert hessians == 1 + 1 + found[1].steps
-    for end in found:
+    poor = minimise_convex(expand, value_of, start, upper, settled, True, value_and_gradient, 1e6 * given)
+    assert poor.steps == 1 + found[1].steps  # one, too short, before the Hessian there is asked for
+    for end in (*found, poor):
         assert end.residual <= 1e-10
         torch.testing.assert_close(end.point, torch.ones(2, dtype=torch.float64), rtol=0, atol=1e-9)
 

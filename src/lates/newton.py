@@ -156,7 +156,6 @@ def descend(
     value_and_gradient: Callable[[Tensor], tuple[float, Tensor]],
     start: Tensor,
     upper: Tensor | None = None,
-    max_steps: int = MAX_STEPS,
 ) -> Minimum:
     """Go down from `start` to a local minimum by BFGS; f need not be convex, and the end is never worse than the start.
 
@@ -171,7 +170,7 @@ def descend(
     identity = torch.eye(len(start), dtype=start.dtype)
     point, (value, gradient), steps, fresh = start, value_and_gradient(start), 0, True
     hessian = identity * max(1.0, float(gradient.norm()))
-    while steps < max_steps and kkt_residual(point, gradient, upper) > LOCAL_TOLERANCE:
+    while steps < MAX_STEPS and kkt_residual(point, gradient, upper) > LOCAL_TOLERANCE:
         step = box_minimiser(point, gradient, hessian, upper) - point
         slope, length, trial_value, trial_gradient = float(gradient @ step), 1.0, torch.inf, gradient
         while length >= SHORTEST_LOCAL:
