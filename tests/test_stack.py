@@ -65,6 +65,12 @@ def test_steps_are_counted_apart_where_they_cost_less() -> None:
     assert brier.steps > stack.steps
 
 
+def test_members_are_combined_by_their_weights_and_those_of_weight_0_not_touched() -> None:
+    first, second, broken = torch.tensor([[1.0, 2.0]]), torch.tensor([[10.0, 30.0]]), torch.full((1, 2), torch.nan)
+    assert combine([first, broken, second], torch.tensor([1.0, 0.0, 0.5])).tolist() == [[6.0, 17.0]]
+    assert first.tolist() == [[1.0, 2.0]]
+
+
 def test_weight_goes_to_the_members_that_carry_signal() -> None:
     logits, labels, truth = two_signals(n=20_000, classes=8, silent=4)
     stack = fit_stack(logits, labels)
@@ -184,6 +190,7 @@ def test_a_reducer_is_all_that_several_processes_need() -> None:
 def test_a_warm_start_ends_in_the_same_place_in_fewer_steps() -> None:
     logits, labels = noisy_views(500, 5, 4)
     cold = fit_stack(logits, labels)
-    warm = fit_stack(logits, labels, start=cold.weights)
+    warm = fit_stack(logits, labels, start=torch.nn.Parameter(cold.weights))
     assert warm.steps < cold.steps
+    assert not warm.weights.requires_grad
     assert warm.weights.tolist() == pytest.approx(cold.weights.tolist(), abs=1e-9)
