@@ -11,11 +11,12 @@ from torch import Tensor
 from torch.utils.data import DataLoader
 
 import lates
-from lates.budget import Cost, Search, choose_ranks, equal_share, fit_budget, last_alone
+from lates.budget import Cost, Search, choose_ranks, equal_share, fit_budget, last_alone, prune
 from lates.features import extract_samples
 from lates.linear import Probe
 from lates.losses import nll
 from tests.conftest import Problem
+from tests.problems import draw_labels
 
 Both = tuple[lates.Features, lates.Features]
 Trained = dict[str, lates.TrainedProbe]
@@ -84,6 +85,40 @@ def test_the_plan_is_no_worse_than_the_simple_rules(features: Both, trained: Tra
         assert chosen <= search.cross_validated(rule)
     head_alone = search.cross_validated(dict.fromkeys(trained, 0))
     assert chosen < head_alone
+
+
+def search_of_signals(signals: dict[str, tuple[float, ...]]) -> Search:
+    """Blocks of six directions, of which the first, of these strengths, make the truth; the others are faint noise."""
+    generator = torch.Generator().manual_seed(0)
+    rotated = {name: torch.randn(2000, 6, generator=generator) for name in signals}
+    truth = torch.zeros(2000, 6)
+    for name, strengths in signals.items():
+        count = len(strengths)
+        rotated[name] *= torch.tensor([*strengths, *[0.2] * (6 - count)])
+        truth[:, :count] += rotated[name][:, :count]
+    head = truth + 4 * torch.randn(2000, 6, generator=generator)
+    bases, means = dict.fromkeys(signals, torch.eye(6)), dict.fromkeys(signals, torch.zeros(6))
+    return Search(rotated, bases, means, head, draw_labels(truth, generator))
+
+
+def test_directions_without_a_signal_go_and_those_with_one_stay() -> None:
+    cost = Cost(20, 6)
+    search = search_of_signals({"idle": (), "one": (2,), "three": (2, 2, 2)})
+    ranks = prune(search, dict.fromkeys(search.rotated, cost), cost.of(1) + cost.of(3))
+    assert ranks == {"idle": 0, "one": 1, "three": 3}
+
+
+def test_a_weak_direction_stays_for_the_sake_of_a_strong_one_after_it() -> None:
+    cost = Cost(20, 6)
+    search = search_of_signals({"late": (0.5, 2), "even": (1, 1)})
+    ranks = prune(search, dict.fromkeys(search.rotated, cost), cost.of(1) + cost.of(2))
+    assert ranks == {"late": 2, "even": 1}
+
+
+def test_of_directions_worth_as_much_the_dearer_ones_go() -> None:
+    costs = {"dear": Cost(60, 6), "cheap": Cost(8, 6)}
+    search = search_of_signals(dict.fromkeys(costs, (2.0, 2.0)))
+    assert prune(search, costs, costs["dear"].of(2) + costs["cheap"].of(2) - 1) == {"dear": 0, "cheap": 2}
 
 
 def test_a_plan_s_cross_validated_loss_is_that_of_stacks_fitted_on_the_other_half(
