@@ -189,8 +189,8 @@ def other_ends(place: Place) -> Outcome:
     return calibrate(holdout=list(loaders()["holdout"])[: 6 - place.number])
 
 
-def own_shares_that_are_the_same(place: Place) -> Outcome:
-    return calibrate(shares="own")
+def own_shares_of_which_two_are_the_same(place: Place) -> Outcome:
+    return calibrate(train=list(loaders()["train"])[place.number % 2 :], shares="own")
 
 
 def other_parameters(place: Place) -> Outcome:
@@ -223,7 +223,7 @@ FAILING: tuple[Callable[[Place], Outcome], ...] = (
     other_rows,
     other_orders,
     other_ends,
-    own_shares_that_are_the_same,
+    own_shares_of_which_two_are_the_same,
     other_parameters,
     the_paper_s_solvers,
 )

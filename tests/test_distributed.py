@@ -119,7 +119,7 @@ def test_a_process_that_fails_stops_the_others_and_tells_them_why(
         ("other_rows", "train loaders of the 3 processes begin with different batches"),
         ("other_orders", "read the train loader in different orders"),
         ("other_ends", "read the holdout loader in different orders, or not to the same end"),
-        ("own_shares_that_are_the_same", "train loaders of processes 0, 1, 2 begin with the same batch"),
+        ("own_shares_of_which_two_are_the_same", "train loaders of processes 0, 2 begin with the same batch"),
         ("other_parameters", "Processes 0 and 1 calibrate different networks"),
         ("the_paper_s_solvers", "The paper's SGD is for one process, and here are 3"),
     ],
