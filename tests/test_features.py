@@ -218,6 +218,19 @@ def test_uint8_images_get_views_too() -> None:
     assert not torch.equal(plain.logits, viewed.logits)
 
 
+@pytest.mark.parametrize("plain_first", [False, True])
+def test_all_passes_read_views_or_all_but_the_first(plain_first: bool) -> None:
+    (features,) = extract_samples(
+        [network()], loader(), [], views=lambda images: 2 * images, passes=2, plain_first=plain_first
+    )
+    first, second = features.logits.split(20)
+    images, _ = draw()
+    with torch.no_grad():
+        plain, viewed = network()(images), network()(2 * images)
+    torch.testing.assert_close(first, plain if plain_first else viewed)
+    torch.testing.assert_close(second, viewed)
+
+
 def test_a_network_that_writes_into_its_inputs_sees_them_fresh_each_time() -> None:
     class Careless(nn.Module):
         def __init__(self) -> None:

@@ -82,6 +82,7 @@ def test_without_images_auto_reads_once() -> None:
     model = nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 3)).eval()
     features = lates.extract(model, batches, views="auto", passes=3)
     assert (features.rows, features.passes) == (6, 1)
+    assert lates.extract(model, batches, views=None, passes=None).rows == 6
     assert lates.extract(model, batches, views=None, passes=3).rows == 18, "the loader itself may draw views"
 
 
