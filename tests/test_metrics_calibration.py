@@ -13,7 +13,7 @@ from torchmetrics.functional.classification import multiclass_calibration_error
 
 from lates import metrics
 from lates.metrics.rows import describe_rows
-from lates.metrics.smoothing import smoothed_spectrum
+from lates.metrics.smoothing import absolute_integral, smoothed_spectrum
 from tests.problems import sharpened
 
 
@@ -61,6 +61,8 @@ def test_bins_are_closed_on_the_right_and_the_last_holds_one() -> None:
     assert math.isnan(diagram.accuracy[0])
     assert diagram.gaps[0] == 0
     assert diagram.shares.tolist() == [0, 0.25, 0.25, 0.5]
+    tenths = metrics.reliability(logits, torch.zeros(4, dtype=torch.int64), bins=10)
+    assert tenths.edges.tolist() == [b / 10 for b in range(11)]
 
 
 @pytest.mark.parametrize("bins", [1, 7, 15, 40])
@@ -106,6 +108,7 @@ def test_debiased_error_worked_by_hand() -> None:
     """One bin, four rows of confidence 0.7, three right: (0.75 - 0.7)^2 - 0.75 * 0.25 / 3; single rows add nothing."""
     logits, labels = binary([0.7] * 4), torch.tensor([1, 1, 1, 0])
     assert metrics.ece_debiased(logits, labels, bins=1) == pytest.approx(0.05**2 - 0.0625, abs=1e-12)
+    assert metrics.ece_debiased(logits[2:], labels[2:], bins=1) == pytest.approx(0.2**2 - 0.25, abs=1e-12)
     assert metrics.ece_debiased(binary([0.6, 0.7, 0.9]), torch.tensor([0, 1, 0]), bins=3) == 0
 
 
@@ -170,6 +173,17 @@ def test_the_smoothed_residuals_are_a_sum_of_cosines(problem: tuple[Tensor, Tens
     cosines = ((rows.correct - rows.confidence)[:, None] * torch.cos(k * rows.confidence[:, None])).mean(dim=0)
     expected = 2 * (len(spectrum) - 1) * cosines * torch.exp(-0.5 * (k * bandwidth) ** 2)
     torch.testing.assert_close(spectrum, expected, rtol=0, atol=1e-11 * len(spectrum))
+
+
+@pytest.mark.parametrize("raised", [0.0, 0.3])
+def test_the_integral_of_an_absolute_value_is_right_where_zeros_lie_between_grid_points(raised: float) -> None:
+    """Of r(t) = cos 3 pi t + raised, by its antiderivative between its zeros, from values at 33 points."""
+    spectrum = torch.zeros(33, dtype=torch.float64)
+    spectrum[0], spectrum[3] = 64 * raised, 32
+    first = math.acos(-raised) / (3 * math.pi)
+    turns = np.array([0, first, 2 / 3 - first, 2 / 3 + first, 1])
+    antiderivative = np.sin(3 * np.pi * turns) / (3 * np.pi) + raised * turns
+    assert absolute_integral(spectrum) == pytest.approx(np.abs(np.diff(antiderivative)).sum(), abs=2e-5)
 
 
 def test_smooth_error_of_one_confidence_is_the_plain_gap() -> None:
