@@ -38,12 +38,13 @@ def test_loaders_without_a_length_and_of_arrays(other: DataLoader, total: int | 
     assert calls == [("reading loader", done, total) for done in range(1, 7)]
 
 
-def test_the_random_order_of_a_loader_follows_the_seed_alone() -> None:
+@pytest.mark.parametrize("seed", [5, -5])
+def test_the_random_order_of_a_loader_follows_the_seed_alone(seed: int) -> None:
     shuffled = DataLoader(TensorDataset(*draw()), batch_size=8, shuffle=True)
     torch.manual_seed(1)
-    first = lates.extract(network(), shuffled, seed=5)
+    first = lates.extract(network(), shuffled, seed=seed)
     torch.manual_seed(2)
-    assert same(first, lates.extract(network(), shuffled, seed=5))
+    assert same(first, lates.extract(network(), shuffled, seed=seed))
     assert not torch.equal(first.labels, lates.extract(network(), shuffled, seed=6).labels)
 
 
