@@ -154,13 +154,19 @@ def smoothed_error(confidence: np.ndarray, correct: np.ndarray, bandwidth: float
     return float(np.trapezoid(np.abs(r), t))
 
 
-@pytest.mark.parametrize(("n", "sharpness"), [(2, 1.0), (40, 0.3), (150, 1.0), (150, 4.0)])
-def test_smooth_error_solves_its_definition(n: int, sharpness: float) -> None:
-    logits, labels = sharpened(sharpness, n, 4, 5)
+@pytest.mark.parametrize(
+    ("n", "sharpnesses"), [(2, [1.0]), (40, [0.3]), (150, [1.0]), (150, [4.0]), (60, [0.3, 4.0]), (80, [0.2, 3.0])]
+)
+def test_smooth_error_solves_its_definition(n: int, sharpnesses: list[float]) -> None:
+    """Where some rows are too sure and others not enough, it is no longer the plain gap."""
+    parts = [sharpened(sharpness, n, 4, seed) for seed, sharpness in enumerate(sharpnesses, start=5)]
+    logits, labels = (torch.cat(of_parts) for of_parts in zip(*parts, strict=True))
     confidence, predicted = logits.softmax(dim=1).max(dim=1)
     value = metrics.ece_smooth(logits, labels)
-    correct = (predicted == labels).double().numpy()
-    assert smoothed_error(confidence.numpy(), correct, value) == pytest.approx(value, abs=2e-8)
+    correct = (predicted == labels).double()
+    assert smoothed_error(confidence.numpy(), correct.numpy(), value) == pytest.approx(value, abs=2e-8)
+    gap = abs(float((correct - confidence).mean()))
+    assert value > 1.5 * gap if len(parts) > 1 else value == pytest.approx(gap, abs=1e-8)
 
 
 @given(problems, st.sampled_from([0.5, 0.1, 0.004]))
