@@ -220,6 +220,18 @@ def test_a_cut_is_the_best_of_its_rank_with_fewer_features_than_classes(rank: in
     assert bought.parameters == 22  # one direction: 4 + 9, and 9 biases
 
 
+@pytest.mark.parametrize("width", [4, 12])
+def test_a_cut_is_the_best_of_its_rank_also_of_raw_features_far_from_0(width: int) -> None:
+    rows, labels = draw(400, width, 9)
+    features = features_of(rows + 2 * torch.arange(width), labels, 9)
+    trained = lates.train_probes(features, features, settings=replace(EXACT, standardise=False))["body"]
+    dense = trained.probe.logits(features.blocks["body"]).double()
+    torch.testing.assert_close(trained.mean_logits.double(), dense.mean(0), atol=1e-3, rtol=0)
+    approximation = trained.cut(2).logits(features.blocks["body"]).double()
+    best = float(torch.linalg.svdvals(dense - dense.mean(0))[2:].square().sum())
+    assert float((approximation - dense).square().sum()) == pytest.approx(best, rel=1e-3)
+
+
 @pytest.mark.parametrize(
     "surroundings",
     [torch.no_grad, torch.inference_mode, lambda: torch.autocast("cpu", torch.bfloat16)],
