@@ -191,6 +191,7 @@ def test_the_one_logit_of_one_row_may_have_been_squeezed_to_a_scalar() -> None:
     ("output", "error", "message"),
     [
         (torch.zeros(2, 3, 4, 4), ValueError, r"\[2, 3, 4, 4\]: a prediction per pixel or token.*pool or flatten"),
+        (torch.zeros(2, 5, 3), ValueError, r"\[2, 5, 3\]: a prediction per pixel or token"),
         (torch.zeros(2, 3).long(), TypeError, r"torch\.int64 values; expected floating-point logits"),
         ({"out": IMAGES}, TypeError, "returned a dict without logits"),
         (Output(None, IMAGES), TypeError, "returned a Output without logits"),
@@ -218,7 +219,11 @@ def batch_sampled(rows: list[int]) -> DataLoader:
     return DataLoader(DATASET, batch_sampler=BatchSampler(SubsetRandomSampler(rows), 2, drop_last=False))
 
 
-@pytest.mark.parametrize("make", [over, sampled, batch_sampled])
+def listed(rows: list[int]) -> DataLoader:
+    return DataLoader(DATASET, sampler=rows)
+
+
+@pytest.mark.parametrize("make", [over, sampled, batch_sampled, listed])
 @settings(deadline=None)
 @given(rows=st.sets(st.integers(0, 9), min_size=1), other=st.sets(st.integers(0, 9), min_size=1))
 def test_rows_of_one_dataset_are_refused_exactly_when_they_overlap(
