@@ -102,6 +102,7 @@ def shared_activation() -> nn.Module:
         (vgg(), ["0.2", "0.5", "2.1"]),
         (nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 4), nn.Tanh(), nn.Linear(4, 3)), ["1", "3"]),
         (nn.Sequential(nn.Conv1d(2, 4, 3), nn.BatchNorm1d(4), nn.GELU(), nn.Flatten(), nn.Linear(8, 3)), ["2"]),
+        (nn.Sequential(nn.Conv2d(3, 4, 3), nn.MaxPool2d(2), nn.ReLU(), nn.Flatten(), nn.Linear(4, 3)), ["0"]),
         (nn.Sequential(weight_norm(nn.Linear(4, 4)), nn.ReLU(), weight_norm(nn.Linear(4, 3))), ["1"]),
         (Attributes(), ["bn1", "bn2"]),
         (nn.Sequential(Unit(), Unit(), nn.Flatten(), nn.Linear(3, 3)), ["0", "1"]),

@@ -191,7 +191,7 @@ def _is_norm(module: nn.Module) -> bool:
 
 
 def _is_activation(module: nn.Module) -> bool:
-    return type(module).__module__ == nn.ReLU.__module__ and not _is_layer(module)
+    return type(module).__module__ == nn.ReLU.__module__
 
 
 def _is_composite(module: nn.Module) -> bool:
