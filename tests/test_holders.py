@@ -152,10 +152,12 @@ def test_weak_references_stay_alive_and_lead_to_the_copy() -> None:
     assert len(features["a"]) == 1
 
 
-def test_objects_that_hold_no_module_stay_shared() -> None:
+def test_objects_that_hold_no_module_stay_shared_also_with_a_list_that_holds_itself() -> None:
     model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 3))
     calls: list[int] = []
-    vars(model)["note"] = Object(torch.tanh)
+    ring: list[object] = []
+    ring.append(ring)
+    vars(model)["note"] = SimpleNamespace(ring=ring)
     model.register_forward_pre_hook(lambda module, inputs: calls.append(len(inputs)))
     network = record(model)
     network(X)
