@@ -73,3 +73,24 @@ def test_any_loss_s_gradient_is_that_of_autograd(name: str, regularise: float) -
     value, gradient = objective.loss_and_gradient(LOSSES[name], point)
     assert value == pytest.approx(expected.item(), abs=1e-12)
     torch.testing.assert_close(gradient, torch.autograd.grad(expected, at)[0])
+
+
+@pytest.mark.parametrize(
+    ("point", "step", "expected"),
+    [
+        ([0, 0, 0], [1, 1 + 1e-8, 1e-9], "recedes"),  # to the accuracy of a step, along (1, 1, 0)
+        ([2, 2, 0], [0, 0, 1e-5], "recedes"),
+        ([0, 0, 0], [1, 1, -1], "turns"),
+        ([0, 0, 0], [1, 0, 0], "turns"),
+        ([1, 2, 3], [1e-5, 1e-5, -1e-5], "settled"),
+    ],
+)
+def test_a_direction_without_end_is_told_from_a_step_that_turns_and_one_that_settles(
+    point: list[float], step: list[float], expected: str
+) -> None:
+    """Margins of three rows by three members, of which the first two together, and they alone, lower none."""
+    margins = torch.tensor([[2, -1, 0], [-1, 2, 0], [1, -1, -5]], dtype=torch.float64)
+    members = tuple(torch.stack([margin, torch.zeros(3)], dim=1) for margin in margins.T)
+    holdout = Holdout(((members, torch.zeros(3, dtype=torch.int64)),))
+    objective = Objective(holdout, 3, torch.ones(3, dtype=torch.float64), penalty=0.0)
+    assert objective.trend(*torch.tensor([point, step], dtype=torch.float64)) == expected
