@@ -12,6 +12,7 @@ from torch import Tensor
 import lates
 from lates.views import (
     BRIGHTNESS,
+    CONTRAST,
     NAMES,
     PIXELS,
     REACH,
@@ -77,6 +78,19 @@ def test_the_seed_decides_and_every_draw_is_fresh(name: str) -> None:
     torch.manual_seed(3)
     assert torch.equal(view(images), first)
     assert not torch.equal(second, first)
+
+
+def test_contrast_stretches_each_channel_around_its_own_mean_by_a_positive_factor(seeded: None) -> None:
+    images = draw_images(n=200) + torch.arange(200.0)[:, None, None, None]
+    still, wide = torch.zeros(3, 1, 1), torch.full((3, 1, 1), torch.inf)  # of no deviation, so that nothing is added
+    changed = jitter(images, ChannelScale(still, -wide, wide))
+    centre = images.mean((2, 3), keepdim=True)
+    torch.testing.assert_close(changed.mean((2, 3), keepdim=True), centre)
+    factors = (changed - centre) / (images - centre)
+    torch.testing.assert_close(factors, factors[:, :1, :1, :1].expand_as(factors), atol=1e-6, rtol=1e-6)
+    logs = factors[:, 0, 0, 0].log()
+    assert float(logs.mean()) == pytest.approx(0, abs=4 * CONTRAST / 200**0.5)
+    assert float(logs.std()) == pytest.approx(CONTRAST, rel=0.2)
 
 
 @settings(max_examples=20, deadline=None)
