@@ -27,6 +27,20 @@ def test_value_and_gradient_of_the_mean_s_log_loss() -> None:
         assert float(gradients[s][k]) == pytest.approx((ends[0] - ends[1]) / 2e-6, abs=1e-8)
 
 
+@pytest.mark.parametrize("shared", [True, False])
+def test_a_member_s_scale_matters_neither_for_the_mean_s_weights_nor_for_the_way_there(shared: bool) -> None:
+    samples, labels = dropout_samples(200, 4, samples=2)
+    start = [torch.full((2,), 0.3, dtype=torch.float64)] * (1 if shared else 2)
+    factors = torch.tensor([1000.0, 0.01], dtype=torch.float64)
+    scaled = [[factor * member for factor, member in zip(factors, sample, strict=True)] for sample in samples]
+    plain = refine_mean(samples, labels, start, shared=shared)
+    other = refine_mean(scaled, labels, [weights / factors for weights in start], shared=shared)
+    assert plain.nll < plain.nll_at_start
+    assert abs(other.steps - plain.steps) <= 1
+    for weights, of_scaled in zip(plain.weights, other.weights, strict=True):
+        torch.testing.assert_close(of_scaled * factors, weights, rtol=1e-6, atol=1e-9)
+
+
 def test_pooling_is_fitting_all_rows_together() -> None:
     samples, labels = dropout_samples(200, 4, samples=3)
     stacked = [torch.cat([members[k] for members in samples]) for k in range(2)]
