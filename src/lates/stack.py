@@ -65,8 +65,8 @@ class Stack:
     objective   the penalised loss on the hold-out, and `nll`, the hold-out's plain log-loss
     residual    how far, at most, the optimality conditions are from being met, in the scaled variables: max_k |min(b_k, g_k)|
     certified   the weights are the global minimum: log-loss, residual at most 1e-10, and a minimum exists
-    bounded     the hold-out does not bound the weights, or too faintly for float64 to tell: they stopped at the cap,
-                or where the gradient vanished
+    bounded     the hold-out does not bound the weights, or too faintly for float64 to tell: they stopped at the cap, or, of
+                the log-loss, where the gradient vanished; of another loss, that may be a local minimum, and is not told
     steps       of the search that came to the end, all that went over all rows of all members
     early_steps those before, which cost less: over some of the rows, or of the head alone
     deviations  rms of each member's class-centred logits on the hold-out [members]
