@@ -9,6 +9,8 @@ from statistics import mean, stdev
 
 import numpy as np
 import pytest
+from scipy.stats import t as student
+from scipy.stats import wilcoxon
 
 from experiments.corruptions import LIKE_JITTER
 from experiments.results import find_results, read_results, write_results
@@ -202,6 +204,94 @@ def test_wilcoxon_counts_every_set_and_every_network(tables: dict[str, str]) -> 
     assert row["networks better"] == "8 / 8"
     assert row["p"] == "0.008"
     assert row["p, Holm"] == "0.078"
+
+
+def corrupted_differences(results: Path, network: str, seed: int, metric: str) -> dict[str, list[float]]:
+    """corruption -> by how much temperature's values on CIFAR-10 exceed those of LATES without views, over severities."""
+    name = f"in_distribution-cifar10-{network}-s{seed}"
+    ours, theirs = (column(results, name, method, metric) for method in ("lates_none_1", "temperature"))
+    found: dict[str, list[float]] = {}
+    for test_set in ours.keys() - {"clean"}:
+        found.setdefault(test_set.split("-")[0], []).append(theirs[test_set] - ours[test_set])
+    return found
+
+
+SEEDS_RUN = {"vgg16": 3, "vgg19": 1, "resnet18": 3, "wide_resnet_28_10": 1}
+NO_VIEWS = ("LATES, no views — temperature", "CIFAR-10")
+
+
+@pytest.mark.parametrize(("metric", "title"), [("ece", "ECE"), ("brier", "Brier")])
+def test_mean_gains_are_the_files_with_each_architecture_once_and_corruptions_apart(
+    results: Path, tables: dict[str, str], metric: str, title: str
+) -> None:
+    (row,) = rows_of(tables["effects"], *NO_VIEWS, title)
+    shown = {name: float(cell.split()[0].replace("−", "-")) for name, cell in row.items() if name.endswith("[95 %]")}
+    by_architecture = {
+        network: [corrupted_differences(results, network, seed, metric) for seed in range(seeds)]
+        for network, seeds in SEEDS_RUN.items()
+    }
+    everything = tuple(by_architecture["vgg16"][0])
+    unlike = tuple(name for name in everything if name not in LIKE_JITTER)
+    for heading, types in (("all 19", everything), ("like the jitter", LIKE_JITTER), ("unlike it", unlike)):
+        gain = mean(
+            mean(mean(mean(gains[name]) for name in types) for gains in networks)
+            for networks in by_architecture.values()
+        )
+        assert shown[f"{heading} [95 %]"] == pytest.approx(gain, abs=6e-5), heading
+
+
+@pytest.mark.parametrize(("heading", "left_out"), [("17 types", {"motion_blur", "snow"}), ("all 19", set[str]())])
+def test_anova_is_of_the_types_means_over_seeds_then_architectures(
+    results: Path, tables: dict[str, str], heading: str, left_out: set[str]
+) -> None:
+    found = {
+        network: [corrupted_differences(results, network, seed, "nll") for seed in range(seeds)]
+        for network, seeds in SEEDS_RUN.items()
+    }
+    gains = [
+        mean(mean(mean(gains[name]) for gains in networks) for networks in found.values())
+        for name in found["vgg16"][0].keys() - left_out
+    ]
+    header, *lines = (line for line in tables["anova"].splitlines() if line.startswith("|"))
+    (line,) = (line for line in lines if line.startswith(f"| {' | '.join(NO_VIEWS)} | NLL |"))
+    place = header.split(" | ").index(heading)
+    statistic, p, dz = line.strip("| ").split(" | ")[place : place + 3]
+    t = mean(gains) / stdev(gains) * math.sqrt(len(gains))
+    assert statistic == f"F(1, {len(gains) - 1}) = {t**2:.2f}"
+    assert p == p_value(2 * float(student.sf(abs(t), len(gains) - 1)))
+    assert dz == number(mean(gains) / stdev(gains), 2)
+
+
+def test_wilcoxon_of_sets_stands_before_that_of_networks(results: Path, tables: dict[str, str]) -> None:
+    gains = [
+        gain
+        for network, seeds in SEEDS_RUN.items()
+        for seed in range(seeds)
+        for of_type in corrupted_differences(results, network, seed, "ece").values()
+        for gain in of_type
+    ]
+    (line,) = (line for line in tables["wilcoxon"].splitlines() if line.startswith(f"| {' | '.join(NO_VIEWS)} | ECE |"))
+    better, r, p, holm = line.strip("| ").split(" | ")[4:8]
+    assert better == f"{sum(gain > 0 for gain in gains)} / 760"
+    ranks = np.abs(gains).argsort().argsort() + 1
+    assert r == number(float(np.sign(gains) @ ranks / ranks.sum()), 2)
+    assert p == p_value(float(np.asarray(wilcoxon(gains, method="asymptotic"))[1]))
+    assert holm.startswith("<") or float(holm) >= float(p)
+
+
+def test_controls_are_means_over_seeds_then_networks(results: Path, tables: dict[str, str]) -> None:
+    (row,) = rows_of(tables["controls"], "CIFAR-10", "vector scaling")
+
+    def shown(metric: str, corrupted: bool) -> str:
+        def of(network: str, seed: int) -> float:
+            by_set = column(results, f"in_distribution-cifar10-{network}-s{seed}", "vector_scaling", metric)
+            return mean(value for name, value in by_set.items() if (name != "clean") == corrupted)
+
+        return f"{mean(mean(of(network, seed) for seed in range(n)) for network, n in SEEDS_RUN.items()):.4f}"
+
+    assert row["AUC at best T"] == shown("auc_best_temperature", corrupted=False)
+    assert row["accuracy"] == shown("accuracy", corrupted=False)
+    assert row["accuracy, corrupted"] == shown("accuracy", corrupted=True)
 
 
 def test_a_mean_gain_is_of_all_networks_counted_even_if_some_kept_no_images(
