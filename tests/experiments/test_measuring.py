@@ -15,6 +15,8 @@ import torch
 import lates
 from experiments import measuring
 from experiments.corruptions import corrupt
+from experiments.data import ImageSet
+from experiments.images import block_means
 from experiments.measuring import CorruptedSets, measure, measure_sets, measuring_pool, score
 from experiments.provenance import CORRUPTION_SEED
 from experiments.results import METRICS
@@ -70,6 +72,32 @@ def test_a_metric_that_does_not_exist_is_nan() -> None:
     labels = torch.zeros(20, dtype=torch.int64)
     assert math.isnan(score(torch.randn(20, 3), labels, clean=True)["auc"])
     assert math.isnan(score(torch.randn(20, 3), labels, clean=True)["auc_best_temperature"])
+
+
+def test_each_set_is_measured_whole_and_blocks_are_means_over_a_groups_sets() -> None:
+    """More images than one batch holds; two sets like the jitter, one unlike it, and a method whose blocks are not kept."""
+    few = sample_data().test
+    test = ImageSet(few.images.repeat(6, 1, 1, 1), torch.arange(1200) % 10, few.classes)
+    sets = CorruptedSets(test, ("contrast", "brightness", "gaussian_blur"), (5,))
+    mixing = torch.randn(3, 10, generator=torch.Generator().manual_seed(0)) / 20
+
+    def predict(images: torch.Tensor) -> dict[str, torch.Tensor]:
+        logits = images.float().mean((2, 3)) @ mixing
+        return {"temperature": logits, "network": logits / 2, "vector_scaling": 2 * logits}
+
+    rows, blocks = measure_sets(predict, sets, POOL, math.inf, lambda stage, done, total: None)
+    logits = {name: predict(images) for name, images in sets}
+    assert [(row.method, row.set) for row in rows] == [
+        (method, name) for method in ("temperature", "network", "vector_scaling") for name in logits
+    ]
+    for row in rows:
+        expected = score(logits[row.set][row.method], test.labels, clean=row.set == "clean")
+        assert row.metrics == pytest.approx(expected, rel=1e-6, nan_ok=True)
+    groups = {"clean": ["clean"], "like_jitter": ["contrast-5", "brightness-5"], "unlike_jitter": ["gaussian_blur-5"]}
+    assert list(blocks) == [(method, group) for method in ("network", "temperature") for group in groups]
+    for (method, group), values in blocks.items():
+        each = [block_means(logits[name][method], test.labels) for name in groups[group]]
+        np.testing.assert_allclose(values, sum(each) / len(each), rtol=1e-6)
 
 
 def test_measuring_keeps_the_number_of_threads_even_when_it_fails(sets: CorruptedSets) -> None:
