@@ -186,6 +186,28 @@ def test_dropout_off_is_the_plain_network(dropout_network: nn.Module, dropped_ou
     assert nll["lates_shift_1"] == pytest.approx(lates.metrics.nll(logits, data.test.labels), rel=1e-4)
 
 
+def test_rows_of_the_draws_are_the_librarys_calibrations(dropout_network: nn.Module, dropped_out: CellResults) -> None:
+    """Ten draws of other masks come near; the methods are farther apart."""
+    data, methods = sample_data(), dropped_out.facts["methods"]
+    sampled = lates.mc_dropout(dropout_network, samples=10, seed=0)
+    scaled = lates.calibrate(sampled, holdout=Batches(data.holdout), blocks=[], progress=False)
+    assert methods["mcd_temperature"]["weights"] == pytest.approx(scaled.weights)
+    stacked = lates.calibrate(
+        sampled,
+        train=Batches(data.train),
+        holdout=Batches(data.holdout),
+        views="shift",
+        budget=0.01,
+        progress=False,
+    )
+    assert methods["mcd_lates_shift"]["weights"] == pytest.approx(stacked.weights)
+    assert methods["mcd_lates"]["weights"] != pytest.approx(stacked.weights)
+    nll = {row.method: row.metrics["nll"] for row in dropped_out.rows}
+    with torch.no_grad():
+        expected = lates.metrics.nll(scaled(as_inputs(data.test.images)), data.test.labels)
+    assert abs(nll["mcd_temperature"] - expected) < 0.2 * abs(nll["mcd_temperature"] - nll["mcd"])
+
+
 def test_matrices_are_multiplied_in_full_whatever_training_left_behind(sets: CorruptedSets) -> None:
     torch.set_float32_matmul_precision("high")
     try:

@@ -12,7 +12,7 @@ from scipy.optimize import minimize
 from torch import Tensor, nn
 
 import lates
-from experiments.material import AVERAGE, Batches, Clock, Material, gather_material
+from experiments.material import AVERAGE, Batches, Clock, HoldOut, Material, gather_material
 from experiments.methods import BUDGETS, HEAD, LOGITS, METHODS, Fitted, Recorded
 from experiments.recording import Recorder, measure_probes, predict_methods
 from experiments.training import measure_accuracy
@@ -96,6 +96,37 @@ def test_on_both_holdouts_the_plain_and_one_jittered_view_count_alike(
     assert fitted["lates_both_holdouts"].weights != fitted["lates_jittered_holdout"].weights
 
 
+def test_temperature_by_sgd_is_the_stacks_and_not_its_optimum(material: Material, fitted: dict[str, Fitted]) -> None:
+    stack = lates.fit_stack({HEAD: material.holdout.logits}, material.holdout.labels, solver="sgd", seed=material.seed)
+    assert fitted["temperature_sgd"].weights == {HEAD: stack.weights.item()}
+    assert fitted["temperature_sgd"].weights[HEAD] != pytest.approx(fitted["temperature"].weights[HEAD], rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("method", "holdout", "views"),
+    [
+        ("lates_jittered_holdout", "jittered", "jitter"),
+        ("lates_both_holdouts", "both", "jitter"),
+        ("lates_jitter_1", "plain", "jitter"),
+        ("lates_last_block", "plain", "shift"),
+    ],
+)
+def test_weights_are_the_optimum_on_the_methods_own_holdout(
+    material: Material, fitted: dict[str, Fitted], method: str, holdout: HoldOut, views: str
+) -> None:
+    """Of probes that are those trained on its views, cut to 1 %."""
+    rows, found = material.holdouts[holdout], fitted[method]
+    considered = [name for name in found.weights if name != HEAD]
+    cut = lates.fit_budget({name: material.probes[views][name] for name in considered}, rows, 0.01)
+    assert found.probes
+    for name, probe in found.probes.items():
+        assert torch.equal(probe.logits(rows.blocks[name]), cut[name].logits(rows.blocks[name]))
+    members = {name: probe.logits(rows.blocks[name]) for name, probe in found.probes.items()} | {HEAD: rows.logits}
+    stack = lates.fit_stack(members, rows.labels)
+    voting = {name: found.weights[name] for name in stack.names}
+    assert voting == pytest.approx(dict(zip(stack.names, stack.weights.tolist(), strict=True)), rel=1e-3)
+
+
 def test_sgd_in_tau_is_torchs(material: Material, fitted: dict[str, Fitted]) -> None:
     logits, labels = material.holdout.logits.double(), material.holdout.labels
     tau = torch.ones(1, dtype=torch.float64, requires_grad=True)
@@ -137,6 +168,8 @@ def test_a_refitted_head_is_a_linear_map_of_what_the_head_reads(
         probe = material.probes[views][AVERAGE].probe
         expected = method.weights[HEAD] * (average @ probe.down.T + probe.bias)
         torch.testing.assert_close(method.predict({AVERAGE: average, LOGITS: torch.empty(0)}), expected)
+        scaling = lates.TemperatureScaling().fit(probe.logits(average), material.holdout.labels)
+        assert 1 / method.weights[HEAD] == pytest.approx(scaling.temperature_, rel=1e-6)
         assert method.added_parameters == method.added_flops == 0
 
 
@@ -223,6 +256,22 @@ def test_what_is_pieced_together_is_what_calibrate_gives(method: str, arguments:
     )
     with torch.no_grad():
         torch.testing.assert_close(ours, calibrated(images), rtol=1e-3, atol=1e-4)
+
+
+def test_the_seed_reaches_views_and_probes(network: nn.Module, material: Material) -> None:
+    """Of another seed, too, everything is what `calibrate` gives from it."""
+    data = sample_data()
+    other = gather_material(network, data.train, data.holdout, 3, Clock(torch.device("cpu")), ("jitter", "paper"))
+    for method, arguments in (
+        ("lates_jitter_1", {"views": "jitter", "budget": 0.01}),
+        ("lates_paper", {"views": "flip", "settings": lates.PAPER}),
+    ):
+        calibrated = lates.calibrate(
+            network, train=Batches(data.train), holdout=Batches(data.holdout), seed=3, progress=False, **arguments
+        )
+        weights = METHODS[method](other).weights
+        assert {name: weights[name] for name in calibrated.weights} == pytest.approx(calibrated.weights, rel=1e-3)
+        assert weights != pytest.approx(METHODS[method](material).weights, rel=1e-2)
 
 
 def test_recording_leaves_no_hook_and_sees_what_the_network_does(network: nn.Module, material: Material) -> None:
