@@ -3,18 +3,21 @@
 import csv
 import json
 import sys
+from functools import partial
 from pathlib import Path
+from statistics import mean
 from types import ModuleType
 
 import pytest
 import torch
 
 from experiments import search, timing
-from experiments.data import CIFAR, load_cifar, split_indices
+from experiments.data import CIFAR, load_cifar, scale, split_indices
 from experiments.networks import build_network
 from experiments.schedules import Recipe
 from experiments.training import train_network
 from tests.experiments.cifar_files import write_cifar10
+from tests.experiments.sample import sample_data
 
 
 @pytest.fixture(scope="module")
@@ -55,6 +58,34 @@ def test_the_search_judges_the_candidates_asked_for(trained: Path, monkeypatch: 
     facts = json.loads((place / "facts.json").read_text())
     assert facts["split"]
     assert facts["settings"]["matmul_precision"] == "highest", "as in every evaluation"
+
+
+def test_a_candidate_is_judged_on_the_half_that_chose_nothing_and_both_ways_count_alike() -> None:
+    """The shifted score is the mean over the shifts."""
+    holdout = sample_data().holdout
+    halves = [holdout.select(torch.arange(half, len(holdout), 2)) for half in (0, 1)]
+    network, mixing = torch.nn.Linear(3, 10), torch.randn(3, 10, generator=torch.Generator().manual_seed(0))
+    chosen_on: list[torch.Tensor] = []
+
+    def predict(way: int, images: torch.Tensor) -> torch.Tensor:
+        return (1 + way) * images.mean((2, 3)) @ mixing
+
+    def fit(situation: search.Situation) -> search.Fitted:
+        assert situation.network is network
+        chosen_on.append(torch.cat([images for images, _ in situation.holdout]))
+        return search.Fitted(partial(predict, len(chosen_on) - 1), parameters=10 * len(chosen_on))
+
+    found = search.judge(network, [], halves, search.Candidate("linear", fit))
+    assert [torch.equal(one, scale(half.images)) for one, half in zip(chosen_on, halves, strict=True)] == [True, True]
+    for name, metric in search.METRICS.items():
+        plain, shifted = [], []
+        for way, other in enumerate(reversed(halves)):
+            images = scale(other.images)
+            plain.append(metric(predict(way, images), other.labels))
+            shifted += [metric(predict(way, shift(images)), other.labels) for shift in search.SHIFTS.values()]
+        assert found[name] == pytest.approx(mean(plain), rel=1e-5)
+        assert found[f"shifted_{name}"] == pytest.approx(mean(shifted), rel=1e-5)
+    assert found["parameters"] == pytest.approx(15 / 40)
 
 
 def test_changes_to_the_papers_recipe_end_in_the_default(trained: Path, monkeypatch: pytest.MonkeyPatch) -> None:
