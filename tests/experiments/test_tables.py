@@ -24,7 +24,9 @@ from experiments.summaries import (
 )
 from experiments.tables import render_tables
 from experiments.tables.costs import timing_table
+from experiments.tables.counted import expectations
 from experiments.tables.markdown import markdown, number, p_value, signed, with_deviation
+from experiments.tables.printed import imagenet
 from tests.experiments.synthetic import column, read_column, rows_of, write_cell
 
 
@@ -125,6 +127,55 @@ def test_networks_on_which_lates_is_better_are_counted(results: Path, tables: di
     assert rows_of(partly, *clean)[0]["NLL"].endswith(" of 1")
     (not_measured,) = rows_of(partly, "corrupted", "LATES, shifted views (default)")
     assert not_measured["NLL"] == "–"
+
+
+@pytest.mark.parametrize(("title", "left_out"), [("corrupted", ()), ("corrupted, unlike the jitter", LIKE_JITTER)])
+def test_on_corrupted_sets_the_mean_over_them_decides_on_which_networks_lates_is_better(
+    results: Path, tables: dict[str, str], title: str, left_out: tuple[str, ...]
+) -> None:
+    (row,) = rows_of(tables["expectations"], title, "LATES, jittered views", "temperature, jittered hold-out")
+    for metric, heading, sign in (("ece", "ECE", -1), ("auc", "AUC", 1)):
+        gains = [
+            sign * mean(ours[name] - theirs[name] for name in ours if name.split("-")[0] not in ("clean", *left_out))
+            for path in sorted((results / "in_distribution").glob("*.blocks.csv"))
+            for ours, theirs in [
+                [
+                    column(results, path.name.removesuffix(".blocks.csv"), method, metric)
+                    for method in ("lates_jitter_1", "temperature_jittered_holdout")
+                ]
+            ]
+        ]
+        assert row[heading] == f"{sum(gain > 0 for gain in gains)} of 16"
+
+
+def test_the_most_that_lates_adds_is_that_of_the_network_where_it_adds_most(tmp_path: Path) -> None:
+    for network, parameters, flops in (
+        ("vgg16", 0.004, 0.0001),
+        ("vgg19", 0.0099, 0.00123),
+        ("resnet18", 0.007, 0.001),
+    ):
+        write_cell(tmp_path, "in_distribution", "cifar10", network, 0, sets=["clean"])
+        found = read_results(tmp_path / "in_distribution" / f"in_distribution-cifar10-{network}-s0.json")
+        spent = {"parameters": parameters, "flops": flops}
+        methods = {**found.facts["methods"], "lates_shift_1": spent, "lates_none_1": spent, "lates_jitter_1": spent}
+        write_results(tmp_path, replace(found, facts={**found.facts, "methods": methods}))
+    note = expectations(read_measured(tmp_path)).note
+    assert "at most 0.99 % to a network's parameters and 0.123 % to its FLOPs" in note
+    assert "at most" not in expectations(()).note
+
+
+def test_imagenet_stands_below_the_papers_rows_once_it_was_run(tmp_path: Path) -> None:
+    not_run = [row[1:] for row in imagenet(()).rows if row[1] != "paper"]
+    assert set(not_run) == {("not run", "0", *["–"] * 7)}
+    path = write_cell(tmp_path, "imagenet", "imagenet", "resnet50", 0, sets=["clean"])
+    paper, ours = (
+        [row for row in rows_of(markdown(imagenet(read_measured(tmp_path)))) if row["source"] == source]
+        for source in ("paper", "ours")
+    )
+    assert [row["NLL"] for row in paper] == ["1.156", "1.039"]
+    assert len(ours) == len(not_run)
+    (row,) = (row for row in ours if row["method"] == "temperature, SGD in beta")
+    assert row["AUC (Keras)"] == f"{read_column(path, 'temperature_sgd', 'auc_keras')['clean']:.4f}"
 
 
 def test_gains_of_mc_dropout_have_the_interval_of_a_mean_over_test_images(results: Path, tmp_path: Path) -> None:
@@ -263,20 +314,24 @@ def test_anova_is_of_the_types_means_over_seeds_then_architectures(
 
 
 def test_wilcoxon_of_sets_stands_before_that_of_networks(results: Path, tables: dict[str, str]) -> None:
-    gains = [
-        gain
+    by_network = [
+        np.ravel(list(corrupted_differences(results, network, seed, "ece").values()))
         for network, seeds in SEEDS_RUN.items()
         for seed in range(seeds)
-        for of_type in corrupted_differences(results, network, seed, "ece").values()
-        for gain in of_type
     ]
     (line,) = (line for line in tables["wilcoxon"].splitlines() if line.startswith(f"| {' | '.join(NO_VIEWS)} | ECE |"))
-    better, r, p, holm = line.strip("| ").split(" | ")[4:8]
-    assert better == f"{sum(gain > 0 for gain in gains)} / 760"
-    ranks = np.abs(gains).argsort().argsort() + 1
-    assert r == number(float(np.sign(gains) @ ranks / ranks.sum()), 2)
-    assert p == p_value(float(np.asarray(wilcoxon(gains, method="asymptotic"))[1]))
-    assert holm.startswith("<") or float(holm) >= float(p)
+    cells = line.strip("| ").split(" | ")
+
+    def expected(gains: np.ndarray, method: str) -> list[str]:
+        ranks = np.abs(gains).argsort().argsort() + 1
+        r, p = np.sign(gains) @ ranks / ranks.sum(), np.asarray(wilcoxon(gains, method=method))[1]
+        return [f"{(gains > 0).sum()} / {len(gains)}", number(float(r), 2), p_value(float(p))]
+
+    assert cells[4:7] == expected(np.concatenate(by_network), "asymptotic")
+    means = np.mean(by_network, axis=1)
+    better, r, dz, p = cells[8:12]
+    assert [better, r, p] == expected(means, "exact")
+    assert dz == number(float(means.mean() / means.std(ddof=1)), 2)
 
 
 def test_controls_are_means_over_seeds_then_networks(results: Path, tables: dict[str, str]) -> None:
