@@ -5,6 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 from statistics import mean
 
+from experiments.paper import NETWORKS
 from experiments.results import read_results, write_results
 from experiments.summaries import (
     HOLDOUT_SIZE,
@@ -13,6 +14,8 @@ from experiments.summaries import (
     read_measured,
 )
 from experiments.tables import render_tables
+from experiments.tables.gains import low_data
+from experiments.tables.markdown import markdown
 from tests.experiments.synthetic import column, read_column, rows_of, write_cell
 
 BOTH = ("CIFAR-100", "CIFAR-10")
@@ -69,6 +72,14 @@ def test_networks_whose_split_was_not_varied_are_one_line(tables: dict[str, str]
         networks = [list(dict.fromkeys(row["network"] for row in rows_of(tables[name], d))) for d in BOTH]
         assert networks == [["ResNet18", "all others"], ["all"]]
         assert [rows_of(tables[name], d)[-1]["method"] for d in BOTH] == ["not run"] * 2
+
+
+def test_where_every_network_was_varied_no_line_says_that_others_were_not(tmp_path: Path) -> None:
+    for network in NETWORKS:
+        write_cell(tmp_path, "low_data", "cifar10", network, 0, train_fraction=0.25, sets=["clean"])
+    rows = rows_of(markdown(low_data(read_measured(tmp_path))), "CIFAR-10")
+    assert len({row["network"] for row in rows}) == len(NETWORKS)
+    assert "not run" not in {row["method"] for row in rows}
 
 
 def test_two_runs_of_one_network_stand_side_by_side_and_the_second_counts_nowhere_else(

@@ -26,8 +26,11 @@ from experiments.tables import render_tables
 from experiments.tables.costs import timing_table
 from experiments.tables.counted import expectations
 from experiments.tables.markdown import markdown, number, p_value, signed, with_deviation
+from experiments.tables.measured import against_shift
 from experiments.tables.printed import imagenet
 from tests.experiments.synthetic import column, read_column, rows_of, write_cell
+
+SEEDS_RUN = {"vgg16": 3, "vgg19": 1, "resnet18": 3, "wide_resnet_28_10": 1}
 
 
 @pytest.fixture(scope="module")
@@ -101,6 +104,41 @@ def test_a_method_that_came_later_has_no_row_where_it_was_not_measured(tmp_path:
     table = render_tables(tmp_path)["against_shift"]
     assert [len(rows_of(table, "CIFAR-10", name, "0", method_title(new))) for name in ("VGG16", "VGG19")] == [0, 1]
     assert rows_of(table, "CIFAR-10", "VGG16", "0", "LATES, hold-out plain and jittered")
+
+
+def test_what_has_seen_the_jitter_is_compared_only_where_all_of_it_was_measured(tmp_path: Path) -> None:
+    path = write_cell(tmp_path, "out_of_distribution", "cifar10", "vgg16", 1)
+    write_cell(tmp_path, "in_distribution", "cifar10", "vgg16", 0, sets=["clean"])
+    write_cell(tmp_path, "out_of_distribution", "cifar10", "resnet18", 0, sets=["clean"])
+    found = read_results(tmp_path / "out_of_distribution" / "out_of_distribution-cifar10-resnet18-s0.json")
+    write_results(
+        tmp_path, replace(found, rows=tuple(row for row in found.rows if row.method != "lates_both_holdouts"))
+    )
+    text = markdown(against_shift(read_measured(tmp_path)))
+    assert {(row["network"], row["seed"]) for row in rows_of(text)} == {("VGG16", "1")}
+    (row,) = rows_of(text, "CIFAR-10", "VGG16", "1", "LATES, jittered hold-out")
+    values = read_column(path, "lates_jittered_holdout", "brier")
+    assert row["Brier"] == f"{values.pop('clean'):.4f}"
+    assert row["Brier, corrupted"] == f"{mean(values.values()):.4f}"
+
+
+def test_gains_by_budget_are_of_each_networks_own_means(results: Path, tables: dict[str, str]) -> None:
+    row = rows_of(tables["budget"], "CIFAR-10", "jitter", "5 %")[0]
+
+    def gain(network: str, seed: int, metric: str, corrupted: bool) -> float:
+        ours, theirs = (
+            mean(value for name, value in by_set.items() if (name != "clean") == corrupted)
+            for method in ("lates_jitter_5", "temperature")
+            for by_set in [column(results, f"in_distribution-cifar10-{network}-s{seed}", method, metric)]
+        )
+        return 100 * (ours - theirs) / theirs
+
+    for metric, title, sign in (("nll", "NLL", -1), ("accuracy", "accuracy", 1)):
+        for heading, corrupted in ((title, False), (f"{title}, corrupted", True)):
+            gains = [
+                mean(gain(network, seed, metric, corrupted) for seed in range(n)) for network, n in SEEDS_RUN.items()
+            ]
+            assert row[heading] == signed(sign * mean(gains))
 
 
 def test_budget_shows_what_was_really_spent(tables: dict[str, str]) -> None:
@@ -267,7 +305,6 @@ def corrupted_differences(results: Path, network: str, seed: int, metric: str) -
     return found
 
 
-SEEDS_RUN = {"vgg16": 3, "vgg19": 1, "resnet18": 3, "wide_resnet_28_10": 1}
 NO_VIEWS = ("LATES, no views — temperature", "CIFAR-10")
 
 
@@ -383,6 +420,14 @@ def test_depth_lists_every_member_and_their_contributions_sum_to_one(tables: dic
     assert len(rows) == 14
     assert rows[-1]["member"] == "head"
     assert math.fsum(float(row["LATES, no views"]) for row in rows) == pytest.approx(1, abs=0.01)
+
+
+def test_accuracy_by_depth_is_the_mean_over_seeds_of_either_mode(results: Path, tables: dict[str, str]) -> None:
+    folder = results / "in_distribution"
+    facts = [read_results(folder / f"in_distribution-cifar10-vgg16-s{seed}.json").facts for seed in range(3)]
+    for row in rows_of(tables["depth"], "CIFAR-10", "VGG16"):
+        for heading, kind in (("accuracy", "probe_accuracy"), ("accuracy, paper mode", "probe_accuracy_paper")):
+            assert row[heading] == f"{mean(each[kind][row['member']] for each in facts):.3f}"
 
 
 # What is missing
