@@ -57,6 +57,14 @@ def test_select_keeps_the_order_asked_for() -> None:
     assert chosen.labels.tolist() == train.labels[[7, 3]].tolist()
 
 
+def test_nothing_can_be_selected() -> None:
+    """A split without a hold-out has an empty one."""
+    available, _ = load_sample(SAMPLE)
+    split = split_indices(available.labels, train_fraction=1.0, holdout_fraction=0.0, seed=0)
+    assert len(available.select(split.holdout)) == 0
+    assert len(available.select(split.train)) == len(available)
+
+
 @pytest.mark.parametrize(
     ("images", "labels", "message"),
     [
