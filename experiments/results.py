@@ -146,11 +146,8 @@ def read_results(path: Path) -> CellResults:
 
 def is_finished(root: Path, cell: Cell, recipe: Mapping[str, Any]) -> bool:
     """Whether all files of the cell are there, whole, of this very cell, and made by this very recipe."""
-    path = results_path(root, cell)
-    if not path.exists():
-        return False
     try:
-        found = read_results(path)
+        found = read_results(results_path(root, cell))
     except DamagedResultsError:
         return False
     return found.cell == cell and not _differences(found.facts, recipe)
