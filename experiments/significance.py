@@ -21,6 +21,8 @@ A gain is how much better `method` is than `rival` on the same test images, posi
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -169,15 +171,29 @@ def bootstrap_gain(by_architecture: Sequence[Array], *, draws: int = 10_000, see
     present = [gains for gains in by_architecture if len(gains)]
     if not present:
         return MeanGain(MISSING, MISSING, MISSING, 0)
-    random = np.random.default_rng(seed)
-    things = present[0].shape[1]
-    v = random.multinomial(things, np.full(things, 1 / things), size=draws) / things
+    v, random = _redraw(present[0].shape[1], draws, seed)
     chosen = random.multinomial(len(present), np.full(len(present), 1 / len(present)), size=draws)
     means = np.zeros(draws)
     for times, gains in zip(chosen.T, present, strict=True):
         seeds = len(gains)
         u = random.multinomial(times * seeds, np.full(seeds, 1 / seeds)) / seeds
-        means += ((u @ gains) * v).sum(axis=1) / len(present)
+        means += (u * (v @ gains.T)).sum(axis=1) / len(present)
     low, high = np.quantile(means, [0.025, 0.975])
     mean = float(np.mean([gains.mean() for gains in present]))
     return MeanGain(mean, float(low), float(high), sum(map(len, present)))
+
+
+def _redraw(things: int, draws: int, seed: int) -> tuple[Array, np.random.Generator]:
+    """What share each thing has of each draw, [draws, things], and the generator that drew it, for more."""
+    shares, state = _shares(things, draws, seed)
+    random = np.random.default_rng()
+    random.bit_generator.state = state
+    return shares, random
+
+
+@lru_cache(maxsize=4)
+def _shares(things: int, draws: int, seed: int) -> tuple[Array, Mapping[str, Any]]:
+    """The costly part, the same in every comparison."""
+    random = np.random.default_rng(seed)
+    shares = random.multinomial(things, np.full(things, 1 / things), size=draws) / things
+    return shares, random.bit_generator.state
