@@ -155,6 +155,13 @@ def test_the_fit_s_log_loss_is_that_of_the_mean_on_the_hold_out(
     assert lates.metrics.nll(logits, labels) == pytest.approx(ensemble_calibrated.fit.nll, abs=1e-5)
 
 
+def test_the_log_loss_of_a_mean_is_not_convex_and_so_never_certified(
+    sampled_and_calibrated: lates.CalibratedModel, ensemble_calibrated: lates.CalibratedModel
+) -> None:
+    assert not sampled_and_calibrated.fit.certified
+    assert not ensemble_calibrated.fit.certified
+
+
 def test_members_of_several_draws_come_draw_by_draw(
     problem: Problem, sampled_and_calibrated: lates.CalibratedModel, ensemble_calibrated: lates.CalibratedModel
 ) -> None:
@@ -220,6 +227,13 @@ def test_experts_that_err_loudly_are_not_silenced() -> None:
         assert alone.weights["head"] == 0
     together = lates.calibrate(experts, holdout=[(rows, labels)], blocks=[], progress=False)
     assert together.fit.nll <= together.fit.nll_temperature <= together.fit.nll_network < 1.2
+
+
+def test_networks_of_different_numbers_of_classes_have_no_mean() -> None:
+    rows, labels = torch.randn(50, 20, generator=torch.Generator().manual_seed(0)), torch.arange(50) % 3
+    networks = [Part(slice(0, 8)), Part(slice(8, 20))]
+    with pytest.raises(ValueError, match="The networks have 8, 12 classes; they need the same"):
+        lates.calibrate(networks, holdout=[(rows, labels)], blocks=[], progress=False)
 
 
 def test_an_ensemble_draws_nothing_and_is_deterministic(
