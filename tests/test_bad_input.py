@@ -151,6 +151,21 @@ def test_features_where_the_logits_belong_are_warned_about() -> None:
         lates.extract(wide, [(images[:10], labels[:10]), (images[10:], labels[10:] + 6)])
 
 
+def test_a_table_returned_beside_the_logits_is_not_taken_for_them() -> None:
+    class WithPrototypes(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = network(logits=9)
+            self.prototypes = nn.Parameter(torch.zeros(5, 4))
+
+        def forward(self, images: Tensor) -> tuple[Tensor, Tensor]:
+            return self.inner(images), self.prototypes
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert lates.extract(WithPrototypes().eval(), loader()).classes == 9
+
+
 @pytest.mark.parametrize("several", [False, True])
 def test_a_hold_out_of_few_rows_is_warned_of_once(several: bool) -> None:
     model = [network(), network(1)] if several else network()

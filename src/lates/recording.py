@@ -90,7 +90,7 @@ def survey(
     repeated = [name for name in names if len(outputs[name]) > 1]
     if automatic and not poolings:
         _warn_no_block(faults[0] if faults else "The network has no layer but its head.")
-    elif automatic and repeated:
+    elif repeated:
         text = f"Without a probe, for they run several times in a forward pass: {', '.join(repeated)}."
         warnings.warn(text, UserWarning, stacklevel=level_of_the_caller())
     return Survey(poolings, columns_beside)
