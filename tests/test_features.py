@@ -1,11 +1,13 @@
 """One reading of a loader gives the right rows, whatever the network looks like."""
 
 import math
+import random
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Literal
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
@@ -231,6 +233,16 @@ def test_all_passes_read_views_or_all_but_the_first(plain_first: bool) -> None:
     torch.testing.assert_close(second, viewed)
 
 
+@pytest.mark.parametrize("number", [random.random, np.random.rand, lambda: float(torch.rand(()))])
+def test_views_draw_from_the_seed_whichever_generator_they_ask(number: Callable[[], float]) -> None:
+    first, again, other = (
+        lates.extract(network(), loader(), [], views=lambda images: images * (1 + number()), seed=seed).logits
+        for seed in (0, 0, 1)
+    )
+    assert torch.equal(first, again)
+    assert not torch.equal(first, other)
+
+
 def test_a_network_that_writes_into_its_inputs_sees_them_fresh_each_time() -> None:
     class Careless(nn.Module):
         def __init__(self) -> None:
@@ -290,6 +302,25 @@ def test_a_block_called_only_for_some_batches_is_an_error() -> None:
     batches = [(torch.randn(n, 4), torch.zeros(n).long()) for n in (6, 5)]
     with pytest.raises(ValueError, match=r'Block "a" is never called'):
         lates.extract(Fickle().eval(), batches)
+
+
+@pytest.mark.parametrize("size", [1, 5])
+def test_as_many_rows_as_tokens_are_told_apart(size: int) -> None:
+    class SequenceFirst(nn.Module):
+        """Runs on one row or more, as many networks do: of no rows the last shape is unknown."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer, self.head = nn.Linear(4, 4), nn.Linear(4, 3)
+
+        def forward(self, sequences: Tensor) -> Tensor:
+            tokens = self.layer(sequences.transpose(0, 1))
+            return self.head(tokens.mean(0)).view(len(sequences), -1)
+
+    model, sequences = SequenceFirst().eval(), torch.randn(size, size, 4, generator=torch.Generator().manual_seed(0))
+    features = lates.extract(model, [(sequences, torch.arange(size) % 3)], blocks=["layer"])
+    with torch.no_grad():
+        assert torch.allclose(features.blocks["layer"], model.layer(sequences).mean(1), atol=1e-6)
 
 
 @pytest.mark.parametrize("batch_first", [True, False])

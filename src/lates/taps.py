@@ -59,12 +59,8 @@ class Recorder:
 
     def __call__(self, module: nn.Module, inputs: tuple[Any, ...], named: dict[str, Any], output: Any) -> None:
         padding = named.get(PADDING)
-        mask = self.tape.mask if padding is None else _tokens_kept(padding)
+        mask = self.tape.mask if padding is None else padding == 0  # False, or 0 beside -inf
         self.tape.features.setdefault(self.name, []).append(self.reduce(output, mask))
-
-
-def _tokens_kept(padding: Tensor) -> Tensor:
-    return ~padding if padding.dtype == torch.bool else padding == 0
 
 
 class RecordedNetwork(nn.Module):
