@@ -94,8 +94,17 @@ def test_the_mean_of_probabilities_survives_extreme_logits() -> None:
     torch.testing.assert_close(mean, torch.full((2, 2), math.log(0.5)))
 
 
+class Functional(nn.Linear):
+    """Drops out by a flag that evaluation turns off, with a rate of its own: nothing here can be switched on alone."""
+
+    dropout = 0.5
+
+    def forward(self, input: Tensor) -> Tensor:
+        return super().forward(nn.functional.dropout(input, self.dropout, self.training))
+
+
 def test_without_a_dropout_layer_every_sample_would_be_the_same() -> None:
-    for model in (nn.Linear(3, 2), nn.Sequential(nn.Dropout(0.0), nn.Linear(3, 2))):
+    for model in (nn.Linear(3, 2), nn.Sequential(nn.Dropout(0.0), nn.Linear(3, 2)), Functional(3, 2)):
         with pytest.raises(ValueError, match="no dropout layer"):
             lates.mc_dropout(model)
     with pytest.raises(ValueError, match="samples=0: expected at least one"):
