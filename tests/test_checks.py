@@ -84,10 +84,11 @@ def test_arrays_are_viewed_without_copy_or_complaint() -> None:
     assert check_logits(array[::-1]).tolist() == array[::-1].tolist()
 
 
+@pytest.mark.parametrize("classes", [2, 100])
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.float16, torch.bfloat16])
-def test_probabilities_are_recognised_and_their_logs_are_not(dtype: torch.dtype) -> None:
+def test_probabilities_are_recognised_and_their_logs_are_not(dtype: torch.dtype, classes: int) -> None:
     generator = torch.Generator().manual_seed(0)
-    probabilities = torch.randn(50, 100, generator=generator).softmax(dim=1).to(dtype)
+    probabilities = torch.randn(50, classes, generator=generator).softmax(dim=1).to(dtype)
     with pytest.warns(UserWarning, match=r"head look like probabilities.*clamp\(min=1e-12\)\.log\(\)"):
         warn_if_probabilities(probabilities, "head")
     with warnings.catch_warnings():

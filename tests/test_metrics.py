@@ -222,6 +222,8 @@ def test_bad_input_is_refused_and_probabilities_warned_about(metric: Callable[..
         metric(logits, torch.full((20,), 3))
     with pytest.raises(ValueError, match="NaN"):
         metric(logits * math.nan, labels)
+    with pytest.raises(ValueError, match=r"logits are empty, of shape \[0, 3\]"):
+        metric(logits[:0], labels[:0])
     with pytest.warns(UserWarning, match="look like probabilities") as warned:
         metric(logits.softmax(dim=1), labels)
     assert warned[0].filename == __file__
