@@ -254,6 +254,15 @@ def test_the_default_memory_heeds_the_control_groups_around_a_process(tmp_path: 
     assert free_memory(tmp_path) == 0
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="asks Linux how much memory there is")
+@pytest.mark.parametrize("told", [None, "MemTotal: 9000 kB\n", "MemAvailable: unknown\n"])
+def test_where_it_is_not_told_what_is_free_all_of_the_machine_s_memory_counts(tmp_path: Path, told: str | None) -> None:
+    if told is not None:
+        (tmp_path / "proc").mkdir()
+        (tmp_path / "proc/meminfo").write_text(told, "utf-8")
+    assert free_memory(tmp_path) == os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+
+
 def test_neighbours_on_one_machine_share_its_memory() -> None:
     alone, shared = default_memory(torch.device("cpu")), default_memory(torch.device("cpu"), neighbours=4)
     assert 0 < shared < alone / 3
