@@ -146,8 +146,10 @@ def _convolution_channels(layer: nn.Module, dimensions: int) -> set[int]:
 
 
 def _linear_channels(layer: nn.Module) -> set[int]:
+    """A norm over several axes at once, such as [c, h, w], does not tell which of them holds the channels."""
     found = {part.out_features for part in layer.modules() if isinstance(part, nn.Linear)}
-    return found | {part.normalized_shape[-1] for part in layer.modules() if isinstance(part, nn.LayerNorm)}
+    normed = [part.normalized_shape for part in layer.modules() if isinstance(part, nn.LayerNorm)]
+    return found | {shape[0] for shape in normed if len(shape) == 1}
 
 
 def _mean_over_tokens(values: Tensor, mask: Tensor | None) -> Tensor:
