@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from lates.checks import check_labels, check_logits, warn_if_probabilities
+from lates.checks import check_finite, check_labels, check_logits, warn_if_probabilities
 
 INF = float("inf")
 
@@ -23,6 +23,13 @@ def test_rows_without_a_softmax_are_named(row: list[float], fault: str) -> None:
 def test_minus_infinity_is_the_log_of_zero_and_legal() -> None:
     logits = torch.tensor([[0.0, 1.0]]).log()
     assert check_logits(logits) is logits
+
+
+def test_fits_refuse_every_logit_that_is_not_finite_and_no_finite_one_however_large() -> None:
+    for value, fault in ((float("nan"), "NaN"), (INF, r"\+inf"), (-INF, "-inf")):
+        with pytest.raises(ValueError, match=rf"head hold {fault} in row 1"):
+            check_finite(torch.tensor([[0.0, 1.0], [0.0, value]]), "head")
+    check_finite(torch.full((2, 3), torch.finfo(torch.float32).max))
 
 
 @pytest.mark.parametrize(
@@ -95,4 +102,6 @@ def test_probabilities_are_recognised_and_their_logs_are_not(dtype: torch.dtype,
         warnings.simplefilter("error")
         warn_if_probabilities(probabilities.log(), "head")
         warn_if_probabilities(probabilities * 1.5, "head")
+        warn_if_probabilities(probabilities * 0.5, "head")
+        warn_if_probabilities(torch.tensor([[0.5, 0.5], [-1.0, 2.0]], dtype=dtype), "head")
         warn_if_probabilities(torch.ones(5, 1), "one class has one probability, whatever its logit")
