@@ -44,9 +44,8 @@ def _available(meminfo: Path) -> int:
 def _rooms(root: Path) -> Iterator[int]:
     """What each control group around this process, the outer ones too, still allows: version 2, and version 1."""
     for mount, inside, names in _control_groups(root):
-        folder = root / "sys/fs/cgroup" / mount
-        places = [Path(inside), *Path(inside).parents] if inside else [Path()]
-        for place in {folder / place for place in places} | {folder}:
+        for group in (Path(inside), *Path(inside).parents):
+            place = root / "sys/fs/cgroup" / mount / group
             limit, used = (_number(place / name) for name in names)
             if limit is not None and used is not None:
                 yield limit - used + _reclaimable(place / "memory.stat")
