@@ -170,6 +170,17 @@ def test_by_sgd_a_block_learns_the_same_beside_others_as_alone(features: Both) -
         assert trained.loss == pytest.approx(alone.loss, abs=1e-5)
 
 
+def test_by_sgd_a_narrower_block_learns_the_same_beside_a_wider_one_as_alone() -> None:
+    rows, labels = draw(150, 7, 3)
+    network = nn.Sequential(nn.Identity(), nn.Linear(7, 5), nn.Linear(5, 3))
+    train = lates.extract(network, [(rows, labels)], ["0", "1"])
+    together = lates.train_probes(train, settings=lates.PAPER)
+    for name, values in train.blocks.items():
+        alone = lates.train_probes(replace(train, blocks={name: values}), settings=lates.PAPER)[name]
+        torch.testing.assert_close(together[name].probe.down, alone.probe.down, atol=1e-6, rtol=1e-4)
+        torch.testing.assert_close(together[name].probe.bias, alone.probe.bias, atol=1e-6, rtol=1e-4)
+
+
 def test_an_epoch_of_sgd_is_one_view_of_each_image() -> None:
     """Read twice, every row is there twice; the number of steps stays the same, and so, about, does the probe."""
     rows, labels = draw(256, 6, 3)
