@@ -31,9 +31,8 @@ def measure(
 
     def fit() -> None:
         with warnings.catch_warnings():
-            warnings.filterwarnings(
-                "ignore", "The weights are fitted to"
-            )  # too few rows to mean anything, enough to time
+            # too few rows to mean anything, enough to time
+            warnings.filterwarnings("ignore", "The weights are fitted to")
             lates.calibrate(network, train=training, holdout=held, progress=stopwatch(stages))
 
     infer(network, held, device)  # so that the unit is not longer for what comes only once

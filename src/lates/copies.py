@@ -44,10 +44,9 @@ def copy_tree(model: nn.Module) -> nn.Module:
     for module in modules:
         attributes = {key: _follow(value, copies) for key, value in module.__dict__.items()}
         hooks = attributes["_forward_pre_hooks"]
-        for key in [
-            key for key, hook in hooks.items() if isinstance(hook, AtRest)
-        ]:  # another thread's, for the original
-            del hooks[key]
+        for key, hook in list(hooks.items()):
+            if isinstance(hook, AtRest):  # another thread's, for the original
+                del hooks[key]
         copies[id(module)].__dict__.update(attributes, _compiled_call_impl=None)
     root = copies[id(unwrap(model))]
     ORIGINALS[root] = ref(unwrap(model))

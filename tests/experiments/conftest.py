@@ -31,12 +31,12 @@ def sets() -> CorruptedSets:
     return CorruptedSets(sample_data().test, CORRUPTIONS, SEVERITIES)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Invented ones."""
+    """Invented ones, for reading: who changes some copies them first."""
     return write_all(tmp_path_factory.mktemp("results"))
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def tables(results: Path) -> dict[str, str]:
     return render_tables(results)
