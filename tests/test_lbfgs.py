@@ -8,12 +8,12 @@ from lates.lbfgs import PAIRS, Pairs, minimise
 def test_the_descent_meets_its_tolerance_on_an_ill_conditioned_valley() -> None:
     """Rosenbrock's function in four pairs of variables, minimum 0 at (1, …, 1)."""
 
-    def rosenbrock(point: Tensor) -> tuple[float, Tensor]:
+    def rosenbrock(point: Tensor) -> tuple[Tensor, Tensor]:
         variables = point.detach().clone().requires_grad_()
         x, y = variables[::2], variables[1::2]
         value = ((1 - x) ** 2 + 100 * (y - x**2) ** 2).sum()
         (gradient,) = torch.autograd.grad(value, variables)
-        return value.item(), gradient
+        return value.detach(), gradient
 
     start = torch.tensor([-1.2, 1.0] * 4, dtype=torch.float64)
     end = minimise(rosenbrock, start, lambda gradient: gradient, tolerance=1e-8)

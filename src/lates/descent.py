@@ -35,12 +35,12 @@ def train_by_lbfgs(rows: Rows, held: Rows, loss: Loss, decays: Sequence[float], 
     A loose solution may hide that its decay is too weak: if the sharp one is worse on the hold-out than what the decay before
     had reached, that decay is tried too, and the best of these is taken.
     """
-    variables = torch.zeros(rows.classes, rows.width + 1, dtype=torch.float32, device=rows.device)
+    variables = torch.zeros(rows.width + 1, rows.classes, dtype=torch.float32, device=rows.device)
     gram = _gram(rows)
     first_norm = float(_value_and_gradient(rows, loss, variables, 0.0)[1].norm())
 
     def descend(start: Variables, decay: float, tolerance: float) -> tuple[Variables, float]:
-        def objective(point: Variables) -> tuple[float, Variables]:
+        def objective(point: Variables) -> tuple[Tensor, Variables]:
             return _value_and_gradient(rows, loss, point, decay)
 
         precondition = _preconditioner(gram, decay, _curvature(rows, start))
@@ -65,25 +65,24 @@ def train_by_lbfgs(rows: Rows, held: Rows, loss: Loss, decays: Sequence[float], 
 
 def _slope(features: Tensor, labels: Tensor, loss: Loss, variables: Variables) -> Tensor:
     """Sum of the losses of these rows and its gradient, packed: [value, gradient row by row]."""
-    logits = torch.addmm(variables[:, -1], features, variables[:, :-1].T).requires_grad_()
+    logits = torch.addmm(variables[-1], features, variables[:-1]).requires_grad_()
     total = loss.statistics(logits, labels).sum()
     (slope,) = torch.autograd.grad(total, logits)
-    gradient = torch.cat([slope.T @ features, slope.sum(0)[:, None]], dim=1)
-    return torch.cat([total.detach()[None], gradient.flatten()])
+    return torch.cat([total.detach()[None], (features.T @ slope).flatten(), slope.sum(0)])
 
 
-def _value_and_gradient(rows: Rows, loss: Loss, variables: Variables, decay: float) -> tuple[float, Variables]:
+def _value_and_gradient(rows: Rows, loss: Loss, variables: Variables, decay: float) -> tuple[Tensor, Variables]:
     sums = rows.sum((_slope(*chunk, loss, variables) for chunk in rows), variables.numel() + 1) / rows.total
-    gradient, weights = sums[1:].view_as(variables), variables[:, :-1].double()
-    gradient[:, :-1] += decay * weights
-    return float(sums[0] + decay / 2 * weights.square().sum()), gradient.float()
+    gradient, weights = sums[1:].view_as(variables), variables[:-1]
+    gradient[:-1].add_(weights, alpha=decay)
+    return sums[0] + decay / 2 * weights.double().square().sum(), gradient.float()
 
 
 def _curvature(rows: Rows, variables: Variables) -> float:
     """The mean over rows and classes of p (1 - p), which scales the Gram matrix to the log-loss' Hessian."""
 
     def variances(features: Tensor) -> Tensor:
-        probabilities = torch.addmm(variables[:, -1], features, variables[:, :-1].T).softmax(1)
+        probabilities = torch.addmm(variables[-1], features, variables[:-1]).softmax(1)
         return (probabilities * (1 - probabilities)).mean(1).sum()
 
     return max(float(rows.mean_over_sample(4096, variances)), 1e-6)
@@ -113,13 +112,13 @@ def _preconditioner(gram: Tensor | None, decay: float, curvature: float) -> Call
     else:  # which takes twelve times as long to solve as to multiply
         identity = torch.eye(len(factor), dtype=torch.float32, device=factor.device)
         weigh = partial(_multiply, torch.linalg.solve_triangular(factor, identity, upper=False))
-    return lambda gradient: torch.cat([weigh(gradient[:, :-1]), gradient[:, -1:] / curvature], dim=1)
+    return lambda gradient: torch.cat([weigh(gradient[:-1]), gradient[-1:] / curvature])
 
 
-def _solve(factor: Tensor, rows: Tensor) -> Tensor:
-    return torch.cholesky_solve(rows.T.contiguous(), factor).T
+def _solve(factor: Tensor, weights: Tensor) -> Tensor:
+    return torch.cholesky_solve(weights, factor)
 
 
-def _multiply(inverse: Tensor, rows: Tensor) -> Tensor:
+def _multiply(inverse: Tensor, weights: Tensor) -> Tensor:
     """The same by the factor's inverse; however that is rounded, its square stays positive definite."""
-    return rows @ inverse.T @ inverse
+    return inverse.T @ (inverse @ weights)

@@ -11,8 +11,9 @@ corrections together are (Byrd, Nocedal and Schnabel 1994)
 
     H g = c (P g - (P Y)ᵀ a) + Sᵀ w,    a = R⁻¹ S g,    w = R⁻ᵀ ((D + c Y P Yᵀ) a - c Y P g),
 
-so that a step costs one P g, from which P y follows by subtraction, and a few products with S and Y: the small systems are
-solved on the host, and a graphics card is asked once, not for each pair.
+so that a step costs one P g, from which P y follows by subtraction, and a few products with S and Y; the small systems are
+solved on the host. A graphics card is to be kept busy, so a step waits for it three times only: for the products, for the slope
+along its direction, and for all that is to be known of its end.
 
 A step of length t along d = -H g is taken where f has fallen enough and its slope has flattened (the weak Wolfe conditions),
 
@@ -23,7 +24,9 @@ of which the second gives s·y > 0: H stays positive definite, and every directi
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -33,8 +36,19 @@ ENOUGH, FLATTER = 1e-4, 0.9
 LOST = 1e-3
 """Gradients are sharper than values: the descent goes on until a step would gain this share of a value's last digit."""
 
-Function = Callable[[Tensor], tuple[float, Tensor]]
-"""point -> value, gradient"""
+Function = Callable[[Tensor], tuple[Tensor, Tensor]]
+"""point -> value [], gradient"""
+
+
+@dataclass(frozen=True, eq=False)
+class Place:
+    """A point with the function's value and gradient there; `slope`: of the function along the direction that led to it."""
+
+    point: Tensor
+    value: float
+    gradient: Tensor
+    norm: float
+    slope: float
 
 
 def minimise(
@@ -50,31 +64,38 @@ def minimise(
     if their processors round differently.
     """
     rounding = torch.finfo(start.dtype).eps
-    point, (value, gradient) = start, function(start)
-    smooth = precondition(gradient)
+    here = _look(function, start, torch.zeros_like(start))
+    smooth = precondition(here.gradient)
     pairs = Pairs(start)
     for _ in range(MAX_STEPS):
-        direction = agree(-pairs.inverse_hessian_times(gradient, smooth))
-        slope, norm = torch.stack([(gradient * direction).sum(), gradient.norm()]).tolist()
-        blur = rounding * abs(value)
-        if norm <= tolerance or -slope <= LOST * blur:
+        if here.norm <= tolerance:
             break
-        found = _search(function, point, direction, value, slope, blur)
-        if found is None:
+        direction = agree(-pairs.inverse_hessian_times(here.gradient, smooth))
+        slope = float((here.gradient * direction).sum())
+        blur = rounding * abs(here.value)
+        if -slope <= LOST * blur:
             break
-        ahead, value, ahead_gradient = found
-        ahead_smooth = precondition(ahead_gradient)
-        pairs.add(ahead - point, ahead_gradient - gradient, ahead_smooth - smooth)
-        point, gradient, smooth = ahead, ahead_gradient, ahead_smooth
-    return point
+        ahead = _search(function, here, direction, slope, blur)
+        if ahead is None:
+            break
+        ahead_smooth = precondition(ahead.gradient)
+        pairs.add(ahead.point - here.point, ahead.gradient - here.gradient, ahead_smooth - smooth)
+        here, smooth = ahead, ahead_smooth
+    return here.point
 
 
 class Pairs:
-    """The latest steps S, changes Y of the gradient, and P Y, each [PAIRS, variables], in slots that are used in turn."""
+    """The latest steps S, changes Y of the gradient, and P Y, each [PAIRS, variables], in slots that are used in turn.
+
+    The products of a new pair with the others are `unread`, on their device, until a direction is asked for.
+    """
 
     def __init__(self, like: Tensor) -> None:
-        self.steps, self.changes, self.smooth_changes = (like.new_zeros(PAIRS, like.numel()) for _ in range(3))
-        self.steps_by_changes, self.changes_by_smooth = torch.zeros(2, PAIRS, PAIRS, dtype=torch.float64)
+        together = like.new_zeros(3, PAIRS, like.numel())
+        self.changes, self.steps, self.smooth_changes = together
+        self.corrections = together[1:].flatten(0, 1)
+        self.steps_by_changes, self.changes_by_smooth = np.zeros((2, PAIRS, PAIRS))
+        self.unread: list[tuple[int, Tensor]] = []
         self.slots: list[int] = []
         self.next = 0
 
@@ -88,47 +109,58 @@ class Pairs:
             self.changes @ self.steps[slot],
             self.changes @ self.smooth_changes[slot],
         )
-        products = torch.stack(rows).double().cpu()
-        self.steps_by_changes[:, slot], self.steps_by_changes[slot] = products[0], products[1]
-        self.changes_by_smooth[:, slot] = self.changes_by_smooth[slot] = products[2]
-        self.slots = [other for other in self.slots if other != slot]
-        if self.steps_by_changes[slot, slot] > 0:
-            self.slots.append(slot)
+        self.unread.append((slot, torch.stack(rows)))
 
     def inverse_hessian_times(self, gradient: Tensor, smooth: Tensor) -> Tensor:
         """H g, given g and P g."""
+        asked = torch.stack([self.steps @ gradient.flatten(), self.changes @ smooth.flatten()])
+        products = torch.cat([*(rows for _, rows in self.unread), asked]).cpu().double().numpy()
+        self._remember(products[:-2])
         if not self.slots:
             return smooth
-        at = torch.tensor(self.slots)
-        known = torch.stack([self.steps @ gradient.flatten(), self.changes @ smooth.flatten()]).double().cpu()
-        along, against = known[:, at]
-        triangle, smooth_products = self.steps_by_changes[at][:, at].triu(), self.changes_by_smooth[at][:, at]
-        scale = triangle[-1, -1] / smooth_products[-1, -1]
-        a = torch.linalg.solve_triangular(triangle, along[:, None], upper=True)[:, 0]
-        right = triangle.diagonal() * a + scale * (smooth_products @ a - against)
-        w = torch.linalg.solve_triangular(triangle.T, right[:, None], upper=False)[:, 0]
-        shares = torch.zeros(2, PAIRS, dtype=torch.float64)
-        shares[:, at] = torch.stack([-scale * a, w])
-        by_changes, by_steps = shares.to(smooth)
-        corrections = by_changes @ self.smooth_changes + by_steps @ self.steps
-        return float(scale) * smooth + corrections.view_as(smooth)
+        at = np.array(self.slots)
+        along, against = products[-2:, at]
+        triangle, smooth_products = np.triu(self.steps_by_changes[at][:, at]), self.changes_by_smooth[at][:, at]
+        with np.errstate(all="ignore"):  # of a function that runs off to infinity: no step is found then
+            scale = triangle[-1, -1] / smooth_products[-1, -1]
+            a = np.linalg.solve(triangle, along)
+            right = triangle.diagonal() * a + scale * (smooth_products @ a - against)
+            w = np.linalg.solve(triangle.T[::-1, ::-1], right[::-1])[::-1]  # turned round, an upper triangle again
+        shares = np.zeros((2, PAIRS))
+        shares[:, at] = w, -scale * a
+        shares_there = torch.from_numpy(shares).to(smooth).flatten()
+        return torch.addmv(smooth.flatten(), self.corrections.T, shares_there, beta=float(scale)).view_as(smooth)
+
+    def _remember(self, products: np.ndarray) -> None:
+        of_pairs = products.reshape(-1, 3, PAIRS)
+        for (slot, _), (of_steps, of_changes, of_smooth) in zip(self.unread, of_pairs, strict=True):
+            self.steps_by_changes[:, slot], self.steps_by_changes[slot] = of_steps, of_changes
+            self.changes_by_smooth[:, slot] = self.changes_by_smooth[slot] = of_smooth
+            self.slots = [other for other in self.slots if other != slot]
+            if self.steps_by_changes[slot, slot] > 0:
+                self.slots.append(slot)
+        self.unread.clear()
 
 
-def _search(
-    function: Function, point: Tensor, direction: Tensor, value: float, slope: float, blur: float
-) -> tuple[Tensor, float, Tensor] | None:
-    """The end of the step with its value and gradient, by bisection between too short and too long; None: there is none."""
+def _search(function: Function, here: Place, direction: Tensor, slope: float, blur: float) -> Place | None:
+    """The end of the step, by bisection between too short and too long; None: there is none."""
     shortest, longest, length = 0.0, math.inf, 1.0
     found = None
     for _ in range(MAX_TRIALS):
-        trial = point + length * direction
-        trial_value, trial_gradient = function(trial)
-        if not trial_value <= value + ENOUGH * length * slope + blur:
+        trial = _look(function, here.point + length * direction, direction)
+        if not trial.value <= here.value + ENOUGH * length * slope + blur:
             longest = length
         else:
-            found = trial, trial_value, trial_gradient
-            if float((trial_gradient * direction).sum()) >= FLATTER * slope:
+            found = trial
+            if trial.slope >= FLATTER * slope:
                 break
             shortest = length
         length = 2 * length if longest == math.inf else (shortest + longest) / 2
     return found
+
+
+def _look(function: Function, point: Tensor, direction: Tensor) -> Place:
+    value, gradient = function(point)
+    numbers = torch.stack([value.double(), gradient.norm().double(), (gradient * direction).sum().double()])
+    value, norm, slope = numbers.tolist()
+    return Place(point, value, gradient, norm, slope)
