@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from lates.lbfgs import minimise
-from lates.linear import TrainedProbe, Variables, fold, mean_loss
+from lates.linear import TrainedProbe, Variables, fold, mean_loss, unpack
 from lates.losses import Loss
 from lates.settings import Settings
 from lates.standardised import Rows
@@ -35,7 +35,7 @@ def train_by_lbfgs(rows: Rows, held: Rows, loss: Loss, decays: Sequence[float], 
     A loose solution may hide that its decay is too weak: if the sharp one is worse on the hold-out than what the decay before
     had reached, that decay is tried too, and the best of these is taken.
     """
-    variables = torch.zeros(rows.width + 1, rows.classes, dtype=torch.float32, device=rows.device)
+    variables = torch.zeros(rows.classes * (rows.width + 1), dtype=torch.float32, device=rows.device)
     gram = _gram(rows)
     first_norm = float(_value_and_gradient(rows, loss, variables, 0.0)[1].norm())
 
@@ -43,7 +43,7 @@ def train_by_lbfgs(rows: Rows, held: Rows, loss: Loss, decays: Sequence[float], 
         def objective(point: Variables) -> tuple[Tensor, Variables]:
             return _value_and_gradient(rows, loss, point, decay)
 
-        precondition = _preconditioner(gram, decay, _curvature(rows, start))
+        precondition = _preconditioner(gram, decay, _curvature(rows, start), rows.classes)
         end = minimise(objective, start, precondition, tolerance * first_norm, rows.team.first)
         return end, mean_loss(held, loss, end)
 
@@ -63,26 +63,28 @@ def train_by_lbfgs(rows: Rows, held: Rows, loss: Loss, decays: Sequence[float], 
             return fold(rows, variables, decay, reached)
 
 
-def _slope(features: Tensor, labels: Tensor, loss: Loss, variables: Variables) -> Tensor:
-    """Sum of the losses of these rows and its gradient, packed: [value, gradient row by row]."""
-    logits = torch.addmm(variables[-1], features, variables[:-1]).requires_grad_()
+def _slope(features: Tensor, labels: Tensor, loss: Loss, weights: Tensor, biases: Tensor) -> Tensor:
+    """Sum of the losses of these rows and its gradient, packed: [value, gradient]."""
+    logits = torch.addmm(biases, features, weights.T).requires_grad_()
     total = loss.statistics(logits, labels).sum()
     (slope,) = torch.autograd.grad(total, logits)
-    return torch.cat([total.detach()[None], (features.T @ slope).flatten(), slope.sum(0)])
+    return torch.cat([total.detach()[None], (slope.T @ features).flatten(), slope.sum(0)])
 
 
 def _value_and_gradient(rows: Rows, loss: Loss, variables: Variables, decay: float) -> tuple[Tensor, Variables]:
-    sums = rows.sum((_slope(*chunk, loss, variables) for chunk in rows), variables.numel() + 1) / rows.total
-    gradient, weights = sums[1:].view_as(variables), variables[:-1]
-    gradient[:-1].add_(weights, alpha=decay)
+    weights, biases = unpack(variables, rows.classes)
+    sums = rows.sum((_slope(*chunk, loss, weights, biases) for chunk in rows), len(variables) + 1) / rows.total
+    gradient = sums[1:]
+    unpack(gradient, rows.classes)[0].add_(weights, alpha=decay)
     return sums[0] + decay / 2 * weights.double().square().sum(), gradient.float()
 
 
 def _curvature(rows: Rows, variables: Variables) -> float:
     """The mean over rows and classes of p (1 - p), which scales the Gram matrix to the log-loss' Hessian."""
+    weights, biases = unpack(variables, rows.classes)
 
     def variances(features: Tensor) -> Tensor:
-        probabilities = torch.addmm(variables[-1], features, variables[:-1]).softmax(1)
+        probabilities = torch.addmm(biases, features, weights.T).softmax(1)
         return (probabilities * (1 - probabilities)).mean(1).sum()
 
     return max(float(rows.mean_over_sample(4096, variances)), 1e-6)
@@ -95,7 +97,9 @@ def _gram(rows: Rows) -> Tensor | None:
     return gram if bool(gram.isfinite().all()) else None  # raw features may be too large to be squared in float32
 
 
-def _preconditioner(gram: Tensor | None, decay: float, curvature: float) -> Callable[[Variables], Variables]:
+def _preconditioner(
+    gram: Tensor | None, decay: float, curvature: float, classes: int
+) -> Callable[[Variables], Variables]:
     """(curvature · Gram + decay)⁻¹ on weights, 1 / curvature on biases."""
     if gram is None:
         return lambda gradient: gradient / (curvature + decay)
@@ -112,13 +116,18 @@ def _preconditioner(gram: Tensor | None, decay: float, curvature: float) -> Call
     else:  # which takes twelve times as long to solve as to multiply
         identity = torch.eye(len(factor), dtype=torch.float32, device=factor.device)
         weigh = partial(_multiply, torch.linalg.solve_triangular(factor, identity, upper=False))
-    return lambda gradient: torch.cat([weigh(gradient[:-1]), gradient[-1:] / curvature])
+
+    def precondition(gradient: Variables) -> Variables:
+        of_weights, of_biases = unpack(gradient, classes)
+        return torch.cat([weigh(of_weights).flatten(), of_biases / curvature])
+
+    return precondition
 
 
-def _solve(factor: Tensor, weights: Tensor) -> Tensor:
-    return torch.cholesky_solve(weights, factor)
+def _solve(factor: Tensor, rows: Tensor) -> Tensor:
+    return torch.cholesky_solve(rows.T.contiguous(), factor).T
 
 
-def _multiply(inverse: Tensor, weights: Tensor) -> Tensor:
+def _multiply(inverse: Tensor, rows: Tensor) -> Tensor:
     """The same by the factor's inverse; however that is rounded, its square stays positive definite."""
-    return inverse.T @ (inverse @ weights)
+    return rows @ inverse.T @ inverse

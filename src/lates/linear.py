@@ -23,7 +23,7 @@ PRODUCTS = attrgetter("cuda.matmul", "mkldnn.matmul")
 """Where torch keeps how coarsely matrices of float32 may be multiplied."""
 
 Variables = Tensor
-"""Weights and biases of one probe for standardised features in one tensor [width + 1, classes], the biases last."""
+"""Of one probe for standardised features, in one row: its weights [classes, width], class by class, then its biases."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,17 +93,23 @@ def member_logits(probes: Mapping[str, Probe], rows: Features, *, memory: int | 
         return {**store.collect(), HEAD: rows.logits}
 
 
+def unpack(variables: Variables, classes: int) -> tuple[Tensor, Tensor]:
+    """Weights [classes, width] and biases [classes]; views, not copies."""
+    return variables[:-classes].view(classes, -1), variables[-classes:]
+
+
 def mean_loss(rows: Rows, loss: Loss, variables: Variables) -> float:
+    weights, biases = unpack(variables, rows.classes)
+
     def total(features: Tensor, labels: Tensor) -> Tensor:
-        return loss.statistics(torch.addmm(variables[-1], features, variables[:-1]), labels).sum()
+        return loss.statistics(torch.addmm(biases, features, weights.T), labels).sum()
 
     return float(rows.sum(total(*chunk) for chunk in rows)) / rows.total
 
 
 def fold(rows: Rows, variables: Variables, decay: float, loss: float) -> TrainedProbe:
     """Weights for raw features, shifted so that logits sum to 0 over classes, with the directions in which they vary."""
-    centred = variables.double() - variables.double().mean(1, keepdim=True)
-    weights, biases = centred[:-1].T.contiguous(), centred[-1]
+    weights, biases = (own.double() - own.double().mean(0) for own in unpack(variables, rows.classes))
     mean, basis = _directions(rows, weights)
     raw = weights / rows.scale
     probe = Probe(raw.float(), None, (biases - raw @ rows.centre).float())

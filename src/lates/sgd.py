@@ -35,7 +35,7 @@ def train_by_sgd(
     """
     blocks = list(together.values())
     rows, width = blocks[0], max(block.width for block in blocks)
-    variables = torch.zeros(len(blocks), width + 1, rows.classes, dtype=torch.float32, device=rows.device)
+    variables = torch.zeros(len(blocks), rows.classes, width + 1, dtype=torch.float32, device=rows.device)
     velocity = torch.zeros_like(variables)
     labels = rows.labels.to(rows.device, copy=True)  # none of inference mode
     generator = torch.Generator().manual_seed(seed)
@@ -45,15 +45,15 @@ def train_by_sgd(
         for taken in order.split(BATCH * TAKEN):
             several = torch.stack([_filled(block.take(taken), width) for block in blocks])
             for features, batch in zip(several.split(BATCH, dim=1), taken.split(BATCH), strict=True):
-                logits = (features @ variables).flatten(0, 1).requires_grad_()
+                logits = (features @ variables.mT).flatten(0, 1).requires_grad_()
                 total = loss.statistics(logits, labels[batch].repeat(len(blocks))).sum()
                 (slope,) = torch.autograd.grad(total, logits)
-                gradient = features.mT @ slope.unflatten(0, features.shape[:2]) / len(batch)
+                gradient = slope.unflatten(0, features.shape[:2]).mT @ features / len(batch)
                 velocity.mul_(MOMENTUM).add_(gradient)
                 variables.sub_(velocity, alpha=rate)
     probes: dict[str, TrainedProbe] = {}
     for (name, block), found in zip(together.items(), variables, strict=True):
-        own = torch.cat([found[: block.width], found[width:]])
+        own = torch.cat([found[:, : block.width].flatten(), found[:, width]])
         probes[name] = fold(block, own, 0.0, mean_loss(held[name], loss, own))
     return probes
 
