@@ -22,6 +22,7 @@ from torch.nn.functional import cross_entropy
 import lates
 from experiments.material import AVERAGE, PAPER, HoldOut, Material
 from lates import Probe, fit_budget
+from lates.threads import unaided
 
 HEAD = "head"
 LOGITS = "logits"
@@ -109,6 +110,7 @@ def temperature(
     return dataclasses.replace(fitted, stages=HOLDOUT_STAGES[holdout])
 
 
+@unaided()
 def temperature_by_tau(material: Material) -> Fitted:
     """softmax(z / tau) by the paper's SGD in tau rather than in beta = 1 / tau, with the same rate, batch and epochs.
 

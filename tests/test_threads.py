@@ -52,6 +52,22 @@ def test_results_come_in_order_from_threads_in_which_torch_uses_one() -> None:
 
 
 @pytest.mark.usefixtures("two_threads")
+def test_the_small_steps_of_sgd_are_taken_without_help(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Beside others of their kind they would spend nearly all of their time waiting for one another's threads."""
+    seen: set[int] = set()
+    shuffle = torch.randperm
+
+    def shuffle_and_look(rows: int, generator: torch.Generator) -> torch.Tensor:
+        seen.add(torch.get_num_threads())
+        return shuffle(rows, generator=generator)
+
+    monkeypatch.setattr(torch, "randperm", shuffle_and_look)
+    fit_stack(*noisy_views(200, 10, members=2), solver="sgd")
+    assert seen == {1}
+    assert torch.get_num_threads() == 2
+
+
+@pytest.mark.usefixtures("two_threads")
 def test_the_first_share_is_the_caller_s_own() -> None:
     here = threading.get_ident()
     assert in_threads(lambda share: (share, threading.get_ident(), torch.get_num_threads()), [7]) == [(7, here, 1)]
