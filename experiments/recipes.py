@@ -97,7 +97,9 @@ _EXPERIMENTS = (
         fractions=((0.25, 0.1), (0.5, 0.1), (0.9, 0.1)),
         corruptions=(),
         cost="150 cells, of which 50 share their network with in_distribution: about 4 hours of training more",
-        expected="Not yet measured. The paper draws relative gains only, larger at 25 % than at 90 %.",
+        expected="Temperature scaling, then LATES with shifted views, ResNet18 on CIFAR-100, seed 0. 25 %: NLL 2.414 -> 2.152, "
+        "accuracy .408 -> .439; 50 %: 1.938 -> 1.596, .540 -> .575; 90 %: 1.294 -> 1.139, .667 -> .688. The paper draws "
+        "relative gains only, larger at 25 % than at 90 %.",
     ),
     Experiment(
         name="holdout_size",
@@ -107,8 +109,9 @@ _EXPERIMENTS = (
         fractions=((0.98, 0.02), (0.96, 0.04), (0.94, 0.06), (0.92, 0.08), (0.9, 0.1)),
         corruptions=(),
         cost="250 cells, of which 50 share their network with in_distribution: about 20 hours of training more",
-        expected="The paper: a smaller hold-out raised the ECE of temperature scaling in about 65 % of the cases. Ours: not "
-        "yet measured.",
+        expected="Temperature scaling, then LATES with shifted views, ResNet18 on CIFAR-100, seed 0. 2 %: NLL 1.267 -> 1.121, "
+        "ECE .053 -> .035; 4 %: 1.536 -> 1.212, .086 -> .035; 6 and 8 %: not yet measured; 10 %: 1.294 -> 1.139, .036 -> .020. "
+        "The paper: a smaller hold-out raised the ECE of temperature scaling in about 65 % of the cases.",
     ),
     Experiment(
         name="mc_dropout",
@@ -134,7 +137,7 @@ _EXPERIMENTS = (
         seeds=(0,),
         cost="1 cell: about 4 minutes",
         expected="On the clean test set an NLL within .02 of the first run's: of the network as it is, of temperature scaling, "
-        "and of LATES within 1 % without views, with shifted and with jittered ones.",
+        "and of LATES within 1 % without views, with shifted and with jittered ones. Seen: .0197, .0004, .0087, .0021, .0086.",
     ),
     Experiment(
         name="imagenet",

@@ -28,6 +28,7 @@ from experiments.tables.markdown import ABSENT, NOT_RUN, Table, merge_missing, n
 from experiments.tables.measured import FLOOR, place, titles
 
 LATES = HEADLINE[1:]
+BY_PART = ("network", HEADLINE[0], "vector_scaling", "head_refitted_shift", *LATES)
 RELATIVE = (
     "Percent of temperature scaling's value by which LATES is better; negative is worse. Brier is the standard one."
 )
@@ -67,7 +68,7 @@ def _by_part(title: str, measured: Sequence[Measured], variation: Variation, not
         by_network = {network: of_each_part(measured, dataset, network, variation) for network in paper.NETWORKS}
         varied = {network: by_part for network, by_part in by_network.items() if by_part}
         for network, by_part in varied.items():
-            for method in HEADLINE:
+            for method in BY_PART:
                 for part, cells in by_part.items():
                     shares = (f"{100 * part.train_fraction:.0f} %", f"{100 * part.holdout_fraction:.0f} %")
                     values = [number(spread(cell.mean(method, metric) for cell in cells).mean) for metric in ABSOLUTE]
