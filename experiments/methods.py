@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Literal
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
@@ -22,7 +23,6 @@ from torch.nn.functional import cross_entropy
 import lates
 from experiments.material import AVERAGE, PAPER, HoldOut, Material
 from lates import Probe, fit_budget
-from lates.threads import unaided
 
 HEAD = "head"
 LOGITS = "logits"
@@ -110,20 +110,20 @@ def temperature(
     return dataclasses.replace(fitted, stages=HOLDOUT_STAGES[holdout])
 
 
-@unaided()
 def temperature_by_tau(material: Material) -> Fitted:
     """softmax(z / tau) by the paper's SGD in tau rather than in beta = 1 / tau, with the same rate, batch and epochs.
 
     With p = softmax(z / tau) a row's loss has d/dtau = -(1 / tau²) (sum_c p_c z_c - z_y).
     """
     logits, labels = material.holdout.logits.double().cpu(), material.holdout.labels.cpu()
-    excess = logits - logits.gather(1, labels[:, None])
+    excess = (logits - logits.gather(1, labels[:, None])).numpy()  # torch would share out each small step among threads
     generator = torch.Generator().manual_seed(material.seed)
     tau = 1.0
     for _ in range(TAU_EPOCHS):
         for batch in torch.randperm(len(labels), generator=generator).split(TAU_BATCH):
-            rows = excess[batch]
-            slope = -float(((rows / tau).softmax(1) * rows).sum(1).mean()) / tau**2
+            rows = excess[batch.numpy()]
+            powers = np.exp((rows - rows.max(1, keepdims=True)) / tau)
+            slope = -float(((powers * rows).sum(1) / powers.sum(1)).mean()) / tau**2
             tau = max(tau - TAU_RATE * slope, SMALLEST_TAU)
     return Fitted({HEAD: 1 / tau})
 

@@ -1,3 +1,5 @@
+import warnings
+
 import pytest
 import torch
 from torch import Tensor
@@ -48,3 +50,15 @@ def test_a_pair_along_which_the_slope_falls_is_passed_over() -> None:
     pairs.add(torch.ones(3), -torch.ones(3), -torch.ones(3))
     gradient = torch.tensor([1.0, 2.0, 3.0])
     assert torch.equal(pairs.inverse_hessian_times(gradient, gradient), gradient)
+
+
+def test_a_descent_without_end_stops_where_the_numbers_do() -> None:
+    """-log x falls for ever; in float32 the estimate of its curvature goes out of range first. Nothing is raised or warned."""
+
+    def falling(point: Tensor) -> tuple[Tensor, Tensor]:
+        return -point.log().sum(), -1 / point
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        end = minimise(falling, torch.full((1,), 1e-3), lambda gradient: gradient, tolerance=0.0)
+    assert float(end) > 1e15

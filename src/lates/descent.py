@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from lates.lbfgs import minimise
-from lates.linear import TrainedProbe, Variables, fold, mean_loss, unpack
+from lates.linear import TrainedProbe, Variables, fold, logits_of, mean_loss, unpack
 from lates.losses import Loss
 from lates.settings import Settings
 from lates.standardised import Rows
@@ -43,7 +43,7 @@ def train_by_lbfgs(rows: Rows, held: Rows, loss: Loss, decays: Sequence[float], 
         def objective(point: Variables) -> tuple[Tensor, Variables]:
             return _value_and_gradient(rows, loss, point, decay)
 
-        precondition = _preconditioner(gram, decay, _curvature(rows, start), rows.classes)
+        precondition = _preconditioner(gram, decay, _curvature(rows, start))
         end = minimise(objective, start, precondition, tolerance * first_norm, rows.team.first)
         return end, mean_loss(held, loss, end)
 
@@ -63,28 +63,26 @@ def train_by_lbfgs(rows: Rows, held: Rows, loss: Loss, decays: Sequence[float], 
             return fold(rows, variables, decay, reached)
 
 
-def _slope(features: Tensor, labels: Tensor, loss: Loss, weights: Tensor, biases: Tensor) -> Tensor:
+def _slope(features: Tensor, labels: Tensor, loss: Loss, variables: Variables) -> Tensor:
     """Sum of the losses of these rows and its gradient, packed: [value, gradient]."""
-    logits = torch.addmm(biases, features, weights.T).requires_grad_()
+    logits = logits_of(variables, features).requires_grad_()
     total = loss.statistics(logits, labels).sum()
     (slope,) = torch.autograd.grad(total, logits)
     return torch.cat([total.detach()[None], (slope.T @ features).flatten(), slope.sum(0)])
 
 
 def _value_and_gradient(rows: Rows, loss: Loss, variables: Variables, decay: float) -> tuple[Tensor, Variables]:
-    weights, biases = unpack(variables, rows.classes)
-    sums = rows.sum((_slope(*chunk, loss, weights, biases) for chunk in rows), len(variables) + 1) / rows.total
-    gradient = sums[1:]
-    unpack(gradient, rows.classes)[0].add_(weights, alpha=decay)
+    sums = rows.sum((_slope(*chunk, loss, variables) for chunk in rows), len(variables) + 1) / rows.total
+    gradient, (weights, _) = sums[1:], unpack(variables, rows.width)
+    unpack(gradient, rows.width)[0].add_(weights, alpha=decay)
     return sums[0] + decay / 2 * weights.double().square().sum(), gradient.float()
 
 
 def _curvature(rows: Rows, variables: Variables) -> float:
     """The mean over rows and classes of p (1 - p), which scales the Gram matrix to the log-loss' Hessian."""
-    weights, biases = unpack(variables, rows.classes)
 
     def variances(features: Tensor) -> Tensor:
-        probabilities = torch.addmm(biases, features, weights.T).softmax(1)
+        probabilities = logits_of(variables, features).softmax(1)
         return (probabilities * (1 - probabilities)).mean(1).sum()
 
     return max(float(rows.mean_over_sample(4096, variances)), 1e-6)
@@ -97,9 +95,7 @@ def _gram(rows: Rows) -> Tensor | None:
     return gram if bool(gram.isfinite().all()) else None  # raw features may be too large to be squared in float32
 
 
-def _preconditioner(
-    gram: Tensor | None, decay: float, curvature: float, classes: int
-) -> Callable[[Variables], Variables]:
+def _preconditioner(gram: Tensor | None, decay: float, curvature: float) -> Callable[[Variables], Variables]:
     """(curvature · Gram + decay)⁻¹ on weights, 1 / curvature on biases."""
     if gram is None:
         return lambda gradient: gradient / (curvature + decay)
@@ -118,7 +114,7 @@ def _preconditioner(
         weigh = partial(_multiply, torch.linalg.solve_triangular(factor, identity, upper=False))
 
     def precondition(gradient: Variables) -> Variables:
-        of_weights, of_biases = unpack(gradient, classes)
+        of_weights, of_biases = unpack(gradient, len(gram))
         return torch.cat([weigh(of_weights).flatten(), of_biases / curvature])
 
     return precondition

@@ -12,8 +12,8 @@ corrections together are (Byrd, Nocedal and Schnabel 1994)
     H g = c (P g - (P Y)ᵀ a) + Sᵀ w,    a = R⁻¹ S g,    w = R⁻ᵀ ((D + c Y P Yᵀ) a - c Y P g),
 
 so that a step costs one P g, from which P y follows by subtraction, and a few products with S and Y; the small systems are
-solved on the host. A graphics card is to be kept busy, so a step waits for it three times only: for the products, for the slope
-along its direction, and for all that is to be known of its end.
+solved on the host. A graphics card is to be kept busy, so the host asks it as seldom as it can: for the products, for the slope
+along the direction, and for all that is to be known of a trial.
 
 A step of length t along d = -H g is taken where f has fallen enough and its slope has flattened (the weak Wolfe conditions),
 
@@ -93,14 +93,14 @@ class Pairs:
     def __init__(self, like: Tensor) -> None:
         together = like.new_zeros(3, PAIRS, like.numel())
         self.changes, self.steps, self.smooth_changes = together
-        self.corrections = together[1:].flatten(0, 1)
+        self.steps_and_smooth_changes = together[1:].flatten(0, 1)
         self.steps_by_changes, self.changes_by_smooth = np.zeros((2, PAIRS, PAIRS))
         self.unread: list[tuple[int, Tensor]] = []
         self.slots: list[int] = []
         self.next = 0
 
     def add(self, step: Tensor, change: Tensor, smooth_change: Tensor) -> None:
-        """Remember a pair in place of the oldest, unless the slope did not rise along it."""
+        """Put a pair in place of the oldest."""
         slot, self.next = self.next, (self.next + 1) % PAIRS
         self.steps[slot], self.changes[slot] = step.flatten(), change.flatten()
         self.smooth_changes[slot] = smooth_change.flatten()
@@ -115,23 +115,24 @@ class Pairs:
         """H g, given g and P g."""
         asked = torch.stack([self.steps @ gradient.flatten(), self.changes @ smooth.flatten()])
         products = torch.cat([*(rows for _, rows in self.unread), asked]).cpu().double().numpy()
-        self._remember(products[:-2])
+        self._take_up(products[:-2])
         if not self.slots:
             return smooth
         at = np.array(self.slots)
         along, against = products[-2:, at]
         triangle, smooth_products = np.triu(self.steps_by_changes[at][:, at]), self.changes_by_smooth[at][:, at]
+        shares = np.zeros((2, PAIRS))
         with np.errstate(all="ignore"):  # of a function that runs off to infinity: no step is found then
             scale = triangle[-1, -1] / smooth_products[-1, -1]
             a = np.linalg.solve(triangle, along)
             right = triangle.diagonal() * a + scale * (smooth_products @ a - against)
             w = np.linalg.solve(triangle.T[::-1, ::-1], right[::-1])[::-1]  # turned round, an upper triangle again
-        shares = np.zeros((2, PAIRS))
-        shares[:, at] = w, -scale * a
-        shares_there = torch.from_numpy(shares).to(smooth).flatten()
-        return torch.addmv(smooth.flatten(), self.corrections.T, shares_there, beta=float(scale)).view_as(smooth)
+            shares[:, at] = w, -scale * a
+        corrections = self.steps_and_smooth_changes.T @ torch.from_numpy(shares.ravel()).to(smooth)
+        return float(scale) * smooth + corrections.view_as(smooth)
 
-    def _remember(self, products: np.ndarray) -> None:
+    def _take_up(self, products: np.ndarray) -> None:
+        """The unread products [3 · pairs, PAIRS]; a pair along which the slope did not rise is passed over."""
         of_pairs = products.reshape(-1, 3, PAIRS)
         for (slot, _), (of_steps, of_changes, of_smooth) in zip(self.unread, of_pairs, strict=True):
             self.steps_by_changes[:, slot], self.steps_by_changes[slot] = of_steps, of_changes
@@ -161,6 +162,6 @@ def _search(function: Function, here: Place, direction: Tensor, slope: float, bl
 
 def _look(function: Function, point: Tensor, direction: Tensor) -> Place:
     value, gradient = function(point)
-    numbers = torch.stack([value.double(), gradient.norm().double(), (gradient * direction).sum().double()])
-    value, norm, slope = numbers.tolist()
-    return Place(point, value, gradient, norm, slope)
+    asked = torch.stack([value.double(), gradient.norm().double(), (gradient * direction).sum().double()])
+    known, norm, slope = asked.tolist()
+    return Place(point, known, gradient, norm, slope)

@@ -93,23 +93,28 @@ def member_logits(probes: Mapping[str, Probe], rows: Features, *, memory: int | 
         return {**store.collect(), HEAD: rows.logits}
 
 
-def unpack(variables: Variables, classes: int) -> tuple[Tensor, Tensor]:
+def unpack(variables: Variables, width: int) -> tuple[Tensor, Tensor]:
     """Weights [classes, width] and biases [classes]; views, not copies."""
-    return variables[:-classes].view(classes, -1), variables[-classes:]
+    classes = len(variables) // (width + 1)
+    return variables[:-classes].view(classes, width), variables[-classes:]
+
+
+def logits_of(variables: Variables, features: Tensor) -> Tensor:
+    """[n, width] -> [n, classes]"""
+    weights, biases = unpack(variables, features.shape[1])
+    return torch.addmm(biases, features, weights.T)
 
 
 def mean_loss(rows: Rows, loss: Loss, variables: Variables) -> float:
-    weights, biases = unpack(variables, rows.classes)
-
     def total(features: Tensor, labels: Tensor) -> Tensor:
-        return loss.statistics(torch.addmm(biases, features, weights.T), labels).sum()
+        return loss.statistics(logits_of(variables, features), labels).sum()
 
     return float(rows.sum(total(*chunk) for chunk in rows)) / rows.total
 
 
 def fold(rows: Rows, variables: Variables, decay: float, loss: float) -> TrainedProbe:
     """Weights for raw features, shifted so that logits sum to 0 over classes, with the directions in which they vary."""
-    weights, biases = (own.double() - own.double().mean(0) for own in unpack(variables, rows.classes))
+    weights, biases = (own.double() - own.double().mean(0) for own in unpack(variables, rows.width))
     mean, basis = _directions(rows, weights)
     raw = weights / rows.scale
     probe = Probe(raw.float(), None, (biases - raw @ rows.centre).float())
