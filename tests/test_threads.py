@@ -1,6 +1,7 @@
 import os
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
@@ -8,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lates import fit_stack, metrics, threads
-from lates.threads import KEPT_BYTES, LEAST_ELEMENTS, borrowed, in_threads, row_shares, thread_count
+from lates.threads import KEPT_BYTES, LEAST_ELEMENTS, borrowed, in_threads, row_shares, thread_count, unaided
 from tests.problems import noisy_views
 
 CPU = torch.device("cpu")
@@ -64,6 +65,35 @@ def test_the_small_steps_of_sgd_are_taken_without_help(monkeypatch: pytest.Monke
     monkeypatch.setattr(torch, "randperm", shuffle_and_look)
     fit_stack(*noisy_views(200, 10, members=2), solver="sgd")
     assert seen == {1}
+    assert torch.get_num_threads() == 2
+
+
+@pytest.mark.usefixtures("two_threads")
+def test_a_thread_that_begins_while_another_works_alone_leaves_nobody_without_help() -> None:
+    began, may_end = threading.Event(), threading.Event()
+
+    def begins_late() -> None:
+        with unaided():
+            began.set()
+            may_end.wait(10)
+
+    late = threading.Thread(target=begins_late)
+    with unaided():
+        late.start()
+        assert began.wait(10)
+    may_end.set()
+    late.join()
+    assert torch.get_num_threads() == 2
+    with ThreadPoolExecutor(1) as later:
+        assert later.submit(torch.get_num_threads).result() == 2
+
+
+@pytest.mark.usefixtures("two_threads")
+def test_within_one_another_the_outer_gives_the_help_back() -> None:
+    with unaided():
+        with unaided():
+            pass
+        assert torch.get_num_threads() == 1
     assert torch.get_num_threads() == 2
 
 

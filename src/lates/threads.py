@@ -59,16 +59,43 @@ def in_threads(function: Callable[[Share], Result], shares: Sequence[Share]) -> 
                 other.exception()
 
 
+class _Here(threading.local):
+    """Whether this thread is within an `unaided`."""
+
+    unaided = False
+
+
+_here = _Here()
+_to_restore: list[int] = []
+"""How many threads torch uses outside, for each thread that is within an `unaided`."""
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_to_restore.clear)
+
+
 @contextmanager
 def unaided() -> Iterator[None]:
     """Within this `with` torch uses this thread alone: for a few operations on all rows, help costs more than it brings, and
-    very much where other programs want the cores."""
+    very much where other programs want the cores.
+
+    Torch lets a new thread use as many as the latest call, of whatever thread, has set. So one that began while another was in
+    here has inherited that one's 1, and must not restore it for all that come later.
+    """
+    if _here.unaided:
+        yield
+        return
+    inherited = bool(_to_restore)
     threads = torch.get_num_threads()
+    if threads == 1 and (inherited or _to_restore):
+        threads = max(_to_restore, default=1)
+    _to_restore.append(threads)
     torch.set_num_threads(1)
+    _here.unaided = True
     try:
         yield
     finally:
+        _here.unaided = False
         torch.set_num_threads(threads)
+        _to_restore.remove(threads)
 
 
 def of_rows(function: Callable[[Tensor], Tensor], values: Tensor) -> Tensor:
