@@ -75,7 +75,7 @@ def _value_and_gradient(rows: Rows, loss: Loss, variables: Variables, decay: flo
     sums = rows.sum((_slope(*chunk, loss, variables) for chunk in rows), len(variables) + 1) / rows.total
     gradient, (weights, _) = sums[1:], unpack(variables, rows.width)
     unpack(gradient, rows.width)[0].add_(weights, alpha=decay)
-    return sums[0] + decay / 2 * weights.double().square().sum(), gradient.float()
+    return sums[0] + decay / 2 * torch.linalg.vector_norm(weights, dtype=torch.float64).square(), gradient.float()
 
 
 def _curvature(rows: Rows, variables: Variables) -> float:

@@ -37,7 +37,7 @@ LOST = 1e-3
 """Gradients are sharper than values: the descent goes on until a step would gain this share of a value's last digit."""
 
 Function = Callable[[Tensor], tuple[Tensor, Tensor]]
-"""point -> value [], gradient"""
+"""point [variables] -> value [], gradient [variables]"""
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,7 +71,7 @@ def minimise(
         if here.norm <= tolerance:
             break
         direction = agree(-pairs.inverse_hessian_times(here.gradient, smooth))
-        slope = float((here.gradient * direction).sum())
+        slope = float(torch.dot(here.gradient, direction))
         blur = rounding * abs(here.value)
         if -slope <= LOST * blur:
             break
@@ -91,7 +91,7 @@ class Pairs:
     """
 
     def __init__(self, like: Tensor) -> None:
-        together = like.new_zeros(3, PAIRS, like.numel())
+        together = like.new_zeros(3, PAIRS, len(like))
         self.changes, self.steps, self.smooth_changes = together
         self.steps_and_smooth_changes = together[1:].flatten(0, 1)
         self.steps_by_changes, self.changes_by_smooth = np.zeros((2, PAIRS, PAIRS))
@@ -102,18 +102,13 @@ class Pairs:
     def add(self, step: Tensor, change: Tensor, smooth_change: Tensor) -> None:
         """Put a pair in place of the oldest."""
         slot, self.next = self.next, (self.next + 1) % PAIRS
-        self.steps[slot], self.changes[slot] = step.flatten(), change.flatten()
-        self.smooth_changes[slot] = smooth_change.flatten()
-        rows = (
-            self.steps @ self.changes[slot],
-            self.changes @ self.steps[slot],
-            self.changes @ self.smooth_changes[slot],
-        )
-        self.unread.append((slot, torch.stack(rows)))
+        self.steps[slot], self.changes[slot], self.smooth_changes[slot] = step, change, smooth_change
+        products = torch.stack([self.steps @ change, self.changes @ step, self.changes @ smooth_change])
+        self.unread.append((slot, products))
 
     def inverse_hessian_times(self, gradient: Tensor, smooth: Tensor) -> Tensor:
         """H g, given g and P g."""
-        asked = torch.stack([self.steps @ gradient.flatten(), self.changes @ smooth.flatten()])
+        asked = torch.stack([self.steps @ gradient, self.changes @ smooth])
         products = torch.cat([*(rows for _, rows in self.unread), asked]).cpu().double().numpy()
         self._take_up(products[:-2])
         if not self.slots:
@@ -128,8 +123,8 @@ class Pairs:
             right = triangle.diagonal() * a + scale * (smooth_products @ a - against)
             w = np.linalg.solve(triangle.T[::-1, ::-1], right[::-1])[::-1]  # turned round, an upper triangle again
             shares[:, at] = w, -scale * a
-        corrections = self.steps_and_smooth_changes.T @ torch.from_numpy(shares.ravel()).to(smooth)
-        return float(scale) * smooth + corrections.view_as(smooth)
+        corrections = torch.from_numpy(shares.ravel()).to(smooth) @ self.steps_and_smooth_changes
+        return float(scale) * smooth + corrections
 
     def _take_up(self, products: np.ndarray) -> None:
         """The unread products [3 · pairs, PAIRS]; a pair along which the slope did not rise is passed over."""
@@ -162,6 +157,5 @@ def _search(function: Function, here: Place, direction: Tensor, slope: float, bl
 
 def _look(function: Function, point: Tensor, direction: Tensor) -> Place:
     value, gradient = function(point)
-    asked = torch.stack([value.double(), gradient.norm().double(), (gradient * direction).sum().double()])
-    known, norm, slope = asked.tolist()
+    known, norm, slope = torch.stack([value, gradient.norm(), torch.dot(gradient, direction)]).tolist()
     return Place(point, known, gradient, norm, slope)
