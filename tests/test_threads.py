@@ -1,18 +1,32 @@
 import os
 import threading
+from collections import OrderedDict
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from torch import nn
 
-from lates import fit_stack, metrics, threads
+from lates import Features, extract, fit_stack, metrics, threads, train_probes
+from lates.losses import LOSSES
+from lates.standardised import PER_THREAD
 from lates.threads import KEPT_BYTES, LEAST_ELEMENTS, borrowed, in_threads, row_shares, thread_count, unaided
 from tests.problems import noisy_views
 
-CPU = torch.device("cpu")
+CPU, WIDTH = torch.device("cpu"), 256
+
+
+def wide_features(rows: int, seed: int) -> Features:
+    """One block, of which a few features tell three classes apart."""
+    generator = torch.Generator().manual_seed(seed)
+    values = torch.randn(rows, WIDTH, generator=generator)
+    labels = (values[:, :3] + torch.randn(rows, 3, generator=generator)).argmax(1)
+    network = nn.Sequential(OrderedDict(wide=nn.Identity(), head=nn.Linear(WIDTH, 3)))
+    return extract(network, [(values, labels)], ["wide"])
 
 
 @pytest.fixture
@@ -66,6 +80,31 @@ def test_the_small_steps_of_sgd_are_taken_without_help(monkeypatch: pytest.Monke
     fit_stack(*noisy_views(200, 10, members=2), solver="sgd")
     assert seen == {1}
     assert torch.get_num_threads() == 2
+
+
+@pytest.mark.usefixtures("two_threads")
+def test_a_probe_s_rows_are_shared_among_threads_that_work_without_help(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Beside one other program, on two cores, torch's own threads took eight times as long."""
+    seen: set[tuple[int, int]] = set()
+    nll = LOSSES["nll"]
+
+    def look(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        seen.add((threading.get_ident(), torch.get_num_threads()))
+        return nll.statistics(logits, labels)
+
+    rows = 2 * PER_THREAD // WIDTH
+    train, holdout = wide_features(rows, seed=0), wide_features(200, seed=1)
+    shared = train_probes(train, holdout)["wide"]
+    monkeypatch.setitem(LOSSES, "nll", replace(nll, statistics=look))
+    torch.set_num_threads(1)
+    alone = train_probes(train, holdout)["wide"]
+    assert seen == {(threading.get_ident(), 1)}
+    torch.set_num_threads(2)
+    train_probes(train, holdout)
+    assert {count for _, count in seen} == {1}
+    assert len({thread for thread, _ in seen}) == 2
+    torch.testing.assert_close(shared.probe.down, alone.probe.down, rtol=1e-2, atol=1e-3)
+    assert shared.loss == pytest.approx(alone.loss, rel=1e-4)
 
 
 @pytest.mark.usefixtures("two_threads")

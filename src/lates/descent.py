@@ -22,6 +22,7 @@ from lates.linear import TrainedProbe, Variables, fold, logits_of, mean_loss, un
 from lates.losses import Loss
 from lates.settings import Settings
 from lates.standardised import Rows
+from lates.threads import in_threads, row_shares, thread_count, unaided
 
 PATH_TOLERANCE = 1e-2
 """To compare decays: a third of the evaluations went into a last solution that was then put aside."""
@@ -44,7 +45,8 @@ def train_by_lbfgs(rows: Rows, held: Rows, loss: Loss, decays: Sequence[float], 
             return _value_and_gradient(rows, loss, point, decay)
 
         precondition = _preconditioner(gram, decay, _curvature(rows, start))
-        end = minimise(objective, start, precondition, tolerance * first_norm, rows.team.first)
+        with unaided():  # what is worth it is shared among threads already
+            end = minimise(objective, start, precondition, tolerance * first_norm, rows.team.first)
         return end, mean_loss(held, loss, end)
 
     path: list[tuple[float, Variables, float]] = []
@@ -63,7 +65,7 @@ def train_by_lbfgs(rows: Rows, held: Rows, loss: Loss, decays: Sequence[float], 
             return fold(rows, variables, decay, reached)
 
 
-def _slope(features: Tensor, labels: Tensor, loss: Loss, variables: Variables) -> Tensor:
+def _slope(loss: Loss, variables: Variables, features: Tensor, labels: Tensor) -> Tensor:
     """Sum of the losses of these rows and its gradient, packed: [value, gradient]."""
     logits = logits_of(variables, features).requires_grad_()
     total = loss.statistics(logits, labels).sum()
@@ -72,7 +74,7 @@ def _slope(features: Tensor, labels: Tensor, loss: Loss, variables: Variables) -
 
 
 def _value_and_gradient(rows: Rows, loss: Loss, variables: Variables, decay: float) -> tuple[Tensor, Variables]:
-    sums = rows.sum((_slope(*chunk, loss, variables) for chunk in rows), len(variables) + 1) / rows.total
+    sums = rows.sum(partial(_slope, loss, variables), len(variables) + 1) / rows.total
     gradient, (weights, _) = sums[1:], unpack(variables, rows.width)
     unpack(gradient, rows.width)[0].add_(weights, alpha=decay)
     return sums[0] + decay / 2 * torch.linalg.vector_norm(weights, dtype=torch.float64).square(), gradient.float()
@@ -108,7 +110,7 @@ def _preconditioner(gram: Tensor | None, decay: float, curvature: float) -> Call
         factor, failed = torch.linalg.cholesky_ex(damped)
     factor = factor.float()
     if factor.device.type == "cpu":
-        weigh = partial(_solve, factor)
+        weigh = partial(_solve, factor, thread_count(factor.numel(), factor.device))
     else:  # which takes twelve times as long to solve as to multiply
         identity = torch.eye(len(factor), dtype=torch.float32, device=factor.device)
         weigh = partial(_multiply, torch.linalg.solve_triangular(factor, identity, upper=False))
@@ -120,8 +122,11 @@ def _preconditioner(gram: Tensor | None, decay: float, curvature: float) -> Call
     return precondition
 
 
-def _solve(factor: Tensor, rows: Tensor) -> Tensor:
-    return torch.cholesky_solve(rows.T.contiguous(), factor).T
+def _solve(factor: Tensor, threads: int, rows: Tensor) -> Tensor:
+    def of_share(share: slice) -> Tensor:
+        return torch.cholesky_solve(rows[share].T.contiguous(), factor).T
+
+    return torch.cat(in_threads(of_share, row_shares(len(rows), threads)))
 
 
 def _multiply(inverse: Tensor, rows: Tensor) -> Tensor:

@@ -109,7 +109,7 @@ def mean_loss(rows: Rows, loss: Loss, variables: Variables) -> float:
     def total(features: Tensor, labels: Tensor) -> Tensor:
         return loss.statistics(logits_of(variables, features), labels).sum()
 
-    return float(rows.sum(total(*chunk) for chunk in rows)) / rows.total
+    return float(rows.sum(total)) / rows.total
 
 
 def fold(rows: Rows, variables: Variables, decay: float, loss: float) -> TrainedProbe:
@@ -130,11 +130,11 @@ def _directions(rows: Rows, weights: Tensor) -> tuple[Tensor, Tensor]:
     narrow = weights.float() if rows.classes <= rows.width else None
     numbers = min(rows.classes, rows.width)
 
-    def moments(features: Tensor) -> Tensor:
+    def moments(features: Tensor, labels: Tensor) -> Tensor:
         values = (features if narrow is None else features @ narrow.T).double()
         return torch.cat([values.sum(0)[None], values.T @ values])
 
-    sums = rows.sum((moments(features) for features, _ in rows), numbers + 1, numbers) / rows.total
+    sums = rows.sum(moments, numbers + 1, numbers) / rows.total
     mean, covariance = sums[0], sums[1:] - torch.outer(sums[0], sums[0])
     if narrow is not None:
         basis = torch.linalg.eigh(covariance).eigenvectors

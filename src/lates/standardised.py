@@ -1,20 +1,28 @@
 """Standardised features, read in chunks of rows and summed over all of them: all that a probe sees of the data."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import functools
+from collections.abc import Callable, Iterator, Sequence
+from typing import TypeVar
 
 import torch
 from torch import Tensor
 
 from lates.features import Features
 from lates.settings import Settings
+from lates.threads import in_threads, row_shares, thread_count
 
 CHUNK = {"cpu": 1 << 21}
 CHUNK_ELSEWHERE = 1 << 27
 """Numbers, of features and of logits, in rows taken at a time: few enough for the memory, enough to keep a device busy."""
+PER_THREAD = 1 << 19
+"""Numbers of features worth a thread of their own: of Python's threads only one at a time can begin an operation."""
+
+Share = TypeVar("Share")
 
 
 class Rows:
-    """Standardised features of one block with their labels, read in chunks; kept whole, once read, if there is room.
+    """Standardised features of one block with their labels, read in chunks that threads share; kept, once read, if there is
+    room.
 
     Where several processes hold rows, those here are this one's; `total` counts all of them.
     """
@@ -25,7 +33,11 @@ class Rows:
         self.classes, self.passes = split.classes, split.passes
         self.team, self.total = split.team, split.all_rows
         self.keeps = False
-        self._kept: list[tuple[Tensor, Tensor]] | None = None
+        threads = thread_count(self.features.numel(), device, PER_THREAD)
+        chunks = -(-len(self) // rows_at_once(self.width, self.classes, device))
+        self._chunks = row_shares(len(self), -(-chunks // threads) * threads)
+        self._shares = [range(len(self._chunks))[share] for share in row_shares(len(self._chunks), threads)]
+        self._kept: dict[int, tuple[Tensor, Tensor]] = {}
 
     @staticmethod
     def of(split: Features, name: str, device: torch.device, train: Features, settings: Settings) -> "Rows":
@@ -42,17 +54,6 @@ class Rows:
     def width(self) -> int:
         return self.features.shape[1]
 
-    def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
-        """Chunks of (features, labels)."""
-        if self._kept is None and self.keeps:
-            self._kept = list(self._chunks())
-        return self._chunks() if self._kept is None else iter(self._kept)
-
-    def _chunks(self) -> Iterator[tuple[Tensor, Tensor]]:
-        step = rows_at_once(self.width, self.classes, self.device)
-        for features, labels in zip(self.features.split(step), self.labels.split(step), strict=True):
-            yield self.standardise(features), labels.to(self.device, copy=True)  # none of inference mode
-
     def standardise(self, raw: Tensor) -> Tensor:
         return raw.to(self.device, torch.float64, copy=True).sub_(self.centre).div_(self.scale).float()
 
@@ -60,19 +61,49 @@ class Rows:
         """The rows at these places."""
         return self.standardise(self.features[places.to(self.features.device)])
 
-    def sum(self, terms: Iterable[Tensor], *shape: int) -> Tensor:
-        """Of tensors that belong to the chunks here: over the chunks and over all processes, in float64."""
-        total = torch.zeros(shape, dtype=torch.float64, device=self.device)
-        for term in terms:
-            total += term
-        return self.team.sum(total)
+    def sum(self, of_chunk: Callable[[Tensor, Tensor], Tensor], *shape: int) -> Tensor:
+        """Of what is made of the features and labels of a chunk: over the chunks here and over all processes, in float64."""
 
-    def mean_over_sample(self, rows: int, term: Callable[[Tensor], Tensor], *shape: int) -> Tensor:
+        def terms(places: range) -> Iterator[Tensor]:
+            return (of_chunk(*self._chunk(place)) for place in places)
+
+        return self._added_up(terms, self._shares, shape)
+
+    def mean_over_sample(self, rows: int, of_features: Callable[[Tensor], Tensor], *shape: int) -> Tensor:
         """The mean of a sum over rows, taken over about so many rows, evenly spaced among those of all processes."""
         step = max(self.total // rows, 1)
         chosen = (self.places % step == 0).nonzero()[:, 0]
-        parts = chosen.split(rows_at_once(self.width, self.classes, self.device))
-        return self.sum((term(self.take(part)) for part in parts), *shape) / len(range(0, self.total, step))
+        threads = thread_count(len(chosen) * self.width, self.device, PER_THREAD)
+        at_once = rows_at_once(self.width, self.classes, self.device)
+
+        def terms(places: Tensor) -> Iterator[Tensor]:
+            return (of_features(self.take(part)) for part in places.split(at_once))
+
+        sums = self._added_up(terms, [chosen[share] for share in row_shares(len(chosen), threads)], shape)
+        return sums / len(range(0, self.total, step))
+
+    def _added_up(
+        self, terms: Callable[[Share], Iterator[Tensor]], shares: Sequence[Share], shape: Sequence[int]
+    ) -> Tensor:
+        def of_share(share: Share) -> Tensor:
+            total = torch.zeros(tuple(shape), dtype=torch.float64, device=self.device)
+            for term in terms(share):
+                total += term
+            return total
+
+        return self.team.sum(functools.reduce(torch.add, in_threads(of_share, shares)))
+
+    def _chunk(self, place: int) -> tuple[Tensor, Tensor]:
+        if place in self._kept:
+            return self._kept[place]
+        rows = self._chunks[place]
+        chunk = (
+            self.standardise(self.features[rows]),
+            self.labels[rows].to(self.device, copy=True),
+        )  # none of inference mode
+        if self.keeps:
+            self._kept[place] = chunk
+        return chunk
 
 
 def keep_what_fits(several: Sequence[Rows], memory: int) -> None:

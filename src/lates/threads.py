@@ -28,9 +28,10 @@ Share = TypeVar("Share")
 Result = TypeVar("Result")
 
 
-def thread_count(elements: int, device: torch.device) -> int:
-    """How many threads should share so many numbers: at most as many as torch uses; one where a graphics card works."""
-    return max(1, min(torch.get_num_threads(), elements // LEAST_ELEMENTS)) if device.type == "cpu" else 1
+def thread_count(elements: int, device: torch.device, least: int = LEAST_ELEMENTS) -> int:
+    """How many threads should share so many numbers, each at `least` so many: at most as many as torch uses; one where a
+    graphics card works."""
+    return max(1, min(torch.get_num_threads(), elements // least)) if device.type == "cpu" else 1
 
 
 def row_shares(rows: int, count: int) -> list[slice]:
