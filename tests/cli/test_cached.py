@@ -15,6 +15,8 @@ from safetensors.torch import save_file
 
 import lates
 from lates.cli.cached import read_cached
+from lates.stack import fit_stack
+from lates.storage import write_calibration
 from tests.cli.commands import run
 from tests.problems import sharpened, two_signals
 
@@ -190,14 +192,16 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
 def test_fit_finds_the_library_s_temperature_and_keeps_it(tmp_path: Path) -> None:
     logits, labels = draw()
     write_both(tmp_path / "holdout.npz", logits, labels)
-    result = run("fit", tmp_path / "holdout.npz", "-o", tmp_path / "fitted.safetensors", "--json")
+    kept = tmp_path / "fitted.safetensors"
+    result = run("fit", tmp_path / "holdout.npz", "-o", kept, "--json")
     assert result.exit_code == 0, result.output
     found, expected = json.loads(result.stdout), lates.TemperatureScaling().fit(logits, labels)
     assert found["temperature"] == pytest.approx(expected.temperature_, rel=1e-12)
     assert found["fit"]["certified"]
     assert found["fit"]["nll_before"] == pytest.approx(lates.metrics.nll(logits, labels))
     assert found["fit"]["nll"] == pytest.approx(lates.metrics.nll(expected.calibrated_logits(logits), labels))
-    inspected = json.loads(run("inspect", tmp_path / "fitted.safetensors", "--json").stdout)
+    assert result.stderr == f"Wrote {kept}, {kept.stat().st_size:,} bytes.\n"
+    inspected = json.loads(run("inspect", kept, "--json").stdout)
     assert {name: inspected[name] for name in ("members", "temperature", "fit")} == {
         name: found[name] for name in ("members", "temperature", "fit")
     }
@@ -225,13 +229,19 @@ def test_fit_finds_the_library_s_stack(tmp_path: Path, arguments: list[str], opt
 
 
 def test_fit_says_what_it_reached_in_80_columns(tmp_path: Path) -> None:
-    write_both(tmp_path / "holdout.npz", *draw())
+    logits, labels = draw()
+    write_both(tmp_path / "holdout.npz", logits, labels)
     result = run("fit", tmp_path / "holdout.npz")
     lines = result.stdout.splitlines()
     assert max(map(len, lines)) <= 80
     assert "Fitted to nll on 400 rows of 3 classes: the optimum, certified." in lines
     assert lines[3].startswith("Temperature ")
-    assert lines[-1].endswith("after. Judge on other rows.")
+    calibrated = lates.TemperatureScaling().fit(logits, labels).calibrated_logits(logits)
+    before, after = (lates.metrics.ece(own, labels) for own in (logits, calibrated))
+    assert lines[-1] == f"ECE there: {before:.4f} before, {after:.4f} after. Judge on other rows."
+    found = json.loads(run("fit", tmp_path / "holdout.npz", "--json").stdout)
+    assert found["ece"] == pytest.approx({"before": before, "after": after})
+    assert found["residual"] == fit_stack({"head": logits}, labels).residual
 
 
 def test_a_stack_of_the_head_alone_is_refused(tmp_path: Path) -> None:
@@ -270,6 +280,26 @@ def test_evaluate_measures_cached_logits_before_and_after(tmp_path: Path) -> Non
     table = run("evaluate", tmp_path / "test.csv", "--fitted", tmp_path / "fitted.safetensors").stdout
     assert "* temperature better, ! worse than logits by more than chance (paired); of" in table
     assert max(map(len, table.splitlines())) <= 80
+
+
+def test_evaluate_takes_labels_of_a_file_of_their_own(tmp_path: Path) -> None:
+    logits, labels = draw()
+    np.save(tmp_path / "logits.npy", logits)
+    np.save(tmp_path / "labels.npy", labels)
+    result = run("evaluate", tmp_path / "logits.npy", "--labels", tmp_path / "labels.npy", "--seed", "5", "--json")
+    [one] = json.loads(result.stdout)["sets"]
+    expected = lates.metrics.bootstrap(lates.metrics.nll, logits, labels, seed=5)
+    assert one["measured"]["head"]["nll"] == pytest.approx(vars(expected), abs=1e-9)
+
+
+@pytest.mark.parametrize("fields", [{}, {"weights": 3}, []], ids=["none", "few", "a list"])
+def test_weights_whose_description_is_damaged_are_refused(tmp_path: Path, fields: Any) -> None:
+    write_calibration(tmp_path / "fitted.safetensors", {"weights": torch.ones(1)}, {"fitted": fields})
+    write_both(tmp_path / "test.npz", *draw())
+    result = run("evaluate", tmp_path / "test.npz", "--fitted", tmp_path / "fitted.safetensors")
+    assert result.exit_code == 1
+    assert "fitted.safetensors are damaged (" in result.stderr
+    assert "Fit again." in result.stderr
 
 
 def test_members_without_weights_are_measured_but_not_compared(tmp_path: Path) -> None:
