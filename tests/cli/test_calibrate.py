@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 import lates
+from lates.cli.outputs import continued
 from tests.cli.commands import CALIBRATION, calibrate, run, sources, their
 from tests.cli_problem import Folder
 
@@ -127,3 +128,10 @@ def test_what_to_do_next_can_be_copied(folder: Folder) -> None:
     program, *arguments = shlex.split(told.replace("\\\n", ""))
     assert (program, arguments[:2]) == ("lates", ["evaluate", "my own.safetensors"])
     assert run(*arguments).exit_code == 0
+
+
+@pytest.mark.parametrize(("length", "lines"), [(37, 2), (38, 3)])
+def test_a_command_fills_its_lines_with_their_backslash(length: int, lines: int) -> None:
+    text = continued([["a" * 40], ["b" * length], ["c" * 60]])
+    assert len(text.splitlines()) == lines
+    assert max(map(len, text.splitlines())) <= 80

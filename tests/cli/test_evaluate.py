@@ -3,9 +3,12 @@
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
+import torch
 
 import lates
+from lates.report.predictions import read_predictions
 from tests.cli.commands import CALIBRATION, calibrate, gathered, run, sources, their
 from tests.cli_problem import Folder
 
@@ -62,6 +65,16 @@ def test_a_forgotten_checkpoint_is_an_error(folder: Folder, command: tuple[str, 
     assert [path.name for path in Path().iterdir()] == [CALIBRATION]
 
 
+def test_another_checkpoint_is_doubted(folder: Folder) -> None:
+    calibrate(folder)
+    state = torch.load(folder.weights, weights_only=True)
+    torch.save({name: value + 1 for name, value in state.items()}, "later.pt")
+    own = ["--model", folder.name("make_model"), "--data", folder.name("make_loaders"), "--checkpoint", "later.pt"]
+    result = run("evaluate", CALIBRATION, *own)
+    assert result.exit_code == 1
+    assert "weights differ from those it was calibrated with. Is --checkpoint the one of then?" in result.stderr
+
+
 def test_other_weights_than_at_calibration_are_judged_when_asked_for(folder: Folder) -> None:
     calibrate(folder)
     untrained = ["--model", folder.name("make_model"), "--data", folder.name("make_loaders")]
@@ -76,6 +89,33 @@ def test_the_examples_load_the_checkpoint(command: str) -> None:
     assert "--checkpoint weights.pt" in run(command, "--help").stdout
 
 
+def test_the_seed_draws_dropout_s_samples_and_the_rows(folder: Folder) -> None:
+    own = sources(folder, model="make_dropout")
+    run("calibrate", *own, "-o", CALIBRATION, "--blocks", "none")
+    calibrated = lates.load(CALIBRATION, lates.mc_dropout(their(folder)[0], samples=3))
+    loader = their(folder)[1]["test"]["plain"]
+    found = json.loads(run("evaluate", CALIBRATION, *own, "--seed", "7", "--json").stdout)["sets"][0]
+    predictions = read_predictions(calibrated, loader, "plain", seed=7)
+    logits = predictions.logits["network"]
+    expected = lates.metrics.bootstrap(lates.metrics.nll, logits, predictions.labels, draws=1000, seed=7)
+    assert found["measured"]["network"]["nll"] == pytest.approx(vars(expected), abs=1e-9)
+
+
+def test_evaluate_computes_where_it_is_told(folder: Folder) -> None:
+    calibrate(folder)
+    result = run("evaluate", CALIBRATION, *sources(folder), "--device", "gpu")
+    assert result.exit_code == 1
+    assert result.stderr.startswith("Error: --device gpu: not usable here (")
+
+
+def test_the_calibration_of_a_network_is_not_for_cached_logits(folder: Folder) -> None:
+    calibrate(folder)
+    np.savez("test.npz", logits=np.eye(4), labels=np.arange(4))
+    result = run("evaluate", "test.npz", "--fitted", CALIBRATION)
+    assert result.exit_code == 1
+    assert result.stderr == f"Error: {CALIBRATION} calibrates a network; expected what `lates fit` wrote.\n"
+
+
 def test_missing_loaders_are_named(folder: Folder) -> None:
     calibrate(folder)
     result = run("evaluate", CALIBRATION, *sources(folder, data="make_holdout"))
@@ -84,10 +124,13 @@ def test_missing_loaders_are_named(folder: Folder) -> None:
 
 
 def test_evaluate_wants_model_and_data_together(folder: Folder) -> None:
-    assert run("evaluate", CALIBRATION, "--model", folder.name("make_model")).exit_code == 2
+    for given, missing in (("--model", "--data"), ("--data", "--model")):
+        half = run("evaluate", CALIBRATION, given, folder.name("make_model"))
+        assert half.exit_code == 2
+        assert f"Invalid value for {missing}: --model and --data go together." in half.stderr
     calibrate(folder)
     alone = run("evaluate", CALIBRATION)
     assert alone.exit_code == 1
     assert "is a calibration. Pass its network and data too" in alone.stderr
-    both = run("evaluate", CALIBRATION, *sources(folder), "--labels", "labels.npy")
-    assert both.exit_code == 2
+    for option in ("--labels", "--fitted"):
+        assert run("evaluate", CALIBRATION, *sources(folder), option, "other.npy").exit_code == 2
