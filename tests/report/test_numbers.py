@@ -1,6 +1,8 @@
 """The report's numbers are those of the metrics, of their bootstrap and of scipy."""
 
+import math
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -8,15 +10,16 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import binomtest
-from torch import Tensor
+from torch import Tensor, nn
 
 import lates
 from lates import metrics
 from lates.metrics.rows import describe_rows
-from lates.report.numbers import Findings, coverage_of, find, wilson
+from lates.report.numbers import Findings, bins_of, coverage_of, default_title, describe_subject, find, wilson
 from lates.report.predictions import LATES, NETWORK, TEMPERATURE, Predictions, methods_of, read_predictions
-from lates.report.resampling import resample
+from lates.report.resampling import draws_for, resample
 from tests.conftest import Problem, loader_of
+from tests.test_model import with_weights
 
 METRICS: dict[str, Callable[[Any, Any], float]] = {
     "accuracy": metrics.accuracy,
@@ -83,6 +86,33 @@ def test_resampling_agrees_where_rows_are_few_and_tied(n: int, classes: int, see
     assert members["head"] == measured[NETWORK]["accuracy"]
 
 
+@pytest.mark.parametrize(("rows", "draws"), [(1, 1000), (10_000, 1000), (20_000, 500), (10**6, 200)])
+def test_many_rows_are_drawn_less_often(rows: int, draws: int) -> None:
+    assert draws_for(rows) == draws
+
+
+def tiled(predictions: Predictions, rows: int) -> Predictions:
+    """The first rows, again and again, until there are so many."""
+    places = torch.arange(rows) % predictions.rows
+    logits = {method: own[places] for method, own in predictions.logits.items()}
+    return Predictions(
+        predictions.labels[places], logits, {name: own[places] for name, own in predictions.right.items()}
+    )
+
+
+def test_each_set_has_its_own_draws_and_all_come_from_the_seed(
+    calibrated: lates.CalibratedModel, predictions: dict[str, Predictions]
+) -> None:
+    sets = {"few": tiled(predictions["clean"], 40), "many": tiled(predictions["noise"], 12_500)}
+    few, many = find(calibrated, sets, None, seed=7).sets
+    assert (few.draws, many.draws) == (1000, 800)
+    assert many.measured[LATES]["nll"].draws == 800
+    logits, labels = sets["few"].logits, sets["few"].labels
+    expected = metrics.bootstrap(metrics.nll, logits[LATES], labels, seed=7)
+    assert vars(few.measured[LATES]["nll"]) == pytest.approx(vars(expected), abs=1e-9)
+    assert few.ece_floor == {method: metrics.ece_floor(own, seed=7) for method, own in logits.items()}
+
+
 @given(st.integers(0, 60), st.integers(1, 60))
 def test_wilson_s_interval_is_scipy_s(right: int, count: int) -> None:
     right = min(right, count)
@@ -98,6 +128,14 @@ def test_bins_sum_up_to_the_ece_and_to_all_rows(findings: Findings) -> None:
         assert gap == pytest.approx(findings.test.measured[method]["ece"].value, abs=1e-9)
 
 
+def test_a_bin_counts_its_right_answers_whole() -> None:
+    """49 times 1 / 49 is less than 1 in floating point."""
+    logits, labels = torch.tensor([[2.0, 0.0]]).repeat(49, 1), torch.ones(49).long()
+    labels[0] = 0
+    (full,) = [one for one in bins_of(describe_rows(logits, labels)) if one.count]
+    assert (full.right, full.count) == (1, 49)
+
+
 def test_the_coverage_curve_ends_at_the_error_rate_and_its_area_is_the_aurc(
     findings: Findings, predictions: dict[str, Predictions]
 ) -> None:
@@ -108,6 +146,42 @@ def test_the_coverage_curve_ends_at_the_error_rate_and_its_area_is_the_aurc(
         assert area == pytest.approx(findings.test.measured[method]["aurc"].value, abs=0.01)
     rows = describe_rows(predictions["clean"].logits[LATES][:3], predictions["clean"].labels[:3])
     assert len(coverage_of(rows)) == 3
+    rows = describe_rows(predictions["clean"].logits[LATES][:150], predictions["clean"].labels[:150])
+    assert [round(150 * coverage) for coverage, _ in coverage_of(rows)][:4] == [2, 3, 5, 6], (
+        "at least so many hundredths"
+    )
+
+
+def test_rows_as_sure_as_each_other_share_their_risk() -> None:
+    logits, labels = torch.tensor([[2.0, 0.0]]).repeat(4, 1), torch.tensor([1, 0, 0, 0])
+    assert coverage_of(describe_rows(logits, labels)) == tuple((k / 4, 0.25) for k in range(1, 5))
+
+
+def test_the_subject_is_what_was_calibrated(
+    problem: Problem,
+    calibrated: lates.CalibratedModel,
+    features: tuple[lates.Features, lates.Features],
+    ensemble: list[nn.Module],
+) -> None:
+    subject, fit = describe_subject(calibrated), calibrated.fit
+    found = (subject.nll_network, subject.nll_temperature, subject.nll)
+    assert found == (fit.nll_network, fit.nll_temperature, fit.nll)
+    assert (subject.holdout_rows, subject.classes, subject.members, subject.certified) == (1000, 10, 4, True)
+    assert subject.temperatures == (1 / fit.temperature_weights[0],)
+    assert default_title(replace(subject, classes=21_841)) == "ResidualNetwork, 21,841 classes"
+    weights = {"stages.0": 0.5, "stages.1": 0.0, "stages.2": 0.2, "head": 0.8}
+    assert describe_subject(with_weights(problem.model, features, weights)).voting == 3
+    both = describe_subject(lates.calibrate(ensemble, holdout=problem.holdout, blocks=[], progress=False))
+    assert (both.networks, both.certified) == (2, False)
+    assert both.parameters == 2 * sum(own.numel() for own in problem.model.parameters())
+
+
+def test_a_head_that_is_best_ignored_has_an_infinite_temperature() -> None:
+    rows, labels = 3 * torch.eye(4).repeat(20, 1), (torch.arange(80) + 1) % 4
+    model = nn.Linear(4, 4, bias=False)
+    nn.init.eye_(model.weight)
+    ignored = lates.calibrate(model, holdout=[(rows, labels)], blocks=[], progress=False)
+    assert describe_subject(ignored).temperatures == (math.inf,)
 
 
 def test_classes_are_ordered_by_an_error_whose_mean_is_the_classwise_ece(
@@ -120,9 +194,11 @@ def test_classes_are_ordered_by_an_error_whose_mean_is_the_classwise_ece(
         assert mean == pytest.approx(metrics.classwise_ece(logits, predictions["clean"].labels), abs=1e-12)
         assert findings.points["auc"][method] == metrics.auc(logits, predictions["clean"].labels)
     assert sum(one.rows for one in findings.classes) == findings.test.rows
-    top = predictions["clean"].logits[LATES].argmax(1)
+    sure, top = predictions["clean"].logits[LATES].double().softmax(1).max(1)
     for one in findings.classes:
         chosen = top == int(one.name)
+        assert one.rows == int((predictions["clean"].labels == int(one.name)).sum())
+        assert one.confidence[LATES] == pytest.approx(float(sure[chosen].mean()))
         assert one.predicted[LATES] == int(chosen.sum())
         assert one.precision[LATES] == pytest.approx(
             float((predictions["clean"].labels[chosen] == int(one.name)).double().mean())
@@ -130,10 +206,13 @@ def test_classes_are_ordered_by_an_error_whose_mean_is_the_classwise_ece(
 
 
 def test_members_carry_the_model_s_contributions_and_none_that_it_did_not_keep(
-    calibrated: lates.CalibratedModel, findings: Findings
+    calibrated: lates.CalibratedModel, findings: Findings, predictions: dict[str, Predictions]
 ) -> None:
     assert {member.name: member.contribution for member in findings.members} == calibrated.contributions
-    assert {member.name for member in findings.members if member.accuracy} == set(calibrated.member_names)
+    accuracies = {member.name: member.accuracy.value for member in findings.members if member.accuracy}
+    right = predictions["clean"].right
+    assert accuracies == pytest.approx({name: float(own.double().mean()) for name, own in right.items()})
+    assert list(accuracies) == calibrated.member_names
 
 
 def test_names_that_occur_twice_are_told_apart(
