@@ -1,0 +1,129 @@
+"""The page's tables and facts hold the numbers found, each under its own heading."""
+
+import math
+from dataclasses import replace
+
+from lates.report.charts import FEW_SETS, WORST_CLASSES
+from lates.report.sections import sections_of
+from tests.report.known import CLASSES, FOG, KNOWN, MEMBERS, PLAIN, SUBJECT
+from tests.report.pages import facts_in, table_in
+
+KNOWN_PAGE = "".join(sections_of(KNOWN))
+
+
+def test_the_facts_are_those_of_the_subject() -> None:
+    assert facts_in(KNOWN_PAGE) == {
+        "Network": "Net",
+        "Parameters": "20,000",
+        "Added by the probes": "1,500 (7.5 %)",
+        "Classes": "3",
+        "Members that vote": "3 of 4",
+        "Weights fitted on": "5,000 held-out inputs",
+        "Weights fitted to": "log-loss, the certified optimum",
+        "Temperature scaling divides by": "1.235",
+        "Hold-out log-loss, network": "0.9001",
+        "… with temperature scaling": "0.7002",
+        "… with all members": "0.6503",
+    }
+
+
+def test_the_facts_of_several_networks_and_of_heads_alone() -> None:
+    subject = replace(SUBJECT, networks=2, members=2, certified=False, temperatures=(2.0, math.inf), parameters=0)
+    facts = facts_in("".join(sections_of(replace(KNOWN, subject=subject))))
+    assert facts["Network"] == "Net, ensemble of 2"
+    assert facts["Weights fitted to"] == "log-loss, not certified"
+    assert facts["Temperature scaling divides by"] == "2.000, ∞"
+    assert "… with all members" not in facts
+    sampled = facts_in("".join(sections_of(replace(KNOWN, subject=replace(SUBJECT, samples=2)))))
+    assert sampled["Network"] == "Net, mean of 2 dropout samples"
+
+
+def test_the_comparison_s_table() -> None:
+    caption = (
+        "2,000 test inputs; 95\u00a0% intervals from 1,000 bootstrap draws; differences paired, those of shares in "
+        "percentage points"
+    )
+    head, *rows = table_in(KNOWN_PAGE, caption)
+    assert head == [
+        "Metric", "Network", "Temperature scaling", "LATES", "LATES minus network", "LATES minus temperature scaling",
+    ]  # fmt: skip
+    cells = {name: row for name, *row in rows}
+    assert cells["Accuracy"] == [
+        "80.0 % | 78.9 to 81.1 %",
+        "80.0 % | 78.9 to 81.1 %",
+        "81.2 % | 80.1 to 82.3 %",
+        "+1.20 better | +1.10 to +1.30",
+        "+1.20 better | +0.20 to +2.20",
+    ]
+    assert cells["Brier score"][-2:] == ["−0.0350 better | −0.0360 to −0.0340", "+0.0150 worse | +0.0050 to +0.0250"]
+    assert cells["Calibration error"][-1] == "−0.85 unclear | −1.85 to +0.15"
+    assert cells["Calibration error expected by chance"] == ["1.01 %", "2.02 %", "3.03 %", "–", "–"]
+    assert cells["Classwise calibration error"] == ["15.00 %", "10.00 %", "7.50 %", "–", "–"]
+    assert cells["Area under ROC"] == ["0.9111", "0.9222", "0.9333", "–", "–"]
+
+
+def test_the_members_table() -> None:
+    caption = "Every member considered, from the first block to the head"
+    assert table_in(KNOWN_PAGE, caption)[1:] == [
+        ["early", "0.0500", "4.0 %", "40.0 % | 38.0 to 42.0 %"],
+        ["silent", "0.0000", "0.0 %", "55.0 % | on the hold-out"],
+        ["late", "0.5000", "36.0 %", "70.0 % | 68.0 to 72.0 %"],
+        ["head", "0.8000", "60.0 %", "80.0 % | 78.0 to 82.0 %"],
+    ]
+    unknown = (*MEMBERS[:2], replace(MEMBERS[2], network=1, accuracy=None, holdout_accuracy=None), MEMBERS[3])
+    html = "".join(sections_of(replace(KNOWN, members=unknown, subject=replace(SUBJECT, networks=2))))
+    names = [row[0] for row in table_in(html, caption)[1:]]
+    assert names == ["1/early", "1/silent", "2/late", "1/head"]
+    assert table_in(html, caption)[3][-1] == "no probe kept"
+    assert "<h3>Network 1. Contribution to the prediction</h3>" in html
+    assert "<h3>Network 2. Accuracy of each member by itself</h3>" in html
+
+
+def test_the_bins_table() -> None:
+    empty, full = table_in(KNOWN_PAGE, "Inputs, mean confidence and accuracy per bin")[1:]
+    assert empty == ["0.0 to 50.0 %", *["0", "–", "–"] * 3]
+    assert full == [
+        "50.0 to 100.0 %",
+        *("2,000", "92.0 %", "80.0 %"),
+        *("2,000", "79.0 %", "80.0 %"),
+        *("2,000", "80.0 %", "81.2 %"),
+    ]
+
+
+def test_the_coverage_s_table() -> None:
+    caption = "How often the answer is wrong, by the share of inputs answered, the surest first"
+    rows = table_in(KNOWN_PAGE, caption)[1:]
+    assert [row[0] for row in rows] == [f"{tenth}0 %" for tenth in range(1, 11)]
+    assert rows[7] == ["80 %", "16.00 %", "16.00 %", "15.04 %"]
+
+
+def test_the_classes_table() -> None:
+    cat, dog = table_in(
+        KNOWN_PAGE, "Error of each class's probability; how often it was answered, how sure then, how often right"
+    )[1:]
+    assert cat == [
+        *("cat", "700"),
+        *("20.00 %", "1,100", "91.0 %", "52.0 %"),
+        *("15.00 %", "1,100", "81.0 %", "52.0 %"),
+        *("12.50 %", "1,300", "71.0 %", "53.0 %"),
+    ]
+    assert dog[-4:] == ["2.50 %", "0", "–", "–"]
+    assert "<figcaption>Ordered by the error of LATES.</figcaption>" in KNOWN_PAGE
+    many = "".join(sections_of(replace(KNOWN, classes=CLASSES * 600)))
+    assert f"<figcaption>The {WORST_CLASSES} worst of 1,200 classes. Ordered by" in many
+
+
+def test_the_table_of_test_sets() -> None:
+    head, plain, fog = table_in(KNOWN_PAGE, "Every test set, with 95\u00a0% intervals")
+    assert head[:4] == [
+        "Test set", "Inputs", "Log-loss, LATES minus network", "Log-loss, LATES minus temperature scaling",
+    ]  # fmt: skip
+    assert dict(zip(head, plain, strict=True))["Log-loss, LATES"] == "0.6500 | 0.6390 to 0.6610"
+    assert fog[:4] == ["fog", "1,500", "−0.2500 better | −0.2510 to −0.2490", "−0.0500 better | −0.0600 to −0.0400"]
+    assert dict(zip(head, fog, strict=True))["Accuracy, LATES"] == "51.2 % | 50.1 to 52.3 %"
+
+
+def test_charts_of_many_test_sets_are_as_wide_as_the_page() -> None:
+    few, many = ("".join(sections_of(replace(KNOWN, sets=(PLAIN, *[FOG] * n)))) for n in (FEW_SETS - 1, FEW_SETS))
+    assert '<div class="grid three"><figure><h3>Accuracy</h3>' in few
+    assert '<div class="grid "><figure><h3>Accuracy</h3>' in many
