@@ -223,19 +223,35 @@ class Part(nn.Module):
         return self.scale * rows[:, self.columns]
 
 
-def test_experts_that_err_loudly_are_not_silenced() -> None:
+def loud_experts() -> tuple[list[nn.Module], Tensor, Tensor]:
     """Each is right on every other row, and ten times as sure where it is wrong: by itself it is best ignored, and with
     both at weight 0 no small step of the weights helps. The mean of the two as they are is far better."""
     labels = torch.arange(200) % 10
     right, wrong = 3.0 * torch.eye(10)[labels], 30.0 * torch.eye(10)[(labels + 1 + torch.arange(200) // 40) % 10]
     even = (torch.arange(200) % 4 < 2)[:, None]
     rows = torch.cat([torch.where(even, right, wrong), torch.where(even, wrong, right)], dim=1)
-    experts = [Part(slice(0, 10)), Part(slice(10, 20))]
+    return [Part(slice(0, 10)), Part(slice(10, 20))], rows, labels
+
+
+def test_experts_that_err_loudly_are_not_silenced() -> None:
+    experts, rows, labels = loud_experts()
     for expert in experts:
         alone = lates.calibrate(expert, holdout=[(rows, labels)], blocks=[], progress=False)
         assert alone.weights["head"] == 0
     together = lates.calibrate(experts, holdout=[(rows, labels)], blocks=[], progress=False)
     assert together.fit.nll <= together.fit.nll_temperature <= together.fit.nll_network < 1.2
+
+
+@pytest.mark.parametrize(("regularise", "speak"), [(31.0, True), (70.0, False)])
+def test_where_the_mean_s_fit_begins_is_chosen_with_the_penalty(regularise: float, speak: bool) -> None:
+    """As they are the experts cost 1.06 + regularise / sqrt(200) / 2, silent log 10. Of the stronger penalty's two valleys
+    the one that begins at the experts as they are ends at 2.4."""
+    experts, rows, labels = loud_experts()
+    settings = lates.Settings(regularise=regularise)
+    scaled = lates.calibrate(experts, holdout=[(rows, labels)], blocks=[], settings=settings, progress=False)
+    weights = torch.tensor(list(scaled.weights.values()), dtype=torch.float64)
+    assert all(weights > 0.5) if speak else all(weights == 0)
+    assert scaled.fit.nll + regularise / math.sqrt(200) / 2 * float(weights @ weights) / 2 <= math.log(10) + 1e-9
 
 
 def test_networks_of_different_numbers_of_classes_have_no_mean() -> None:
