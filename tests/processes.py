@@ -144,6 +144,23 @@ def batch_statistics_of_their_own(place: Place) -> Outcome:
     return replace(found, probabilities=torch.zeros(0))
 
 
+class Beside(nn.Module):
+    """The network, which looks at nothing that comes beside the images."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = network()
+
+    def forward(self, images: Tensor, *others: Tensor) -> Tensor:
+        return self.inner(images)
+
+
+def inputs_that_are_not_plain(place: Place) -> Outcome:
+    graph, ragged = torch.eye(2).to_sparse(), torch.nested.nested_tensor([torch.ones(1), torch.ones(2)])
+    held = [(images, graph, ragged, labels) for images, labels in loaders()["holdout"]]
+    return calibrate(Beside().eval(), train=None, holdout=held, blocks=[])
+
+
 def alone_in_one_process(place: Place) -> Outcome | None:
     return calibrate(shares="whole") if place.number == 0 else None
 
@@ -177,6 +194,22 @@ def a_trainer_fails(place: Place) -> Outcome:
 
 def other_rows(place: Place) -> Outcome:
     return calibrate(train=DataLoader(rows(TRAIN, 10 + place.number), 50))
+
+
+def changed_rows(place: Place, image: float = 0.0, label: int = 0) -> DataLoader:
+    """The training rows, one of the first batch changed in each process but the first."""
+    images, labels = (values.clone() for values in rows(TRAIN, 1).tensors)
+    images[49, -1, -1, -1] += image * place.number
+    labels[49] = (labels[49] + label * place.number) % CLASSES
+    return DataLoader(TensorDataset(images, labels), 50)
+
+
+def one_other_image(place: Place) -> Outcome:
+    return calibrate(train=changed_rows(place, image=1.0))
+
+
+def one_other_label(place: Place) -> Outcome:
+    return calibrate(train=changed_rows(place, label=1))
 
 
 def other_orders(place: Place) -> Outcome:
@@ -215,12 +248,15 @@ IN_THREE: tuple[Callable[[Place], Outcome], ...] = (
     distributed_samplers,
     own_shares,
     batch_statistics_of_their_own,
+    inputs_that_are_not_plain,
 )
 IN_TWO: tuple[Callable[[Place], Outcome], ...] = (by_default, mc_dropout, out_of_memory)
 FAILING: tuple[Callable[[Place], Outcome], ...] = (
     a_reader_fails,
     a_trainer_fails,
     other_rows,
+    one_other_image,
+    one_other_label,
     other_orders,
     other_ends,
     own_shares_of_which_two_are_the_same,

@@ -117,6 +117,8 @@ def test_a_process_that_fails_stops_the_others_and_tells_them_why(
     ("task", "text"),
     [
         ("other_rows", "train loaders of the 3 processes begin with different batches"),
+        ("one_other_image", "train loaders of the 3 processes begin with different batches"),
+        ("one_other_label", "train loaders of the 3 processes begin with different batches"),
         ("other_orders", "read the train loader in different orders"),
         ("other_ends", "read the holdout loader in different orders, or not to the same end"),
         ("own_shares_of_which_two_are_the_same", "train loaders of processes 0, 2 begin with the same batch"),
