@@ -32,8 +32,8 @@ DIFFERENCES = {
 }
 FLOOR = {NETWORK: 0.0101, TEMPERATURE: 0.0202, LATES: 0.0303}
 PLAIN = SetNumbers("plain", 2000, 1000, MEASURED, DIFFERENCES, FLOOR)
-FOG = SetNumbers("fog", 1500, 900, dict(reversed(MEASURED.items())), DIFFERENCES, FLOOR)
-FOG.measured[LATES] = intervals(0.512, 1.65, 0.475, 0.2315, 0.25, 0.011)
+FOGGED = {**MEASURED, LATES: intervals(0.512, 1.65, 0.475, 0.2315, 0.25, 0.011)}
+FOG = SetNumbers("fog", 1500, 900, FOGGED, DIFFERENCES, FLOOR)
 
 SUBJECT = Subject(
     network="Net",

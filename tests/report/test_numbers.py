@@ -77,13 +77,14 @@ def test_resampling_agrees_where_rows_are_few_and_tied(n: int, classes: int, see
     generator = torch.Generator().manual_seed(seed)
     logits = torch.randint(-4, 0, (n, classes), generator=generator).double()
     labels = torch.randint(classes, (n,), generator=generator)
-    rows = Predictions(labels, {NETWORK: logits, LATES: logits.flip(1)}, {"head": logits.argmax(1) == labels})
+    methods = {NETWORK: logits, LATES: logits.flip(1)}
+    rows = Predictions(labels, methods, {method: own.argmax(1) == labels for method, own in methods.items()})
     measured, _, members = resample(rows, seed=3)
     for metric, function in METRICS.items():
         assert measured[NETWORK][metric].value == pytest.approx(function(logits, labels), abs=1e-12)
     expected = metrics.bootstrap(metrics.aurc, logits, labels, draws=1000, seed=3)
     assert vars(measured[NETWORK]["aurc"]) == pytest.approx(vars(expected), abs=1e-9)
-    assert members["head"] == measured[NETWORK]["accuracy"]
+    assert members == {method: own["accuracy"] for method, own in measured.items()}
 
 
 @pytest.mark.parametrize(("rows", "draws"), [(1, 1000), (10_000, 1000), (20_000, 500), (10**6, 200)])

@@ -60,8 +60,9 @@ def test_the_lead() -> None:
         "beyond chance. Its stated confidence is off by 3.15 percentage points on average; a perfectly calibrated model "
         "would measure about 3.03 on so many inputs."
     )
-    single = replace(KNOWN, sets=(replace(PLAIN, rows=1),))
-    assert words.lead(single).startswith("On 1 test input LATES is right")
+    for rows, inputs in ((1, "1 test input"), (2, "2 test inputs")):
+        few = replace(KNOWN, sets=(replace(PLAIN, rows=rows),))
+        assert words.lead(few).startswith(f"On {inputs} LATES is right")
 
 
 @pytest.mark.parametrize(
