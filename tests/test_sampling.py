@@ -254,6 +254,16 @@ def test_where_the_mean_s_fit_begins_is_chosen_with_the_penalty(regularise: floa
     assert scaled.fit.nll + regularise / math.sqrt(200) / 2 * float(weights @ weights) / 2 <= math.log(10) + 1e-9
 
 
+def test_one_network_whose_weights_know_no_end_is_enough_to_say_so() -> None:
+    labels = torch.arange(200) % 10
+    perfect, loud = 3.0 * torch.eye(10)[labels], loud_experts()[1][:, :10]
+    networks = [Part(slice(0, 10)), Part(slice(10, 20))]
+    for first, second, bounded in ((perfect, loud, True), (loud, perfect, True), (loud, loud, False)):
+        rows = torch.cat([first, second], dim=1)
+        fit = lates.calibrate(networks, holdout=[(rows, labels)], blocks=[], progress=False).fit
+        assert fit.bounded == bounded
+
+
 def test_networks_of_different_numbers_of_classes_have_no_mean() -> None:
     rows, labels = torch.randn(50, 20, generator=torch.Generator().manual_seed(0)), torch.arange(50) % 3
     networks = [Part(slice(0, 8)), Part(slice(8, 20))]
