@@ -161,7 +161,7 @@ def tell_error(fault: Exception) -> None:
     if isinstance(fault, OSError) and fault.strerror and fault.filename is None:
         tell(f"Error: {fault.strerror}")
     elif isinstance(fault, OSError) or (isinstance(fault, MEANT) and raised_by_us(fault)):
-        tell(f"Error: {fault or type(fault).__name__}")
+        tell(f"Error: {str(fault) or type(fault).__name__}")
     else:
         tell(f"Error: {type(fault).__name__}: {fault}\n`lates --debug …` shows where it arose.")
 
