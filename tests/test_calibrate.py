@@ -113,6 +113,9 @@ def test_each_of_the_paper_s_choices_can_be_taken_alone(problem: Problem) -> Non
     assert exact.fit.nll < by_sgd.fit.nll < by_sgd.fit.nll_temperature + 0.02
     penalised = calibrate(problem, budget=None, settings=replace(lates.DEFAULT, regularise=20.0))
     assert sum(penalised.weights.values()) < sum(exact.weights.values())
+    scaled = calibrate(problem, blocks=[], settings=replace(lates.DEFAULT, regularise=20.0))
+    assert scaled.fit.temperature_weights == penalised.fit.temperature_weights
+    assert scaled.weights["head"] == pytest.approx(scaled.fit.temperature_weights[0], rel=1e-6)
 
 
 def test_the_seed_of_the_sgd_stack_is_the_calibration_s(problem: Problem) -> None:

@@ -1,6 +1,7 @@
 import copy
 import math
 import random
+from contextlib import nullcontext
 
 import numpy as np
 import pytest
@@ -9,6 +10,7 @@ from torch import Tensor, nn
 
 import lates
 from lates.sampling import mean_log_probability, read_draws
+from lates.votes import fit_votes
 from tests.conftest import Problem
 
 
@@ -242,13 +244,21 @@ def test_experts_that_err_loudly_are_not_silenced() -> None:
     assert together.fit.nll <= together.fit.nll_temperature <= together.fit.nll_network < 1.2
 
 
+def test_nor_are_they_by_probes_that_know_nothing(seeded: None) -> None:
+    experts, rows, labels = loud_experts()
+    members = [{"probe": torch.randn(200, 10), "head": own} for own in rows.split(10, dim=1)]
+    fit = fit_votes(members, labels, read_draws(experts), "nll", lates.DEFAULT).fit
+    assert fit.nll <= fit.nll_temperature < 1.2
+
+
 @pytest.mark.parametrize(("regularise", "speak"), [(31.0, True), (70.0, False)])
 def test_where_the_mean_s_fit_begins_is_chosen_with_the_penalty(regularise: float, speak: bool) -> None:
     """As they are the experts cost 1.06 + regularise / sqrt(200) / 2, silent log 10. Of the stronger penalty's two valleys
     the one that begins at the experts as they are ends at 2.4."""
     experts, rows, labels = loud_experts()
     settings = lates.Settings(regularise=regularise)
-    scaled = lates.calibrate(experts, holdout=[(rows, labels)], blocks=[], settings=settings, progress=False)
+    with nullcontext() if speak else pytest.warns(UserWarning, match="All weights are 0"):
+        scaled = lates.calibrate(experts, holdout=[(rows, labels)], blocks=[], settings=settings, progress=False)
     weights = torch.tensor(list(scaled.weights.values()), dtype=torch.float64)
     assert all(weights > 0.5) if speak else all(weights == 0)
     assert scaled.fit.nll + regularise / math.sqrt(200) / 2 * float(weights @ weights) / 2 <= math.log(10) + 1e-9
@@ -294,6 +304,7 @@ def test_one_sample_draws_from_the_generator_too(problem: Problem) -> None:
     assert torch.equal(*found)
 
 
-def test_the_mean_is_fitted_to_the_log_loss_only(problem: Problem, ensemble: list[nn.Module]) -> None:
-    with pytest.raises(ValueError, match='loss="brier" is for single networks'):
-        lates.calibrate(ensemble, holdout=problem.holdout, blocks=[], loss="brier", progress=False)
+@pytest.mark.parametrize("loss", ["brier", "soft_ece"])
+def test_the_mean_is_fitted_to_the_log_loss_only(problem: Problem, ensemble: list[nn.Module], loss: str) -> None:
+    with pytest.raises(ValueError, match=f'loss="{loss}" is for single networks'):
+        lates.calibrate(ensemble, holdout=problem.holdout, blocks=[], loss=loss, progress=False)
