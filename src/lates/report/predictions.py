@@ -41,9 +41,8 @@ class Predictions:
 
 def methods_of(calibrated: CalibratedModel) -> tuple[str, ...]:
     """Network, temperature scaling, LATES; without LATES where the calibrated model is temperature scaling itself."""
-    alone = len(calibrated.member_names) == len(calibrated.voters)
     voting = [calibrated.weights[name] for name in calibrated.member_names]
-    if alone and voting == [_single(w) for w in calibrated.fit.temperature_weights]:
+    if voting == [_single(w) for w in calibrated.fit.temperature_weights]:
         return NETWORK, TEMPERATURE
     return NETWORK, TEMPERATURE, LATES
 
