@@ -237,6 +237,23 @@ def test_labels_outside_the_classes_are_refused_and_ignored_rows_left_out(
         read_predictions(calibrated, [(problem.images[:5], torch.full((5,), -100))], "test", seed=0)
 
 
+def test_dropout_s_samples_come_from_the_seed_and_members_are_their_mean(problem: Problem) -> None:
+    sampled = lates.mc_dropout(problem.model, samples=3)
+    calibrated = lates.calibrate(sampled, holdout=problem.holdout, blocks=[], progress=False)
+    batches = [(problem.images, problem.labels)]
+    state = calibrated.generator.get_state()
+    one, other, again = (read_predictions(calibrated, batches, "test", seed=seed) for seed in (7, 8, 7))
+    assert torch.equal(calibrated.generator.get_state(), state)
+    assert torch.equal(one.logits[NETWORK], again.logits[NETWORK])
+    assert not torch.equal(one.logits[NETWORK], other.logits[NETWORK])
+    assert torch.equal(one.right["head"], one.logits[NETWORK].argmax(1) == problem.labels)
+
+
+def test_a_batch_of_fewer_labels_than_rows_is_refused(calibrated: lates.CalibratedModel, problem: Problem) -> None:
+    with pytest.raises(ValueError, match="A test batch has 4 labels, but the network gave 5 rows"):
+        read_predictions(calibrated, [(problem.images[:5], problem.labels[:4])], "test", seed=0)
+
+
 @pytest.mark.filterwarnings("ignore:The budget allows")
 def test_where_no_block_got_a_probe_there_is_nothing_beside_temperature(problem: Problem) -> None:
     calibrated = lates.calibrate(

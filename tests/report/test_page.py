@@ -1,5 +1,7 @@
 """The page says its numbers in words and charts, asks for nothing, and nothing from outside becomes markup."""
 
+import base64
+import hashlib
 import json
 import math
 import re
@@ -14,11 +16,14 @@ from torch.utils.data import DataLoader
 import lates
 from lates import metrics
 from lates.report import words
-from lates.report.charts import draw_all
+from lates.report.charts import draw_all, metric_chart
+from lates.report.frame import short
+from lates.report.layers import depth_chart
 from lates.report.numbers import Bin, Findings
 from lates.report.page import embedded, page_of
-from lates.report.picture import VOTES, picture_rows
+from lates.report.picture import BOX, SILENT, VOTES, picture_rows
 from lates.report.predictions import LATES, NETWORK, TEMPERATURE, Predictions
+from tests.report.known import KNOWN, MEMBERS, PLAIN
 from tests.report.pages import Page, charts_in
 
 HOSTILE = "</script><script>document.title='taken'</script><img src=x onerror=alert(1)>&\"'"
@@ -31,6 +36,60 @@ def test_the_picture_spends_its_height_on_votes_and_joins_ribbons_without_gap(fi
         assert row["y2"] - row["y"] == pytest.approx(VOTES * member.contribution)
     assert [row["y"] for row in ends[1:]] == pytest.approx([row["y2"] for row in ends[:-1]])
     assert all(0 <= row["y"] <= row["y2"] <= picture.height + 1e-9 for row in [*picture.ribbons, *picture.boxes])
+
+
+def test_the_picture_tells_heads_from_probes_and_both_from_the_silent() -> None:
+    members = [*MEMBERS[1:], replace(MEMBERS[0], contribution=0.004)]
+    picture = picture_rows(members, networks=2)
+    assert [row["kind"] for row in picture.boxes] == ["silent", "probe", "head", "probe"]
+    heights = [row["y2"] - row["y"] for row in picture.boxes]
+    assert heights == pytest.approx([SILENT, 2 * VOTES * 0.36, 2 * VOTES * 0.6, BOX])
+    texts = [(row["role"], row["text"]) for row in picture.labels]
+    assert texts[1:-1] == [
+        *[("off", "silent")],
+        *[("on", "late"), ("share", "36 %")],
+        *[("on", "head"), ("share", "60 %")],
+        *[("on", "early"), ("share", "<1 %")],
+    ]
+
+
+def test_the_depth_chart_s_rows_are_the_members() -> None:
+    layers = depth_chart(list(MEMBERS), KNOWN)["layer"]
+    rows = {row["name"]: row for layer in layers for row in layer["data"]["values"]}
+    late = {"value": 0.7, "low": 0.68, "high": 0.72, "measured": words.ON_THE_TEST_SET}
+    assert rows["late"] == {"name": "late", "method": LATES, **late}
+    assert rows["silent"] == {"name": "silent", "method": LATES, "value": 0.55, "measured": words.ON_THE_HOLDOUT}
+    assert rows["head"]["method"] == NETWORK
+    assert rows["all: LATES"]["value"] == 0.812
+    axes = {layer["encoding"]["x"].get("title") for layer in layers}
+    assert "accuracy on the test set; hollow, no vote: on the hold-out" in axes
+    kept = depth_chart([MEMBERS[0], *MEMBERS[2:]], KNOWN)["layer"]
+    assert len(kept) == len(layers) - 1
+    assert "accuracy on the test set" in {layer["encoding"]["x"].get("title") for layer in kept}
+
+
+@pytest.mark.parametrize(("metric", "axis", "tooltip"), [("ece", "~%", ".2%"), ("nll", "~g", ".4f")])
+def test_a_metric_s_chart_shows_shares_in_percent(metric: str, axis: str, tooltip: str) -> None:
+    chart = metric_chart(KNOWN, metric)
+    whiskers, dots = chart["layer"]
+    assert dots["encoding"]["x"]["axis"]["format"] == axis
+    assert [own.get("format") for own in whiskers["encoding"]["tooltip"]] == [None, *[tooltip] * 3]
+    assert [(row["method"], row["value"]) for row in chart["data"]["values"]] == [
+        (method, own[metric].value) for method, own in PLAIN.measured.items()
+    ]
+
+
+def test_charts_of_methods_can_be_switched() -> None:
+    charts = draw_all(KNOWN)
+    switched = {
+        place for place, spec in charts.items() if any(own.get("name") == "shown" for own in spec.get("params", []))
+    }
+    assert {place.split("-")[0] for place in switched} == {"metric", "coverage", "classes", "shift"}
+
+
+@pytest.mark.parametrize(("count", "text"), [(9_999, "9,999"), (10_000, "10k"), (123_456, "123k")])
+def test_large_counts_are_short(count: int, text: str) -> None:
+    assert short(count) == text
 
 
 def test_a_loss_against_the_network_under_shift_is_not_hidden_by_a_gain_on_temperature(findings: Findings) -> None:
@@ -116,7 +175,12 @@ def test_the_page_is_one_small_file_that_asks_for_nothing(page: str) -> None:
         assert not {"src", "href", "srcset", "action"} & set(attributes)
     policy = next(a["content"] for _, a in Page(page).elements if a.get("http-equiv") == "Content-Security-Policy")
     assert "default-src 'none'" in str(policy)
-    assert "'unsafe-inline'" not in str(policy).split("script-src")[1].split(";")[0]
+    allowed = str(policy).split("script-src")[1].split(";")[0]
+    assert "'unsafe-inline'" not in allowed
+    library, own = re.findall(r"<script>(.*?)</script>", page, re.S)
+    digests = [base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() for script in (library, own)]
+    assert re.findall(r"'sha256-(.*?)'", allowed) == digests
+    assert "caution" not in page.split("<body>")[1].split("</header>")[0]
 
 
 def test_what_comes_from_outside_cannot_become_markup(

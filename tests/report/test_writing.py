@@ -13,6 +13,7 @@ from torch.utils.data import DataLoader
 
 import lates
 from lates.report import words
+from lates.report.numbers import find
 from lates.report.predictions import LATES, NETWORK, TEMPERATURE, read_predictions
 from tests.conftest import Problem
 from tests.report.pages import Page, charts_in
@@ -96,6 +97,15 @@ def test_the_same_seed_writes_the_same_bytes(
     assert "mean of 3 dropout samples" in (tmp_path / "one").read_text("utf-8")
 
 
+def test_the_seed_draws_dropout_s_samples_and_the_rows(problem: Problem, tmp_path: Path) -> None:
+    sampled = lates.mc_dropout(problem.model, samples=2)
+    calibrated = lates.calibrate(sampled, holdout=problem.holdout, blocks=[], progress=False)
+    batches = [(problem.images[:100], problem.labels[:100])]
+    lates.write_report(calibrated, batches, tmp_path / "r.html", seed=7, progress=False)
+    findings = find(calibrated, {"test": read_predictions(calibrated, batches, "test", seed=7)}, None, seed=7)
+    assert words.lead(findings) in Page((tmp_path / "r.html").read_text("utf-8")).text
+
+
 def test_an_ensemble_gets_a_picture_for_each_network(
     problem: Problem, ensemble: list[nn.Module], test_sets: dict[str, DataLoader], tmp_path: Path
 ) -> None:
@@ -107,6 +117,12 @@ def test_an_ensemble_gets_a_picture_for_each_network(
         )
         mean = torch.stack([model(problem.images).softmax(1) for model in ensemble]).mean(0)
     torch.testing.assert_close(predicted.logits[NETWORK].softmax(1), mean, atol=1e-5, rtol=1e-4)
+    weights = calibrated.fit.temperature_weights
+    with torch.no_grad():
+        scaled = [(w * model(problem.images)).softmax(1) for w, model in zip(weights, ensemble, strict=True)]
+    torch.testing.assert_close(
+        predicted.logits[TEMPERATURE].softmax(1), torch.stack(scaled).mean(0), atol=1e-5, rtol=1e-4
+    )
     lates.write_report(calibrated, test_sets["clean"], tmp_path / "ensemble.html", progress=False)
     html = (tmp_path / "ensemble.html").read_text("utf-8")
     assert {"votes-0", "votes-1", "depth-0", "depth-1"} <= set(charts_in(html))
@@ -138,6 +154,7 @@ def test_a_handful_of_rows_is_enough(
         ({"path": "absent/report.html"}, FileNotFoundError, "there is no folder"),
         ({"path": "."}, IsADirectoryError, "it is a folder"),
         ({"class_names": ["a", "b"]}, ValueError, "2 class names came for 10 classes"),
+        ({"class_names": ["a"] * 11}, ValueError, "11 class names came for 10 classes"),
         ({"test": {}}, ValueError, "No test set came"),
         ({"test": []}, ValueError, "yielded no batch"),
         ({"calibrated": nn.Linear(2, 2)}, TypeError, "calibrated came as Linear"),
@@ -161,15 +178,18 @@ def test_errors_say_what_came(
 def test_a_missing_extra_is_named(
     calibrated: lates.CalibratedModel, test_sets: dict[str, DataLoader], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real = builtins.__import__
+    real, missing = builtins.__import__, "altair"
 
-    def without_altair(name: str, *rest: Any) -> Any:
+    def without_it(name: str, *rest: Any) -> Any:
         if name.startswith("lates.report.charts"):
-            raise ModuleNotFoundError("No module named 'altair'", name="altair")
+            raise ModuleNotFoundError(f"No module named '{missing}'", name=missing)
         return real(name, *rest)
 
-    monkeypatch.setattr(builtins, "__import__", without_altair)
+    monkeypatch.setattr(builtins, "__import__", without_it)
     with pytest.raises(ModuleNotFoundError, match=r"pip install .lates\[report\]"):
+        lates.write_report(calibrated, test_sets, tmp_path / "report.html", progress=False)
+    missing = "another"
+    with pytest.raises(ModuleNotFoundError, match="No module named 'another'"):
         lates.write_report(calibrated, test_sets, tmp_path / "report.html", progress=False)
 
 
