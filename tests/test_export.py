@@ -145,6 +145,21 @@ def test_the_check_measures_against_the_model_that_it_is_given(
     assert not check_onnx(nearly, file, problem.images).passed, "a thousandth of one weight is beyond rounding"
 
 
+def test_a_check_passes_only_with_the_same_top_classes_and_within_the_tolerance() -> None:
+    assert Check(3, TOLERANCE, True).passed
+    assert not Check(3, TOLERANCE, False).passed
+    assert not Check(3, 2 * TOLERANCE, True).passed
+
+
+def test_a_model_too_large_for_one_file_is_refused(
+    all_vote: lates.CalibratedModel, problem: Problem, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    size = sum(values.nbytes for values in all_vote.state_dict().values())
+    monkeypatch.setattr("lates.export.LARGEST_FILE", size - 1)
+    with pytest.raises(ValueError, match=r"takes 0\.0 GiB; a single ONNX file holds at most 2\. Use export_program"):
+        export_onnx(all_vote, problem.images[:2], tmp_path / "network.onnx")
+
+
 def test_an_ensemble_is_one_graph(ensemble: list[nn.Module], problem: Problem, tmp_path: Path) -> None:
     calibrated = lates.calibrate(
         ensemble, train=problem.train, holdout=problem.holdout, budget=None, views=None, progress=False
@@ -261,7 +276,7 @@ def test_what_onnx_does_not_know_is_said(tmp_path: Path) -> None:
 
 def test_wrong_paths_are_said(file: Path, all_vote: lates.CalibratedModel, problem: Problem, tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match="there is no folder"):
-        export_onnx(all_vote, problem.images[:2], tmp_path / "none" / "network.onnx")
+        export_onnx(all_vote, "no images, which is found later", tmp_path / "none" / "network.onnx")
     with pytest.raises(FileNotFoundError, match=r"There is no file .*none.onnx. export_onnx"):
         check_onnx(all_vote, tmp_path / "none.onnx", problem.images)
 
