@@ -16,7 +16,7 @@ from torch.utils.data import BatchSampler, DataLoader, Dataset, Subset, TensorDa
 from torch.utils.data.distributed import DistributedSampler
 
 import lates
-from lates.team import OtherProcessError
+from lates.team import OtherProcessError, form_team
 from tests.networks import CLASSES, network
 
 TRAIN, HELD = 601, 307
@@ -165,6 +165,15 @@ def alone_in_one_process(place: Place) -> Outcome | None:
     return calibrate(shares="whole") if place.number == 0 else None
 
 
+def exchanges(place: Place) -> dict[str, Any]:
+    """A few numbers and more than an envelope holds, neither of them in the order in which they lie in memory."""
+    few = (place.number + 1) * torch.arange(6).view(2, 3).T
+    many = (place.number + 1) * torch.arange(8000.0).view(100, 80).T
+    with form_team("dealt", torch.device("cpu")) as team:
+        sums = {"few": team.sum(few), "many": team.sum(many), "first": team.first(few), "of_first": team.first(many)}
+        return {**sums, "own": many, "items": team.gather(place.number), "neighbours": team.neighbours()}
+
+
 class Broken(Dataset[Any]):
     """Rows of which the last cannot be read in the second process."""
 
@@ -269,7 +278,7 @@ def work(place: Place, folder: Path) -> None:
     """The life of one process: everything above in turn, outcomes and faults left in files."""
     meeting = f"file://{folder}/meeting-{place.size}"
     dist.init_process_group("gloo", meeting, TIMEOUT, place.size, place.number)
-    tasks = (*IN_THREE, *FAILING, alone_in_one_process) if place.size == 3 else IN_TWO
+    tasks = (*IN_THREE, *FAILING, alone_in_one_process, exchanges) if place.size == 3 else IN_TWO
     torch.save(dict(_try_all(tasks, place)), folder / f"{place.size}-{place.number}")
     dist.destroy_process_group()
 

@@ -100,6 +100,17 @@ def test_one_process_may_work_alone(three: Together) -> None:
     assert found[1:] == [None, None]
 
 
+def test_sums_are_those_of_all_processes_and_leave_what_each_has(three: Together) -> None:
+    few, many = torch.arange(6).view(2, 3).T, torch.arange(8000.0).view(100, 80).T
+    for place, of_process in enumerate(three):
+        found = of_process["exchanges"]
+        expected = {"few": 6 * few, "many": 6 * many, "first": few, "of_first": many, "own": (place + 1) * many}
+        for name, values in expected.items():
+            assert found[name].dtype == values.dtype
+            assert torch.equal(found[name], values)
+        assert (found["items"], found["neighbours"]) == ([0, 1, 2], 3)
+
+
 @pytest.mark.parametrize(
     ("task", "failing", "text"), [("a_reader_fails", 1, "full of holes"), ("a_trainer_fails", 0, "ink")]
 )

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 import lates
-from lates.export import OPSET, TOLERANCE, Check, check_onnx, export_onnx, export_program
+from lates.export import OPSET, TOLERANCE, Check, check_onnx, export_onnx, export_program, make_onnx
 from tests.conftest import Problem, draw_patterns
 from tests.test_model import with_weights
 
@@ -141,6 +141,9 @@ def test_the_check_measures_against_the_model_that_it_is_given(
     assert check.difference == pytest.approx(float(gap), abs=1e-5)
     assert not check.same_top_class
     assert not check.passed
+    surer = voting(problem, features, [4.0, 2.0, 3.0, 8.0])
+    gap = (surer.predict_proba(problem.images) - all_vote.predict_proba(problem.images)).abs().max()
+    assert check_onnx(surer, file, problem.images).difference == pytest.approx(float(gap), abs=1e-5)
     nearly = voting(problem, features, [0.4, 0.2, 0.3, 0.801])
     assert not check_onnx(nearly, file, problem.images).passed, "a thousandth of one weight is beyond rounding"
 
@@ -256,6 +259,24 @@ def test_inputs_that_are_no_rows_stay_as_they_are(scale: Tensor, tmp_path: Path)
     assert check_onnx(calibrated, tmp_path / "scaled.onnx", (rows, scale, True)).passed
     session = onnxruntime.InferenceSession(str(tmp_path / "scaled.onnx"))
     assert [entry.name for entry in session.get_inputs()] == ["input_0", "input_1"]
+
+
+class Either(FixedRows):
+    """Takes its rows under one of two names."""
+
+    def forward(self, rows: Tensor | None = None, others: Tensor | None = None) -> Tensor:
+        return self.head(self.body(others if rows is None else rows))
+
+
+def test_inputs_of_another_form_than_the_example_s_are_named() -> None:
+    rows, labels = torch.randn(5, 4, generator=torch.Generator().manual_seed(0)), torch.tensor([0, 1, 2, 0, 1])
+    calibrated = lates.calibrate(Either().eval(), holdout=[(rows, labels)], blocks=[], progress=False)
+    graph = make_onnx(calibrated, {"rows": rows})
+    assert check_onnx(calibrated, graph, rows).passed
+    with pytest.raises(
+        ValueError, match=r"The graph takes the inputs rows; here are others\. Pass inputs in the form of"
+    ):
+        check_onnx(calibrated, graph, {"others": rows})
 
 
 class Bessel(FixedRows):
