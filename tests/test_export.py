@@ -1,6 +1,7 @@
 """The calibrated model as one graph: torch.export, and ONNX in ONNX Runtime, must give what PyTorch gives."""
 
 import io
+import logging
 import sys
 from collections import Counter
 from pathlib import Path
@@ -277,6 +278,49 @@ def test_inputs_of_another_form_than_the_example_s_are_named() -> None:
         ValueError, match=r"The graph takes the inputs rows; here are others\. Pass inputs in the form of"
     ):
         check_onnx(calibrated, graph, {"others": rows})
+
+
+class Particular(FixedRows):
+    """Works in place, and asserts something of its inputs: both are calls whose result nobody reads."""
+
+    def forward(self, rows: Tensor) -> Tensor:
+        torch._assert_async((rows < 100).all(), "too large")
+        hidden = self.body(rows)
+        hidden[:, :2].mul_(2.0)
+        return self.head(hidden)
+
+
+def test_what_is_done_in_place_and_what_is_asserted_stay_in_the_program(seeded: None) -> None:
+    rows, model = torch.randn(50, 4, generator=torch.Generator().manual_seed(0)), Particular().eval()
+    labels = model(rows).argmax(1)
+    labels[:5] = torch.arange(5) % 3
+    calibrated = lates.calibrate(model, holdout=[(rows, labels)], blocks=[], progress=False)
+    assert calibrated.weights["head"] > 0
+    program = export_program(calibrated, rows)
+    assert_same(program, calibrated, rows)
+    with pytest.raises(RuntimeError, match="too large"):
+        program.module()(1000 * rows)
+
+
+class Attentive(nn.Module):
+    """In evaluation its layer would take one call of PyTorch's own that ONNX does not know."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer, self.head = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True), nn.Linear(8, 3)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        return self.head(self.layer(tokens).mean(1))
+
+
+def test_attention_is_written_out_and_nothing_of_the_export_s_ways_stays(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, logger="torch.onnx")
+    tokens, model = torch.randn(6, 5, 8, generator=torch.Generator().manual_seed(0)), Attentive().eval()
+    labels = model(tokens).argmax(1)
+    calibrated = lates.calibrate(model, holdout=[(tokens, labels)], blocks=[], progress=False)
+    assert check_onnx(calibrated, make_onnx(calibrated, tokens), tokens).passed
+    assert torch.backends.mha.get_fastpath_enabled()
+    assert logging.getLogger("torch.onnx").level == logging.INFO
 
 
 class Bessel(FixedRows):
