@@ -44,13 +44,9 @@ def test_the_picture_tells_heads_from_probes_and_both_from_the_silent() -> None:
     assert [row["kind"] for row in picture.boxes] == ["silent", "probe", "head", "probe"]
     heights = [row["y2"] - row["y"] for row in picture.boxes]
     assert heights == pytest.approx([SILENT, 2 * VOTES * 0.36, 2 * VOTES * 0.6, BOX])
-    texts = [(row["role"], row["text"]) for row in picture.labels]
-    assert texts[1:-1] == [
-        *[("off", "silent")],
-        *[("on", "late"), ("share", "36 %")],
-        *[("on", "head"), ("share", "60 %")],
-        *[("on", "early"), ("share", "<1 %")],
-    ]
+    texts = [f"{row['role']}: {row['text']}" for row in picture.labels]
+    expected = ["off: silent", "on: late", "share: 36 %", "on: head", "share: 60 %", "on: early", "share: <1 %"]
+    assert texts == ["off: input", *expected, "end: prediction"]
 
 
 def test_the_depth_chart_s_rows_are_the_members() -> None:
