@@ -156,8 +156,10 @@ class Beside(nn.Module):
 
 
 def inputs_that_are_not_plain(place: Place) -> Outcome:
-    graph, ragged = torch.eye(2).to_sparse(), torch.nested.nested_tensor([torch.ones(1), torch.ones(2)])
-    held = [(images, graph, ragged, labels) for images, labels in loaders()["holdout"]]
+    """Sparse, ragged, a number, and columns that lie apart in memory."""
+    ragged = torch.nested.nested_tensor([torch.ones(1), torch.ones(2)])
+    others = (torch.eye(2).to_sparse(), ragged, torch.tensor(0.5), torch.ones(2, 3).T)
+    held = [(images, *others, labels) for images, labels in loaders()["holdout"]]
     return calibrate(Beside().eval(), train=None, holdout=held, blocks=[])
 
 
