@@ -203,6 +203,13 @@ def a_trainer_fails(place: Place) -> Outcome:
     return calibrate(progress=complain)
 
 
+def a_last_step_fails(place: Place) -> None:
+    """After all that is exchanged: the others are done, and wait."""
+    with form_team("dealt", torch.device("cpu")):
+        if place.number == 2:
+            raise OSError("no more paper")
+
+
 def other_rows(place: Place) -> Outcome:
     return calibrate(train=DataLoader(rows(TRAIN, 10 + place.number), 50))
 
@@ -262,9 +269,10 @@ IN_THREE: tuple[Callable[[Place], Outcome], ...] = (
     inputs_that_are_not_plain,
 )
 IN_TWO: tuple[Callable[[Place], Outcome], ...] = (by_default, mc_dropout, out_of_memory)
-FAILING: tuple[Callable[[Place], Outcome], ...] = (
+FAILING: tuple[Callable[[Place], Outcome | None], ...] = (
     a_reader_fails,
     a_trainer_fails,
+    a_last_step_fails,
     other_rows,
     one_other_image,
     one_other_label,
