@@ -210,6 +210,13 @@ def a_last_step_fails(place: Place) -> None:
             raise OSError("no more paper")
 
 
+def a_process_fails_before_a_large_sum(place: Place) -> None:
+    with form_team("dealt", torch.device("cpu")) as team:
+        if place.number == 1:
+            raise OSError("no more glue")
+        team.sum(torch.ones(8000))
+
+
 def other_rows(place: Place) -> Outcome:
     return calibrate(train=DataLoader(rows(TRAIN, 10 + place.number), 50))
 
@@ -273,6 +280,7 @@ FAILING: tuple[Callable[[Place], Outcome | None], ...] = (
     a_reader_fails,
     a_trainer_fails,
     a_last_step_fails,
+    a_process_fails_before_a_large_sum,
     other_rows,
     one_other_image,
     one_other_label,

@@ -113,7 +113,12 @@ def test_sums_are_those_of_all_processes_and_leave_what_each_has(three: Together
 
 @pytest.mark.parametrize(
     ("task", "failing", "text"),
-    [("a_reader_fails", 1, "full of holes"), ("a_trainer_fails", 0, "ink"), ("a_last_step_fails", 2, "paper")],
+    [
+        ("a_reader_fails", 1, "full of holes"),
+        ("a_trainer_fails", 0, "ink"),
+        ("a_last_step_fails", 2, "paper"),
+        ("a_process_fails_before_a_large_sum", 1, "glue"),
+    ],
 )
 def test_a_process_that_fails_stops_the_others_and_tells_them_why(
     task: str, failing: int, text: str, three: Together

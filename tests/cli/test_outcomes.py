@@ -5,6 +5,7 @@ import io
 import signal
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 
@@ -89,6 +90,17 @@ def test_while_it_runs_it_hears_ctrl_c_in_its_own_way_and_afterwards_as_before()
         run_command(lambda then=then: (inside.append(hearing()), then()))
         assert hearing() == before
         assert all(own is not old for own, old in zip(inside[-1], before, strict=True))
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="SIGINT cannot be sent to one process there")
+def test_what_breaks_after_ctrl_c_breaks_because_of_it() -> None:
+    def body() -> None:
+        with suppress(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
+        raise RuntimeError("a worker is gone")
+
+    result = run_command(body)
+    assert (result.exit_code, result.stderr) == (130, "Stopped.\n")
 
 
 class Terminal(io.StringIO):
