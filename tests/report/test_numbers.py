@@ -16,7 +16,7 @@ import lates
 from lates import metrics
 from lates.metrics.rows import describe_rows
 from lates.report.numbers import Findings, bins_of, coverage_of, default_title, describe_subject, find, wilson
-from lates.report.predictions import LATES, NETWORK, TEMPERATURE, Predictions, methods_of, read_predictions
+from lates.report.predictions import LATES, NETWORK, TEMPERATURE, Predictions, methods_of, read_predictions, read_sets
 from lates.report.resampling import draws_for, resample
 from tests.conftest import Problem, loader_of
 from tests.test_model import with_weights
@@ -252,6 +252,15 @@ def test_dropout_s_samples_come_from_the_seed_and_members_are_their_mean(problem
 def test_a_batch_of_fewer_labels_than_rows_is_refused(calibrated: lates.CalibratedModel, problem: Problem) -> None:
     with pytest.raises(ValueError, match="A test batch has 4 labels, but the network gave 5 rows"):
         read_predictions(calibrated, [(problem.images[:5], problem.labels[:4])], "test", seed=0)
+
+
+def test_a_head_fitted_to_another_loss_stands_beside_temperature_scaling(problem: Problem) -> None:
+    scaled = lates.calibrate(problem.model, holdout=problem.holdout, blocks=[], loss="brier", progress=False)
+    assert methods_of(scaled) == (NETWORK, TEMPERATURE, LATES)
+
+
+def test_sets_are_called_by_their_names_as_text() -> None:
+    assert read_sets({3: [], "fog": []}) == {"3": [], "fog": []}  # pyright: ignore[reportArgumentType]
 
 
 @pytest.mark.filterwarnings("ignore:The budget allows")

@@ -39,14 +39,15 @@ def test_the_picture_spends_its_height_on_votes_and_joins_ribbons_without_gap(fi
 
 
 def test_the_picture_tells_heads_from_probes_and_both_from_the_silent() -> None:
-    members = [*MEMBERS[1:], replace(MEMBERS[0], contribution=0.004)]
+    members = [*MEMBERS[1:], MEMBERS[0], replace(MEMBERS[0], contribution=0.004)]
     picture = picture_rows(members, networks=2)
-    assert [row["kind"] for row in picture.boxes] == ["silent", "probe", "head", "probe"]
+    assert [row["kind"] for row in picture.boxes] == ["silent", "probe", "head", "probe", "probe"]
     heights = [row["y2"] - row["y"] for row in picture.boxes]
-    assert heights == pytest.approx([SILENT, 2 * VOTES * 0.36, 2 * VOTES * 0.6, BOX])
+    assert heights == pytest.approx([SILENT, 2 * VOTES * 0.36, 2 * VOTES * 0.6, BOX, BOX])
     texts = [f"{row['role']}: {row['text']}" for row in picture.labels]
-    expected = ["off: silent", "on: late", "share: 36 %", "on: head", "share: 60 %", "on: early", "share: <1 %"]
-    assert texts == ["off: input", *expected, "end: prediction"]
+    large = ["on: late", "share: 36 %", "on: head", "share: 60 %"]
+    small = ["on: early", "share: 4 %", "on: early", "share: <1 %"]
+    assert texts == ["off: input", "off: silent", *large, *small, "end: prediction"]
 
 
 def test_the_depth_chart_s_rows_are_the_members() -> None:
