@@ -151,7 +151,7 @@ def test_a_handful_of_rows_is_enough(
 @pytest.mark.parametrize(
     ("change", "error", "words_of_it"),
     [
-        ({"path": "absent/report.html"}, FileNotFoundError, "there is no folder"),
+        ({"path": "absent/report.html", "test": {}}, FileNotFoundError, "there is no folder"),
         ({"path": "."}, IsADirectoryError, "it is a folder"),
         ({"class_names": ["a", "b"]}, ValueError, "2 class names came for 10 classes"),
         ({"class_names": ["a"] * 11}, ValueError, "11 class names came for 10 classes"),
