@@ -13,7 +13,7 @@ from torch.utils.data import DataLoader
 
 import lates
 from lates.report import words
-from lates.report.numbers import find
+from lates.report.numbers import find, members_of
 from lates.report.predictions import LATES, NETWORK, TEMPERATURE, read_predictions
 from tests.conftest import Problem
 from tests.report.pages import Page, charts_in
@@ -127,6 +127,7 @@ def test_an_ensemble_gets_a_picture_for_each_network(
     html = (tmp_path / "ensemble.html").read_text("utf-8")
     assert {"votes-0", "votes-1", "depth-0", "depth-1"} <= set(charts_in(html))
     assert "ensemble of 2" in html
+    assert [f"{one.network}/{one.name}" for one in members_of(calibrated, {})] == list(calibrated.weights)
 
 
 def test_temperature_scaling_alone_is_shown_beside_the_network_only(
