@@ -7,7 +7,7 @@ export PYTHONDONTWRITEBYTECODE := 1
 # One test file at a time on each core, with one thread: twice as fast as one process with as many threads as cores.
 PYTEST := OMP_NUM_THREADS=1 $(VENV)/bin/python -m pytest -n auto --dist loadfile
 
-.PHONY: bench bench-large bench-peers demo docs test test-slow wheel lint format clean
+.PHONY: bench bench-large bench-peers demo docs test test-slow test-all wheel lint format clean
 
 demo: $(READY)
 	$(VENV)/bin/lates demo
@@ -30,6 +30,10 @@ test: $(READY)
 
 test-slow: $(READY)
 	$(PYTEST) -m slow
+
+# Both suites at once: by turns, one core would wait for the last file of each.
+test-all: $(READY)
+	$(PYTEST) -m "slow or not slow"
 
 # Builds source and wheel, and runs the demo from the wheel in an empty environment, away from the clone.
 wheel: $(READY)
