@@ -97,10 +97,8 @@ class Rows:
         if place in self._kept:
             return self._kept[place]
         rows = self._chunks[place]
-        chunk = (
-            self.standardise(self.features[rows]),
-            self.labels[rows].to(self.device, copy=True),
-        )  # none of inference mode
+        labels = self.labels[rows].to(self.device, copy=True)  # none of inference mode
+        chunk = self.standardise(self.features[rows]), labels
         if self.keeps:
             self._kept[place] = chunk
         return chunk

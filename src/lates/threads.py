@@ -84,9 +84,8 @@ def unaided() -> Iterator[None]:
     if _here.unaided:
         yield
         return
-    inherited = bool(_to_restore)
     threads = torch.get_num_threads()
-    if threads == 1 and (inherited or _to_restore):
+    if threads == 1:
         threads = max(_to_restore, default=1)
     _to_restore.append(threads)
     torch.set_num_threads(1)

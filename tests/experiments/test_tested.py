@@ -23,9 +23,7 @@ NO_VIEWS = ("LATES, no views — temperature", "CIFAR-10")
 def test_gains_of_mc_dropout_have_the_interval_of_a_mean_over_test_images(results: Path, tmp_path: Path) -> None:
     name = "mc_dropout-cifar10-wide_resnet_28_10-s0-d0.2"
     found = read_results(results / "mc_dropout" / f"{name}.json")
-    harm = np.random.default_rng(0).normal(
-        0.01, 0.02, (3, 200)
-    )  # to temperature scaling, in the order of IMAGE_METRICS
+    harm = np.random.default_rng(0).normal(0.01, 0.02, (3, 200))  # to temperature scaling; ordered as IMAGE_METRICS
     blocks = {key: values + (harm if key[0] == "mcd_temperature" else 0) for key, values in found.blocks.items()}
     write_results(tmp_path, replace(found, blocks=blocks))
     table = render_tables(tmp_path)["mc_dropout_gains"]
