@@ -7,7 +7,7 @@ export PYTHONDONTWRITEBYTECODE := 1
 # One test file at a time on each core, with one thread: twice as fast as one process with as many threads as cores.
 PYTEST := OMP_NUM_THREADS=1 $(VENV)/bin/python -m pytest -n auto --dist loadfile
 
-.PHONY: bench bench-large bench-peers demo docs test test-slow test-all wheel lint format clean
+.PHONY: bench bench-large bench-peers demo docs test test-slow test-all wheel oldest lint format clean
 
 demo: $(READY)
 	$(VENV)/bin/lates demo
@@ -42,6 +42,18 @@ wheel: $(READY)
 	$(PYTHON) -m venv build/empty
 	build/empty/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt dist/*.whl
 	cd build/empty && bin/lates demo --quick
+
+# The demo, and tests that need no other package, with the oldest versions that pyproject.toml allows. By hand, when a
+# range changes: that torch brings CUDA with it, some gigabytes.
+oldest:
+	rm -rf build/oldest
+	$(PYTHON) -m venv build/oldest
+	build/oldest/bin/python -m pip install --quiet --disable-pip-version-check . pytest hypothesis $$($(PYTHON) -c \
+	    "import tomllib; print(*tomllib.load(open('pyproject.toml', 'rb'))['project']['dependencies'])" | sed 's/>=/==/g')
+	cd build/oldest && bin/lates demo --quick
+	build/oldest/bin/python -m pytest -m "slow or not slow" tests/test_calibrate.py tests/test_model.py tests/test_rows.py \
+	    tests/test_saving.py tests/test_taps.py
+	build/oldest/bin/python -m pytest tests/cli/test_command.py -k help
 
 lint: $(READY)
 	$(VENV)/bin/ruff check .

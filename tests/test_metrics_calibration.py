@@ -151,7 +151,7 @@ def smoothed_error(confidence: np.ndarray, correct: np.ndarray, bandwidth: float
         images = [sign * f + 2 * period for sign in (1, -1) for period in (-2, -1, 0, 1, 2)]
         kernel = sum(np.exp(-0.5 * ((t - image) / bandwidth) ** 2) for image in images)
         r += (y - f) * kernel / (len(confidence) * bandwidth * math.sqrt(2 * math.pi))
-    return float(np.trapezoid(np.abs(r), t))
+    return float(torch.trapezoid(torch.from_numpy(np.abs(r)), torch.from_numpy(t)))
 
 
 @pytest.mark.parametrize(

@@ -147,4 +147,5 @@ def test_processes_with_unequal_shares_find_the_value_of_all_rows(tmp_path: Path
     for process in processes:
         printed, errors = process.communicate(timeout=60)
         assert process.returncode == 0, errors
-        assert [float(word) for word in printed.split()] == pytest.approx(expected, rel=1e-12)
+        found = [float(word) for word in printed.splitlines()[-1].split()]  # before it older torch greets its peers
+        assert found == pytest.approx(expected, rel=1e-12)

@@ -196,7 +196,7 @@ def _find_logits(output: Any) -> Tensor:
         output = output["logits"]
     elif (logits := getattr(output, "logits", None)) is not None:
         output = logits
-    elif isinstance(output, tuple | list) and output:
+    elif isinstance(output, (tuple, list)) and output:  # no union: torch 2.9 would not compile it
         output = output[0]
     if not isinstance(output, Tensor):
         raise TypeError(

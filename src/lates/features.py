@@ -282,4 +282,4 @@ def _not_finite(block: str, features: Tensor, passes: int, role: str) -> str:
 def _mixed(*numbers: int) -> int:
     """One seed out of several numbers, each of which changes it beyond recognition."""
     entropy = [abs(number) for number in numbers]
-    return int(np.random.SeedSequence(entropy).generate_state(1, np.uint64)[0] >> 1)
+    return int(np.random.SeedSequence(entropy).generate_state(1, np.uint64)[0]) >> 1

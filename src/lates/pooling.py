@@ -112,7 +112,7 @@ def tensors_in(output: Any) -> Iterable[Tensor]:
     elif isinstance(output, Mapping):
         for value in output.values():
             yield from tensors_in(value)
-    elif isinstance(output, tuple | list):
+    elif isinstance(output, (tuple, list)):  # no union: torch 2.9 would not compile it
         for value in output:
             yield from tensors_in(value)
     elif hasattr(output, "__dict__"):
