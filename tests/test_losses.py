@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from sklearn.metrics import log_loss
 from torch import Tensor
 
-from lates.losses import LOSSES, Loss, brier, nll, soft_ece, soft_ece_loss
+from lates.losses import LOSSES, Loss, MeanLoss, brier, find_probe_loss, nll, soft_ece, soft_ece_loss
 from tests.problems import sharpened
 
 
@@ -52,6 +52,36 @@ def test_soft_ece_becomes_the_rms_error_over_ordinary_bins() -> None:
 def test_gradients(loss: Loss) -> None:
     logits, labels = sharpened(1.3, n=12, classes=4, seed=3)
     assert torch.autograd.gradcheck(lambda z: loss(z, labels), logits.requires_grad_())
+
+
+@pytest.mark.parametrize("name", ["nll", "brier"])
+@settings(max_examples=40, deadline=None)
+@given(
+    classes=st.integers(2, 40),
+    rows=st.integers(0, 30),
+    sharpness=st.sampled_from([0.1, 3.0, 40.0, 1e4]),
+    seed=st.integers(0, 1000),
+)
+def test_a_slope_is_what_differentiating_the_sum_gives(
+    name: str, classes: int, rows: int, sharpness: float, seed: int
+) -> None:
+    loss, generator = find_probe_loss(name), torch.Generator().manual_seed(seed)
+    logits = sharpness * torch.randn(rows, classes, generator=generator, dtype=torch.float64)
+    labels = torch.randint(classes, (rows,), generator=generator)
+    before = logits.clone()
+    total, slope = loss.slope(logits, labels)
+    assert torch.equal(logits, before)
+    expected = loss.statistics(logits.requires_grad_(), labels).sum()
+    (derivative,) = torch.autograd.grad(expected, logits)
+    torch.testing.assert_close(total, expected.detach(), rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(slope, derivative, rtol=1e-10, atol=1e-13)
+
+
+def test_probes_are_trained_to_a_mean_over_rows() -> None:
+    assert [find_probe_loss(name).name for name in LOSSES] == ["nll", "brier", "nll"]
+    assert [isinstance(loss, MeanLoss) for loss in LOSSES.values()] == [True, True, False]
+    with pytest.raises(ValueError, match='Unknown loss "hinge"'):
+        find_probe_loss("hinge")
 
 
 @pytest.mark.parametrize("loss", LOSSES.values(), ids=LOSSES)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from lates import Features, extract, fit_stack, metrics, threads, train_probes
-from lates.losses import LOSSES
+from lates.losses import LOSSES, NLL
 from lates.standardised import PER_THREAD
 from lates.threads import KEPT_BYTES, LEAST_ELEMENTS, borrowed, in_threads, row_shares, thread_count, unaided
 from tests.problems import noisy_views
@@ -86,16 +86,15 @@ def test_the_small_steps_of_sgd_are_taken_without_help(monkeypatch: pytest.Monke
 def test_a_probe_s_rows_are_shared_among_threads_that_work_without_help(monkeypatch: pytest.MonkeyPatch) -> None:
     """Beside one other program, on two cores, torch's own threads took eight times as long."""
     seen: set[tuple[int, int]] = set()
-    nll = LOSSES["nll"]
 
-    def look(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+    def look(logits: torch.Tensor, labels: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         seen.add((threading.get_ident(), torch.get_num_threads()))
-        return nll.statistics(logits, labels)
+        return NLL.slope(logits, labels)
 
     rows = 2 * PER_THREAD // WIDTH
     train, holdout = wide_features(rows, seed=0), wide_features(200, seed=1)
     shared = train_probes(train, holdout)["wide"]
-    monkeypatch.setitem(LOSSES, "nll", replace(nll, statistics=look))
+    monkeypatch.setitem(LOSSES, "nll", replace(NLL, slope=look))
     torch.set_num_threads(1)
     alone = train_probes(train, holdout)["wide"]
     assert seen == {(threading.get_ident(), 1)}

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from lates.lbfgs import minimise
 from lates.linear import TrainedProbe, Variables, fold, logits_of, mean_loss, unpack
-from lates.losses import Loss
+from lates.losses import MeanLoss
 from lates.settings import Settings
 from lates.standardised import Rows
 from lates.threads import in_threads, row_shares, thread_count, unaided
@@ -30,7 +30,7 @@ GRAM_WIDTH = 4096
 """Wider features go without the curvature of their Gram matrix, whose factorisation would cost more than it saves."""
 
 
-def train_by_lbfgs(rows: Rows, held: Rows, loss: Loss, decays: Sequence[float], settings: Settings) -> TrainedProbe:
+def train_by_lbfgs(rows: Rows, held: Rows, loss: MeanLoss, decays: Sequence[float], settings: Settings) -> TrainedProbe:
     """Go down the path of decays loosely, then to `settings.tolerance` with the decay at which it ended.
 
     A loose solution may hide that its decay is too weak: if the sharp one is worse on the hold-out than what the decay before
@@ -65,15 +65,13 @@ def train_by_lbfgs(rows: Rows, held: Rows, loss: Loss, decays: Sequence[float], 
             return fold(rows, variables, decay, reached)
 
 
-def _slope(loss: Loss, variables: Variables, features: Tensor, labels: Tensor) -> Tensor:
+def _slope(loss: MeanLoss, variables: Variables, features: Tensor, labels: Tensor) -> Tensor:
     """Sum of the losses of these rows and its gradient, packed: [value, gradient]."""
-    logits = logits_of(variables, features).requires_grad_()
-    total = loss.statistics(logits, labels).sum()
-    (slope,) = torch.autograd.grad(total, logits)
-    return torch.cat([total.detach()[None], (slope.T @ features).flatten(), slope.sum(0)])
+    total, slope = loss.slope(logits_of(variables, features), labels)
+    return torch.cat([total[None], (slope.T @ features).flatten(), slope.sum(0)])
 
 
-def _value_and_gradient(rows: Rows, loss: Loss, variables: Variables, decay: float) -> tuple[Tensor, Variables]:
+def _value_and_gradient(rows: Rows, loss: MeanLoss, variables: Variables, decay: float) -> tuple[Tensor, Variables]:
     sums = rows.sum(partial(_slope, loss, variables), len(variables) + 1) / rows.total
     gradient, (weights, _) = sums[1:], unpack(variables, rows.width)
     unpack(gradient, rows.width)[0].add_(weights, alpha=decay)

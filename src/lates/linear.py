@@ -146,7 +146,7 @@ def _directions(rows: Rows, weights: Tensor) -> tuple[Tensor, Tensor]:
 
 @contextmanager
 def full_precision(device: torch.device) -> Iterator[None]:
-    """Gradients on, inference mode, autocast and coarse products off, whatever the caller has set around the calibration.
+    """Inference mode, autocast and coarse products off, whatever the caller has set around the calibration.
 
     Products in TensorFloat-32 cost more than they save: the descent of a probe needs more steps to get through their noise.
     """
@@ -155,7 +155,7 @@ def full_precision(device: torch.device) -> Iterator[None]:
     try:
         for backend in products:
             backend.fp32_precision = "ieee"
-        with torch.inference_mode(False), torch.enable_grad(), torch.autocast(device.type, enabled=False):
+        with torch.inference_mode(False), torch.autocast(device.type, enabled=False):
             yield
     finally:
         for backend, precision in zip(products, before, strict=True):

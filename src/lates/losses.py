@@ -7,7 +7,8 @@ Every loss here has the form
 with few statistics: one for the log-loss and for Brier, two per bin for the soft ECE. Hence the gradient over rows that
 do not fit in memory, or that live in several processes, takes two passes and no more: sum the statistics; then send the
 derivative of `outer`, which those sums fix, back through the statistics of one chunk of rows at a time. Where `outer`
-is linear, its derivative is known beforehand and one pass does both.
+is the mean of one statistic, its derivative is known beforehand and one pass does both; such a loss also gives the
+derivative in the logits in closed form.
 """
 
 from collections.abc import Callable
@@ -28,10 +29,16 @@ class Loss:
     name: str
     statistics: Callable[[Tensor, Tensor], Tensor]
     outer: Callable[[Tensor, int], Tensor]
-    linear: bool
 
     def __call__(self, logits: Tensor, labels: Tensor) -> Tensor:
         return self.outer(self.statistics(logits, labels), len(labels))
+
+
+@dataclass(frozen=True)
+class MeanLoss(Loss):
+    """A mean over rows; `slope`: their sum [] and its derivative in the logits [n, classes]."""
+
+    slope: Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
 
 
 def find_loss(name: str) -> Loss:
@@ -41,14 +48,20 @@ def find_loss(name: str) -> Loss:
     return LOSSES[name]
 
 
+def find_probe_loss(name: str) -> MeanLoss:
+    """The loss that probes are trained to where the weights are fitted to the one of that name."""
+    found = find_loss(name)
+    return found if isinstance(found, MeanLoss) else NLL
+
+
 def nll(logits: Tensor, labels: Tensor) -> Tensor:
     """Log-loss: the mean over rows of -log p_y, where p = softmax(logits) and y is the row's label."""
-    return LOSSES["nll"](logits, labels)
+    return NLL(logits, labels)
 
 
 def brier(logits: Tensor, labels: Tensor) -> Tensor:
     """Brier score in its standard form: the mean over rows of sum_c (p_c - [c = y])^2; between 0 and 2."""
-    return LOSSES["brier"](logits, labels)
+    return BRIER(logits, labels)
 
 
 def soft_ece(logits: Tensor, labels: Tensor, bins: int = BINS, softness: float = SOFTNESS) -> Tensor:
@@ -88,11 +101,26 @@ def soft_ece_loss(bins: int = BINS, softness: float = SOFTNESS) -> Loss:
         smallest = torch.finfo(sums.dtype).tiny
         return torch.linalg.vector_norm(gap / (rows * size.clamp(min=smallest)).sqrt())
 
-    return Loss("soft_ece", statistics, outer, linear=False)
+    return Loss("soft_ece", statistics, outer)
 
 
 def _nll_sum(logits: Tensor, labels: Tensor) -> Tensor:
     return functional.cross_entropy(_at_least_float32(logits), labels, reduction="sum")[None]
+
+
+def _nll_slope(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+    """The derivative is p - [c = y].
+
+    The softmax is taken step by step: torch's own takes on a CPU six times as long where there are few classes.
+    """
+    label = labels[:, None]
+    logits = _at_least_float32(logits)
+    below_top = logits - logits.amax(1, keepdim=True)
+    of_label = below_top.gather(1, label)
+    shares = below_top.exp_()
+    whole = shares.sum(1, keepdim=True)
+    of_label = of_label - whole.log()
+    return -of_label.sum(), shares.div_(whole).scatter_(1, label, of_label.expm1())
 
 
 def _brier_sum(logits: Tensor, labels: Tensor) -> Tensor:
@@ -100,6 +128,15 @@ def _brier_sum(logits: Tensor, labels: Tensor) -> Tensor:
     probabilities = _probabilities(logits)
     of_label = probabilities.gather(1, labels[:, None]).squeeze(1)
     return (probabilities.square().sum(dim=1) - 2 * of_label + 1).sum()[None]
+
+
+def _brier_slope(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+    """With r = p - [c = y] the sum is of r², and the derivative 2 p (r - p·r)."""
+    label = labels[:, None]
+    probabilities = _probabilities(logits)
+    residuals = probabilities.scatter(1, label, probabilities.gather(1, label) - 1)
+    beside = (probabilities * residuals).sum(1, keepdim=True)
+    return residuals.square().sum(), 2 * probabilities * (residuals - beside)
 
 
 def _mean(sums: Tensor, rows: int) -> Tensor:
@@ -115,8 +152,6 @@ def _at_least_float32(logits: Tensor) -> Tensor:
     return logits.to(torch.promote_types(logits.dtype, torch.float32))
 
 
-LOSSES = {
-    "nll": Loss("nll", _nll_sum, _mean, linear=True),
-    "brier": Loss("brier", _brier_sum, _mean, linear=True),
-    "soft_ece": soft_ece_loss(),
-}
+NLL = MeanLoss("nll", _nll_sum, _mean, _nll_slope)
+BRIER = MeanLoss("brier", _brier_sum, _mean, _brier_slope)
+LOSSES: dict[str, Loss] = {"nll": NLL, "brier": BRIER, "soft_ece": soft_ece_loss()}

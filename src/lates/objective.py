@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from lates.holdout import Holdout
-from lates.losses import Loss
+from lates.losses import Loss, MeanLoss
 from lates.newton import Expansion, Minimum, NotConvergedError, Trend, box_minimiser, descend, minimise_convex
 
 CAP = 1000.0
@@ -100,7 +100,11 @@ class Objective:
     def loss_and_gradient(self, loss: Loss, point: Tensor) -> tuple[float, Tensor]:
         """Any loss, penalised, with its gradient, in two passes over the rows, or one if it is linear in its sums."""
         weights = point / self.scales
-        known = torch.zeros(1, dtype=torch.float64) if loss.linear else self.holdout.statistics(loss, weights)
+        known = (
+            torch.zeros(1, dtype=torch.float64)
+            if isinstance(loss, MeanLoss)
+            else self.holdout.statistics(loss, weights)
+        )
         (derivative,) = torch.autograd.grad(loss.outer(known.requires_grad_(), self.rows), known)
         sums, gradient = self.holdout.pull_back(loss, weights, derivative)
         value = float(loss.outer(sums, self.rows)) + self.penalty_at(point)

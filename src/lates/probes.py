@@ -5,7 +5,7 @@ import torch
 from lates.descent import train_by_lbfgs
 from lates.features import Features
 from lates.linear import TrainedProbe, full_precision
-from lates.losses import find_loss
+from lates.losses import find_probe_loss
 from lates.memory import default_memory
 from lates.progress import Progress
 from lates.settings import DEFAULT, Settings
@@ -42,7 +42,7 @@ def train_probes(
         raise ValueError(
             f"holdout lacks the blocks {', '.join(missing)} of train. Extract it with like=, the training features."
         )
-    objective = find_loss("nll" if loss == "soft_ece" else loss)
+    objective = find_probe_loss(loss)
     target = torch.device(device) if device is not None else train.logits.device
     lbfgs = settings.optimiser == "lbfgs"
     if memory is None:

@@ -8,7 +8,7 @@ from torch.nn.functional import pad
 
 from lates.features import Features
 from lates.linear import TrainedProbe, fold, mean_loss
-from lates.losses import Loss
+from lates.losses import MeanLoss
 from lates.standardised import Rows
 
 RATE, MOMENTUM, BATCH, EPOCHS, HALVING = 0.01, 0.9, 128, 50, 10
@@ -25,7 +25,7 @@ def alike_in_width(train: Features) -> list[list[str]]:
 
 
 def train_by_sgd(
-    together: Mapping[str, Rows], held: Mapping[str, Rows], loss: Loss, seed: int
+    together: Mapping[str, Rows], held: Mapping[str, Rows], loss: MeanLoss, seed: int
 ) -> dict[str, TrainedProbe]:
     """The paper's: rate 0.01 halved every 10 of 50 epochs, momentum 0.9, batch 128. An epoch is one view of each image.
 
@@ -37,7 +37,7 @@ def train_by_sgd(
     rows, width = blocks[0], max(block.width for block in blocks)
     variables = torch.zeros(len(blocks), rows.classes, width + 1, dtype=torch.float32, device=rows.device)
     velocity = torch.zeros_like(variables)
-    labels = rows.labels.to(rows.device, copy=True)  # none of inference mode
+    labels = rows.labels.to(rows.device)
     generator = torch.Generator().manual_seed(seed)
     for epoch in range(EPOCHS):
         rate = RATE * 0.5 ** (epoch // HALVING)
@@ -45,9 +45,8 @@ def train_by_sgd(
         for taken in order.split(BATCH * TAKEN):
             several = torch.stack([_filled(block.take(taken), width) for block in blocks])
             for features, batch in zip(several.split(BATCH, dim=1), taken.split(BATCH), strict=True):
-                logits = (features @ variables.mT).flatten(0, 1).requires_grad_()
-                total = loss.statistics(logits, labels[batch].repeat(len(blocks))).sum()
-                (slope,) = torch.autograd.grad(total, logits)
+                logits = (features @ variables.mT).flatten(0, 1)
+                _, slope = loss.slope(logits, labels[batch].repeat(len(blocks)))
                 gradient = slope.unflatten(0, features.shape[:2]).mT @ features / len(batch)
                 velocity.mul_(MOMENTUM).add_(gradient)
                 variables.sub_(velocity, alpha=rate)

@@ -97,8 +97,7 @@ class Rows:
         if place in self._kept:
             return self._kept[place]
         rows = self._chunks[place]
-        labels = self.labels[rows].to(self.device, copy=True)  # none of inference mode
-        chunk = self.standardise(self.features[rows]), labels
+        chunk = self.standardise(self.features[rows]), self.labels[rows].to(self.device)
         if self.keeps:
             self._kept[place] = chunk
         return chunk
