@@ -193,6 +193,8 @@ def test_the_whole_graph_compiles(all_vote: lates.CalibratedModel, problem: Prob
     with torch.no_grad():
         for rows in (5, 8):
             torch.testing.assert_close(compiled(problem.images[:rows]), all_vote(problem.images[:rows]))
+    predict = torch.compile(all_vote.predict_proba, fullgraph=True, backend="aot_eager")
+    torch.testing.assert_close(predict(problem.images), all_vote.predict_proba(problem.images))
 
 
 def test_mc_dropout_is_refused(problem: Problem) -> None:
@@ -303,22 +305,26 @@ def test_what_is_done_in_place_and_what_is_asserted_stay_in_the_program(seeded: 
 
 
 class Attentive(nn.Module):
-    """In evaluation its layer takes one call of PyTorch's own that ONNX does not know."""
+    """In evaluation its layers would take one call of PyTorch's own that ONNX does not know, on rows packed by the mask."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.layer, self.head = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True), nn.Linear(8, 3)
+        layer = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)
+        self.layers, self.head = nn.TransformerEncoder(layer, 2), nn.Linear(8, 3)
 
     def forward(self, tokens: Tensor) -> Tensor:
-        return self.head(self.layer(tokens).mean(1))
+        padding = tokens.abs().sum(2) == 0
+        return self.head(self.layers(tokens, src_key_padding_mask=padding)[:, 0])
 
 
 def test_attention_is_written_out_and_nothing_of_the_export_s_ways_stays(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, logger="torch.onnx")
     tokens, model = torch.randn(6, 5, 8, generator=torch.Generator().manual_seed(0)), Attentive().eval()
+    tokens[:3, 3:] = 0
     labels = model(tokens).argmax(1)
     calibrated = lates.calibrate(model, holdout=[(tokens, labels)], blocks=[], progress=False)
     assert check_onnx(calibrated, make_onnx(calibrated, tokens), tokens).passed
+    assert torch.backends.mha.get_fastpath_enabled()
     assert logging.getLogger("torch.onnx").level == logging.INFO
 
 

@@ -59,7 +59,8 @@ def call_arguments(inputs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
     of texts) as it is."""
     if isinstance(inputs, Mapping):
         return (), dict(inputs)
-    if isinstance(inputs, tuple | list) and not all(isinstance(item, str) for item in inputs):
+    # no union of types: torch 2.9 would not compile it
+    if isinstance(inputs, (tuple, list)) and not all(isinstance(item, str) for item in inputs):
         return tuple(inputs), {}
     return (inputs,), {}
 

@@ -150,7 +150,7 @@ class _LogitsAndProbabilities(nn.Module):
 def _trace(module: nn.Module, example: Any) -> torch.export.ExportedProgram:
     shapes = (_free_axes(example, torch.export.Dim.DYNAMIC, torch.export.Dim.AUTO),)
     try:
-        with _hushed(FutureWarning), torch.no_grad():
+        with _plain_attention(), _hushed(FutureWarning), torch.no_grad():
             program = torch.export.export(module, (example,), dynamic_shapes=shapes)
     except Exception as fault:
         raise ValueError(
@@ -267,6 +267,17 @@ def _by_name(calibrated: CalibratedModel, inputs: Any) -> dict[str, Tensor]:
     names += [f"input_{place}" for place in range(len(names), len(positional))]
     everything = {**dict(zip(names, positional, strict=False)), **named}
     return {name: values for name, values in everything.items() if isinstance(values, Tensor)}
+
+
+@contextmanager
+def _plain_attention() -> Iterator[None]:
+    """PyTorch's encoders in operations that can be traced: before torch 2.10 one with a mask would pack its rows."""
+    fast = torch.backends.mha.get_fastpath_enabled()
+    torch.backends.mha.set_fastpath_enabled(False)
+    try:
+        yield
+    finally:
+        torch.backends.mha.set_fastpath_enabled(fast)
 
 
 @contextmanager
