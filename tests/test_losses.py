@@ -75,6 +75,13 @@ def test_a_slope_is_what_differentiating_the_sum_gives(
     (derivative,) = torch.autograd.grad(expected, logits)
     torch.testing.assert_close(total, expected.detach(), rtol=1e-12, atol=1e-12)
     torch.testing.assert_close(slope, derivative, rtol=1e-10, atol=1e-13)
+    for coarse in (torch.float32, torch.bfloat16):
+        rounded = logits.detach().to(coarse)
+        total, slope = loss.slope(rounded, labels)
+        assert total.dtype == slope.dtype == torch.float32
+        expected, derivative = loss.slope(rounded.double(), labels)
+        torch.testing.assert_close(total.double(), expected, rtol=1e-5, atol=1e-5)
+        torch.testing.assert_close(slope.double(), derivative, rtol=1e-5, atol=1e-6)
 
 
 def test_probes_are_trained_to_a_mean_over_rows() -> None:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from lates.holdout import Holdout
-from lates.losses import LOSSES, nll
+from lates.losses import LOSSES, Loss, nll
 from lates.objective import Objective
 from tests.problems import noisy_views
 
@@ -73,6 +73,21 @@ def test_any_loss_s_gradient_is_that_of_autograd(name: str, regularise: float) -
     value, gradient = objective.loss_and_gradient(LOSSES[name], point)
     assert value == pytest.approx(expected.item(), abs=1e-12)
     torch.testing.assert_close(gradient, torch.autograd.grad(expected, at)[0])
+
+
+def test_a_mean_over_rows_takes_one_pass(monkeypatch: pytest.MonkeyPatch) -> None:
+    *_, objective, point = case(3, 0.0)
+    first_passes: list[str] = []
+    statistics = Holdout.statistics
+
+    def counted(holdout: Holdout, loss: Loss, weights: Tensor) -> Tensor:
+        first_passes.append(loss.name)
+        return statistics(holdout, loss, weights)
+
+    monkeypatch.setattr(Holdout, "statistics", counted)
+    for loss in LOSSES.values():
+        objective.loss_and_gradient(loss, point)
+    assert first_passes == ["soft_ece"]
 
 
 @pytest.mark.parametrize(

@@ -262,6 +262,17 @@ def test_the_caller_s_modes_change_nothing(
 
     for plain, surrounded in zip(train(nullcontext()), train(surroundings()), strict=True):
         assert torch.equal(plain, surrounded)
+        assert not surrounded.is_inference()
+
+
+@pytest.mark.parametrize("settings", [lates.DEFAULT, lates.PAPER], ids=["default", "paper"])
+def test_features_that_carry_gradients_are_numbers_like_others(settings: lates.Settings) -> None:
+    features = features_of(*draw(300, 6, 3), classes=3)
+    carrying = replace(features, blocks={"body": features.blocks["body"].clone().requires_grad_()})
+    expected = lates.train_probes(features, features, settings=settings)["body"].probe
+    found = lates.train_probes(carrying, carrying, settings=settings)["body"].probe
+    assert torch.equal(found.down, expected.down)
+    assert not found.down.requires_grad
 
 
 @pytest.mark.parametrize("coarse", ["high", "medium"])

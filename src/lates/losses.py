@@ -36,7 +36,7 @@ class Loss:
 
 @dataclass(frozen=True)
 class MeanLoss(Loss):
-    """A mean over rows; `slope`: their sum [] and its derivative in the logits [n, classes]."""
+    """A mean over rows; `slope`: the sum of the rows' losses [] and its derivative in the logits [n, classes]."""
 
     slope: Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
 
@@ -135,8 +135,8 @@ def _brier_slope(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
     label = labels[:, None]
     probabilities = _probabilities(logits)
     residuals = probabilities.scatter(1, label, probabilities.gather(1, label) - 1)
-    beside = (probabilities * residuals).sum(1, keepdim=True)
-    return residuals.square().sum(), 2 * probabilities * (residuals - beside)
+    along = torch.linalg.vecdot(probabilities, residuals)[:, None]
+    return residuals.square().sum(), residuals.sub_(along).mul_(probabilities).mul_(2)
 
 
 def _mean(sums: Tensor, rows: int) -> Tensor:

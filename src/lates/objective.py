@@ -98,7 +98,7 @@ class Objective:
     @torch.inference_mode(False)
     @torch.enable_grad()
     def loss_and_gradient(self, loss: Loss, point: Tensor) -> tuple[float, Tensor]:
-        """Any loss, penalised, with its gradient, in two passes over the rows, or one if it is linear in its sums."""
+        """Any loss, penalised, with its gradient, in two passes over the rows, or one if it is a mean over them."""
         weights = point / self.scales
         known = (
             torch.zeros(1, dtype=torch.float64)

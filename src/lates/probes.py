@@ -49,7 +49,7 @@ def train_probes(
         memory = default_memory(target, train.team.neighbours())
     probes: dict[str, TrainedProbe] = {}
     for names in [[name] for name in train.blocks] if lbfgs else alike_in_width(train):
-        with full_precision(target):
+        with full_precision(target), torch.no_grad():
             rows = {name: Rows.of(train, name, target, train, settings) for name in names}
             held = rows
             if holdout is not None:
