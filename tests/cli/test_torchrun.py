@@ -36,9 +36,8 @@ def test_two_processes_write_once_what_one_would(tmp_path: Path, monkeypatch: py
     theirs = make_folder(tmp_path)
     alone, together = run(tmp_path, [], "-o", "alone.safetensors"), run(tmp_path, TORCHRUN, "-o", "two.safetensors")
     assert (alone.returncode, together.returncode) == (0, 0), together.stderr
-    printed = [
-        line for line in together.stdout.splitlines() if not line.startswith("[Gloo]")
-    ]  # torch before 2.11 prints
+    # torch before 2.11 greets its peers
+    printed = [line for line in together.stdout.splitlines() if not line.startswith("[Gloo]")]
     assert printed == alone.stdout.splitlines()
     assert together.stderr.count("Wrote two.safetensors") == 1
     monkeypatch.syspath_prepend(theirs.path)
