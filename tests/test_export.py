@@ -117,6 +117,40 @@ def test_the_whole_graph_compiles(all_vote: lates.CalibratedModel, problem: Prob
     torch.testing.assert_close(predict(problem.images), all_vote.predict_proba(problem.images))
 
 
+class BesideItsInputs(nn.Module):
+    """A block that puts out a tuple, as many of transformers do."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body = nn.Linear(4, 8)
+
+    def forward(self, rows: Tensor) -> tuple[Tensor, Tensor]:
+        return self.body(rows), rows
+
+
+class OfTuples(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.block, self.head = BesideItsInputs(), nn.Linear(8, 3)
+
+    def forward(self, rows: Tensor) -> Tensor:
+        return self.head(self.block(rows)[0].relu())
+
+
+def test_blocks_that_put_out_tuples_compile() -> None:
+    torch._dynamo.reset()
+    rows = torch.randn(200, 4, generator=torch.Generator().manual_seed(0))
+    labels = rows[:, :3].argmax(1)
+    train, holdout = [(rows[:100], labels[:100])], [(rows[100:], labels[100:])]
+    calibrated = lates.calibrate(
+        OfTuples().eval(), train=train, holdout=holdout, blocks=["block"], budget=None, progress=False
+    )
+    assert calibrated.weights["block"] > 0
+    compiled = torch.compile(calibrated, fullgraph=True, backend="aot_eager")
+    with torch.no_grad():
+        torch.testing.assert_close(compiled(rows), calibrated(rows))
+
+
 def test_mc_dropout_is_refused(problem: Problem) -> None:
     sampled = lates.mc_dropout(problem.model, samples=2)
     calibrated = lates.calibrate(sampled, holdout=problem.holdout, blocks=[], progress=False)
