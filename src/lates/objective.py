@@ -100,11 +100,9 @@ class Objective:
     def loss_and_gradient(self, loss: Loss, point: Tensor) -> tuple[float, Tensor]:
         """Any loss, penalised, with its gradient, in two passes over the rows, or one if it is a mean over them."""
         weights = point / self.scales
-        known = (
-            torch.zeros(1, dtype=torch.float64)
-            if isinstance(loss, MeanLoss)
-            else self.holdout.statistics(loss, weights)
-        )
+        known = torch.zeros(1, dtype=torch.float64)  # of a mean the derivative is the same everywhere
+        if not isinstance(loss, MeanLoss):
+            known = self.holdout.statistics(loss, weights)
         (derivative,) = torch.autograd.grad(loss.outer(known.requires_grad_(), self.rows), known)
         sums, gradient = self.holdout.pull_back(loss, weights, derivative)
         value = float(loss.outer(sums, self.rows)) + self.penalty_at(point)
