@@ -131,9 +131,9 @@ def calibrate(problem: Problem, **choices: object) -> lates.CalibratedModel:
     return lates.calibrate(problem.model, **given)  # pyright: ignore[reportArgumentType]
 
 
-@pytest.fixture
+@pytest.fixture(autouse=True)
 def seeded() -> Iterator[None]:
-    """Draws from torch's global state are the same in every run, and leave it as it was."""
+    """Whatever ran before, a test draws the same from torch's global state, such as the parameters of its networks."""
     with torch.random.fork_rng([]):
         torch.manual_seed(0)
         yield

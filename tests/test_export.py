@@ -228,7 +228,7 @@ class Particular(FixedRows):
         return self.head(hidden)
 
 
-def test_what_is_done_in_place_and_what_is_asserted_stay_in_the_program(seeded: None) -> None:
+def test_what_is_done_in_place_and_what_is_asserted_stay_in_the_program() -> None:
     rows, model = torch.randn(50, 4, generator=torch.Generator().manual_seed(0)), Particular().eval()
     labels = model(rows).argmax(1)
     labels[:5] = torch.arange(5) % 3

@@ -22,7 +22,6 @@ from transformers import (
 
 import lates
 
-pytestmark = pytest.mark.usefixtures("seeded")
 CLASSES, SIDE, VOCABULARY, PAD = 4, 16, 30, 0
 LABELLED: dict[str, Any] = {"num_labels": CLASSES}
 

@@ -22,7 +22,6 @@ from lates.integrations.lightning import CalibrateAfterFit
 from lates.integrations.loggers import scalars
 from tests.conftest import Problem, ResidualNetwork, draw_patterns, loader_of
 
-pytestmark = pytest.mark.usefixtures("seeded")
 TRAIN, HOLDOUT = draw_patterns(500, 10, seed=1), draw_patterns(400, 10, seed=2)
 
 

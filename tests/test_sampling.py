@@ -244,7 +244,7 @@ def test_experts_that_err_loudly_are_not_silenced() -> None:
     assert together.fit.nll <= together.fit.nll_temperature <= together.fit.nll_network < 1.2
 
 
-def test_nor_are_they_by_probes_that_know_nothing(seeded: None) -> None:
+def test_nor_are_they_by_probes_that_know_nothing() -> None:
     experts, rows, labels = loud_experts()
     members = [{"probe": torch.randn(200, 10), "head": own} for own in rows.split(10, dim=1)]
     fit = fit_votes(members, labels, read_draws(experts), "nll", lates.DEFAULT).fit

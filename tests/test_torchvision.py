@@ -9,7 +9,6 @@ from torch import Tensor, nn
 
 import lates
 
-pytestmark = pytest.mark.usefixtures("seeded")
 CLASSES, ROWS = 5, 24
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 

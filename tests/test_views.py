@@ -80,7 +80,7 @@ def test_the_seed_decides_and_every_draw_is_fresh(name: str) -> None:
     assert not torch.equal(second, first)
 
 
-def test_contrast_stretches_each_channel_around_its_own_mean_by_a_positive_factor(seeded: None) -> None:
+def test_contrast_stretches_each_channel_around_its_own_mean_by_a_positive_factor() -> None:
     images = draw_images(n=200) + torch.arange(200.0)[:, None, None, None]
     still, wide = torch.zeros(3, 1, 1), torch.full((3, 1, 1), torch.inf)  # of no deviation, so that nothing is added
     changed = jitter(images, ChannelScale(still, -wide, wide))

@@ -85,7 +85,7 @@ def test_numbers_take_five_characters(value: float, text: str) -> None:
     assert short(value) == text
 
 
-def test_the_seed_draws_the_rows_and_the_floor(seeded: None) -> None:
+def test_the_seed_draws_the_rows_and_the_floor() -> None:
     logits, labels = 3 * torch.randn(60, 4), torch.randint(4, (60,))
     predictions = Predictions(labels, {TEMPERATURE: logits}, {"head": logits.argmax(1) == labels})
     one = measure("few", predictions, seed=7)
