@@ -22,6 +22,7 @@ import torch
 from torch import Tensor, nn
 
 from lates.batches import LABEL_KEYS, call_arguments, copy_inputs
+from lates.linear import full_precision
 from lates.model import CalibratedModel
 from lates.storage import check_target, write_whole
 from lates.taps import device_of
@@ -33,8 +34,8 @@ OPSET = 18
 LOGITS, PROBABILITIES = "logits", "probabilities"
 """The outputs of an ONNX file, each [n, classes]."""
 
-TOLERANCE = 1e-5
-"""How far an exported graph's probabilities may lie from PyTorch's: float32 sums taken in another order."""
+TOLERANCE = 1e-4
+"""How far an exported graph's probabilities may lie from PyTorch's: float32 sums in another order, through many layers."""
 
 POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 
@@ -48,7 +49,7 @@ class Check:
 
     rows              compared
     difference        the largest |p_onnx - p_torch| over rows and classes
-    same_top_class    whether every row's most probable class is the same
+    same_top_class    whether every row's most probable class is the same, but for ties within the tolerance
     """
 
     rows: int
@@ -57,7 +58,7 @@ class Check:
 
     @property
     def passed(self) -> bool:
-        return self.same_top_class and self.difference <= TOLERANCE
+        return self.difference <= TOLERANCE
 
 
 def export_program(calibrated: CalibratedModel, example: Any) -> torch.export.ExportedProgram:
@@ -100,6 +101,8 @@ def make_onnx(calibrated: CalibratedModel, example: Any) -> bytes:
 def check_onnx(calibrated: CalibratedModel, graph: str | os.PathLike[str] | bytes, inputs: Any) -> Check:
     """Run an exported graph in ONNX Runtime, on the CPU, and compare its probabilities with the calibrated model's.
 
+    The model computes them on its own device, in full precision: of convolutions on a GPU PyTorch's default is less.
+
     graph    the path of what `export_onnx` wrote, or what `make_onnx` gave
     inputs   in the form of the example that it was made with, any number of rows
     """
@@ -108,7 +111,8 @@ def check_onnx(calibrated: CalibratedModel, graph: str | os.PathLike[str] | byte
         raise FileNotFoundError(f"There is no file {graph}. export_onnx(calibrated, example, path) writes one.")
     content = graph if isinstance(graph, bytes) else os.fspath(graph)
     session = runtime.InferenceSession(content, providers=["CPUExecutionProvider"])
-    expected = calibrated.predict_proba(_moved(calibrated, inputs)).cpu()
+    with full_precision(device_of(calibrated)):
+        expected = calibrated.predict_proba(_moved(calibrated, inputs)).double().cpu()
     given = _by_name(calibrated, _moved(calibrated, inputs))
     wanted = [entry.name for entry in session.get_inputs()]
     if not set(wanted) <= set(given):
@@ -117,11 +121,12 @@ def check_onnx(calibrated: CalibratedModel, graph: str | os.PathLike[str] | byte
             "example that it was exported with."
         )
     (found,) = session.run([PROBABILITIES], {name: given[name].cpu().numpy() for name in wanted})
-    probabilities = torch.from_numpy(found)
+    probabilities = torch.from_numpy(found).double()
+    of_its_top_class = expected.gather(1, probabilities.argmax(1, keepdim=True))
     return Check(
         rows=len(expected),
-        difference=float((probabilities.double() - expected.double()).abs().max()),
-        same_top_class=bool((probabilities.argmax(1) == expected.argmax(1)).all()),
+        difference=float((probabilities - expected).abs().max()),
+        same_top_class=bool((expected <= of_its_top_class + 2 * TOLERANCE).all()),
     )
 
 
