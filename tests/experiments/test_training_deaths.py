@@ -1,7 +1,7 @@
 """A training killed at any moment, and begun again, ends in the weights of one left in peace."""
 
 import random
-import signal
+import shutil
 from dataclasses import replace
 from multiprocessing.synchronize import Event
 from pathlib import Path
@@ -57,15 +57,20 @@ def test_death_at_twenty_moments_changes_nothing(tmp_path: Path) -> None:
     assert survived(start(train_in_steps, tmp_path / "whole", recipe))
     _, facts = load_tensors(tmp_path / "whole" / "network.safetensors") or ({}, {})
     step_seconds = facts["progress"]["seconds"] / facts["progress"]["steps"]
-    for _ in range(20):
+    deaths = furthest = 0
+    while deaths < 20:
         began = PROCESSES.Event()
         process = start(train_in_steps, tmp_path / "dies", recipe, began)
         assert began.wait(60)
         process.join(moments.uniform(0, 6) * step_seconds)
         process.kill()
-        process.join()
-        assert process.exitcode == -signal.SIGKILL
-    _, facts = load_tensors(tmp_path / "dies" / "checkpoint.safetensors") or ({}, {"progress": {"step": 0}})
-    assert facts["progress"]["step"] > 0
+        if survived(process):  # on a machine that has become quicker
+            assert final_state(tmp_path / "dies") == final_state(tmp_path / "whole")
+            shutil.rmtree(tmp_path / "dies")
+        else:
+            deaths += 1
+            _, facts = load_tensors(tmp_path / "dies" / "checkpoint.safetensors") or ({}, {"progress": {"step": 0}})
+            furthest = max(furthest, facts["progress"]["step"])
+    assert furthest > 0
     assert survived(start(train_in_steps, tmp_path / "dies", recipe))
     assert final_state(tmp_path / "dies") == final_state(tmp_path / "whole")
