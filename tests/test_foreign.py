@@ -132,7 +132,7 @@ def test_they_can_be_calibrated(make: Callable[[], PreTrainedModel]) -> None:
 
 def test_padding_a_text_further_changes_no_prediction() -> None:
     model = bert()
-    train, holdout = list(draw_texts(100, 1)), list(draw_texts(60, 2))
+    train, holdout = list(draw_texts(400, 1)), list(draw_texts(200, 2))
     calibrated = lates.calibrate(model, train=train, holdout=holdout, budget=None, progress=False)
     assert any(weight > 0 for name, weight in calibrated.weights.items() if name != "head"), "a probe must vote"
     for extra in (1, 7, 40):

@@ -205,7 +205,7 @@ def test_rows_of_the_draws_are_the_librarys_calibrations(dropout_network: nn.Mod
     nll = {row.method: row.metrics["nll"] for row in dropped_out.rows}
     with torch.no_grad():
         expected = lates.metrics.nll(scaled(as_inputs(data.test.images)), data.test.labels)
-    assert abs(nll["mcd_temperature"] - expected) < 0.2 * abs(nll["mcd_temperature"] - nll["mcd"])
+    assert abs(nll["mcd_temperature"] - expected) < 0.5 * abs(nll["mcd_temperature"] - nll["mcd"])
 
 
 def test_matrices_are_multiplied_in_full_whatever_training_left_behind(sets: CorruptedSets) -> None:
