@@ -58,7 +58,7 @@ def test_each_block_s_probe_is_the_logistic_regression_that_scikit_learn_finds(f
         oracle.fit(standardised, train.labels.numpy())
         expected = torch.from_numpy(oracle.decision_function(standardised))
         torch.testing.assert_close(
-            centred(trained.probe.logits(train.blocks[name])).double(), centred(expected), atol=1e-3, rtol=0
+            centred(trained.probe.logits(train.blocks[name])).double(), centred(expected), atol=5e-3, rtol=0
         )
         assert trained.loss == pytest.approx(float(nll(expected, train.labels)), abs=1e-5)
 
