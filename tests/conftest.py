@@ -142,7 +142,7 @@ def seeded() -> Iterator[None]:
 @pytest.fixture(scope="session")
 def problem() -> Problem:
     """Ten classes, an overconfident network."""
-    return make_problem(CLASSES, CLASSES, train_rows=1200, epochs=20)
+    return make_problem(CLASSES, CLASSES, train_rows=1200, epochs=20, seed=2)
 
 
 @pytest.fixture(scope="session")

@@ -4,6 +4,7 @@ import logging
 import math
 import sys
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -93,21 +94,24 @@ def test_a_check_passes_only_within_the_tolerance() -> None:
     assert not Check(3, math.nan, False).passed
 
 
-@pytest.mark.parametrize(("gap", "tied"), [(1e-6, True), (1e-3, False)])
+def of_its_head(network: nn.Module) -> lates.CalibratedModel:
+    return lates.CalibratedModel([Voter(network, ["head"], torch.ones(1), torch.ones(1), {}, {})], NO_FIT)
+
+
+@pytest.mark.parametrize(("gap", "tied"), [(1e-5, True), (1e-3, False)])
 def test_a_tie_that_rounding_breaks_the_other_way_is_no_other_top_class(gap: float, tied: bool) -> None:
     rows, models = torch.zeros(3, 1), []
     for bias in ([gap, 0.0], [0.0, gap]):
         network = nn.Linear(1, 2)
         network.load_state_dict({"weight": torch.zeros(2, 1), "bias": torch.tensor(bias)})
-        voter = Voter(network.eval(), ["head"], torch.ones(1), torch.ones(1), {}, {})
-        models.append(lates.CalibratedModel([voter], NO_FIT))
+        models.append(of_its_head(network.eval()))
     check = check_onnx(models[0], make_onnx(models[1], rows), rows)
     assert check == Check(3, check.difference, tied)
     assert check.difference == pytest.approx(gap / 2, rel=0.2)
     assert check.passed == tied
 
 
-def test_the_check_is_in_full_precision_whatever_the_caller_has_set(
+def test_the_check_is_not_under_the_caller_s_autocast(
     file: Path, all_vote: lates.CalibratedModel, problem: Problem
 ) -> None:
     expected = check_onnx(all_vote, file, problem.images)
@@ -140,6 +144,28 @@ def test_inputs_of_another_form_than_the_example_s_are_named() -> None:
         ValueError, match=r"The graph takes the inputs rows; here are others\. Pass inputs in the form of"
     ):
         check_onnx(calibrated, graph, {"others": rows})
+
+
+class Watched(Either):
+    """Notes whether cuDNN may be used, and asks for it by the older of PyTorch's interfaces, which tracing does not follow."""
+
+    def __init__(self, note: Callable[[bool], None]) -> None:
+        super().__init__()
+        self.note = note
+
+    def forward(self, rows: Tensor | None = None, others: Tensor | None = None) -> Tensor:
+        self.note(torch.backends.cudnn.enabled)
+        with torch.backends.cudnn.flags(enabled=True):
+            return super().forward(rows, others)
+
+
+def test_the_check_keeps_from_the_coarse_convolutions_of_cudnn() -> None:
+    seen: list[bool] = []
+    rows, network, same = torch.randn(5, 4, generator=torch.Generator().manual_seed(0)), Watched(seen.append), Either()
+    same.load_state_dict(network.state_dict())
+    assert check_onnx(of_its_head(network.eval()), make_onnx(of_its_head(same.eval()), rows), rows).passed
+    assert seen == [False]
+    assert torch.backends.cudnn.enabled
 
 
 class Attentive(nn.Module):

@@ -19,8 +19,8 @@ from lates.losses import Loss
 from lates.rows import RowStore
 from lates.standardised import Rows, rows_at_once
 
-PRODUCTS = attrgetter("cuda.matmul", "cudnn.conv", "cudnn.rnn", "mkldnn.matmul", "mkldnn.conv", "mkldnn.rnn")
-"""Where torch keeps how coarsely numbers of float32 may be multiplied."""
+PRODUCTS = attrgetter("cuda.matmul", "mkldnn.matmul")
+"""Where torch keeps how coarsely matrices of float32 may be multiplied."""
 
 Variables = Tensor
 """Of one probe for standardised features, in one row: its weights [classes, width], class by class, then its biases."""

@@ -88,7 +88,7 @@ def export_calibration(
     elif checks:
         typer.echo(
             f"ONNX Runtime against PyTorch, batches of {', '.join(str(one.rows) for one in checks)} rows:\n"
-            f"probabilities differ by at most {max(one.difference for one in checks):.1e}, the same top class everywhere."
+            f"probabilities differ by at most {max(one.difference for one in checks):.1e}."
         )
 
 
@@ -104,7 +104,7 @@ def import_runtime() -> None:
 
 def check_sizes(calibrated: "CalibratedModel", graph: bytes, inputs: Any) -> list["Check"]:
     """The graph on one row, on the batch it was traced with and on another count: a trace may have kept the number of rows."""
-    from lates.export import check_onnx
+    from lates.export import TOLERANCE, check_onnx
 
     rows = count_rows(inputs)
     checks = [check_onnx(calibrated, graph, take_rows(inputs, count)) for count in sorted({1, rows, rows + 2})]
@@ -113,7 +113,8 @@ def check_sizes(calibrated: "CalibratedModel", graph: bytes, inputs: Any) -> lis
             top = "the same top class" if one.same_top_class else "ANOTHER TOP CLASS in some rows"
             raise ValueError(
                 f"The exported graph does not compute what the model computes: on {one.rows} rows, probabilities differ by "
-                f"up to {one.difference:.1e}, {top}. Nothing was written."
+                f"up to {one.difference:.1e}, {top}; expected at most {TOLERANCE:.0e}. Does the network draw at random, or "
+                "compute with values that it keeps in Python? Tracing wrote them into the graph. Nothing was written."
             )
     return checks
 
