@@ -19,9 +19,11 @@ from lates.batches import (
     call_arguments,
     check_loader,
     copy_inputs,
+    count_rows,
     read_batches,
     read_logits,
     refuse_overlap,
+    take_rows,
 )
 
 CPU = torch.device("cpu")
@@ -143,6 +145,20 @@ def test_copied_inputs_can_be_written_to() -> None:
     assert copied["b"][1] == "text"
     assert torch.equal(inputs["a"], IMAGES)
     assert torch.equal(inputs["b"][0], IMAGES)
+
+
+@pytest.mark.parametrize(("taken", "places"), [(1, [0]), (3, [0, 1, 2]), (5, [0, 1, 2, 0, 1])])
+def test_rows_are_taken_from_what_has_rows(taken: int, places: list[int]) -> None:
+    rows, scale = torch.arange(6).view(3, 2), torch.tensor(2.0)
+    inputs = {"scale": scale, "rows": rows, "others": (torch.arange(4), "text")}
+    assert count_rows(inputs) == 3
+    found = take_rows(inputs, 3, taken)
+    assert found["rows"].tolist() == rows[places].tolist()
+    assert (found["scale"], found["others"][0].tolist(), found["others"][1]) == (scale, [0, 1, 2, 3], "text")
+
+
+def test_inputs_without_a_tensor_have_no_rows() -> None:
+    assert count_rows(("one text", "another")) == 0
 
 
 # What networks return

@@ -65,9 +65,21 @@ def call_arguments(inputs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
     return (inputs,), {}
 
 
-def first_rows(inputs: Any, rows: int, kept: int) -> Any:
-    """The first `kept` of a batch's `rows` rows."""
-    return _each_tensor(inputs, lambda values: values[:kept] if values.dim() and len(values) == rows else values)
+def count_rows(inputs: Any) -> int:
+    """The length of the first tensor that has one; 0 where there is none."""
+    positional, named = call_arguments(inputs)
+    return next((len(v) for v in (*positional, *named.values()) if isinstance(v, Tensor) and v.dim() > 0), 0)
+
+
+def take_rows(inputs: Any, rows: int, taken: int) -> Any:
+    """The first `taken` of a batch's `rows` rows, or, where that is more, all and then the first again."""
+    places = slice(taken) if taken <= rows else [place % rows for place in range(taken)]
+    return _each_tensor(inputs, lambda values: values[places] if values.dim() and len(values) == rows else values)
+
+
+def move_inputs(inputs: Any, device: torch.device) -> Any:
+    """A copy to the host must be awaited; one to an accelerator is ordered before the kernels that read it."""
+    return _each_tensor(inputs, lambda values: values.to(device, non_blocking=device.type != "cpu"))
 
 
 def copy_inputs(inputs: Any) -> Any:
@@ -131,7 +143,7 @@ def refuse_overlap(train: Iterable[Any], holdout: Iterable[Any]) -> None:
 
 def _read_batch(item: Any, device: torch.device, role: str) -> Batch:
     inputs, labels = _split(item, role)
-    return Batch(_move(inputs, device), _read_labels(labels, role).cpu())
+    return Batch(move_inputs(inputs, device), _read_labels(labels, role).cpu())
 
 
 def _split(item: Any, role: str) -> tuple[Any, Any]:
@@ -174,11 +186,6 @@ def _read_labels(labels: Any, role: str) -> Tensor:
     if labels.is_floating_point() or labels.is_complex():
         raise TypeError(f"The {role} labels are {labels.dtype}; expected integer class numbers: pass labels.long().")
     return labels.long()
-
-
-def _move(inputs: Any, device: torch.device) -> Any:
-    """A copy to the host must be awaited; one to an accelerator is ordered before the kernels that read it."""
-    return _each_tensor(inputs, lambda values: values.to(device, non_blocking=device.type != "cpu"))
 
 
 def _each_tensor(inputs: Any, change: Callable[[Tensor], Tensor]) -> Any:

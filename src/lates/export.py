@@ -11,7 +11,7 @@ import inspect
 import logging
 import os
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import import_module
@@ -21,7 +21,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from lates.batches import LABEL_KEYS, call_arguments, copy_inputs
+from lates.batches import LABEL_KEYS, call_arguments, copy_inputs, count_rows, move_inputs, take_rows
 from lates.linear import full_precision
 from lates.model import CalibratedModel
 from lates.storage import check_target, write_whole
@@ -228,35 +228,23 @@ def _prepared(calibrated: CalibratedModel, example: Any) -> Any:
             "the calibrated model with PyTorch."
         )
     example = _moved(calibrated, example)
-    rows = _rows(example)
+    rows = count_rows(example)
     if rows == 0:
         raise ValueError(
             "The example holds no rows. Expected inputs as a loader gives them: a tensor, a tuple, a mapping."
         )
     if isinstance(example, Mapping) and not set(LABEL_KEYS).isdisjoint(example):
         raise ValueError(f"The example holds labels: its keys are {', '.join(example)}. Pass the inputs alone.")
-
-    def twice(values: Any) -> Any:
-        alone = isinstance(values, Tensor) and values.dim() > 0 and len(values) == 1
-        return torch.cat([values, values]) if alone else values
-
-    return _each_input(example, twice) if rows == 1 else example
+    return take_rows(example, rows, 2) if rows == 1 else example
 
 
 def _moved(calibrated: CalibratedModel, inputs: Any) -> Any:
-    device = device_of(calibrated)
-    return _each_input(copy_inputs(inputs), lambda values: values.to(device) if isinstance(values, Tensor) else values)
-
-
-def _each_input(inputs: Any, change: Callable[[Any], Any]) -> Any:
-    if isinstance(inputs, Mapping):
-        return {name: change(values) for name, values in inputs.items()}
-    return tuple(map(change, inputs)) if isinstance(inputs, tuple) else change(inputs)
+    return move_inputs(copy_inputs(inputs), device_of(calibrated))
 
 
 def _free_axes(example: Any, batch: Any, tokens: Any) -> Any:
     """For each input which axes may vary, and as what: None where none may."""
-    rows = _rows(example)
+    rows = count_rows(example)
 
     def free(values: Any) -> dict[int, Any] | None:
         if not isinstance(values, Tensor) or values.dim() == 0 or len(values) != rows:
@@ -264,14 +252,9 @@ def _free_axes(example: Any, batch: Any, tokens: Any) -> Any:
         holds_tokens = values.dim() == 2 and not values.is_floating_point()
         return {0: batch, 1: tokens} if holds_tokens else {0: batch}
 
-    return _each_input(example, free)
-
-
-def _rows(example: Any) -> int:
-    """The length of the first tensor that has one; 0 where there is none."""
-    positional, named = call_arguments(example)
-    sized = [v for v in (*positional, *named.values()) if isinstance(v, Tensor) and v.dim() > 0]
-    return len(sized[0]) if sized else 0
+    if isinstance(example, Mapping):
+        return {name: free(values) for name, values in example.items()}
+    return tuple(map(free, example)) if isinstance(example, tuple) else free(example)
 
 
 def _first_voter(calibrated: CalibratedModel) -> Voter:

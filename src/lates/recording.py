@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from lates.batches import IGNORED, Batch, call_arguments, copy_inputs, first_rows
+from lates.batches import IGNORED, Batch, call_arguments, copy_inputs, take_rows
 from lates.blocks import HEAD, choose_blocks, layer_behind, named_modules, unwrap
 from lates.checks import check_labels, level_of_the_caller
 from lates.copies import originals_at_rest
@@ -61,7 +61,7 @@ def survey(
         logits, _ = _run(network, batch.inputs)
         columns_beside = _columns_beside(returned[-1], batch.rows) if returned else ()
         if any(_is_ambiguous(seen, batch.rows) for seen in outputs.values()):
-            batch = Batch(first_rows(batch.inputs, batch.rows, batch.rows - 1), batch.labels[:-1])
+            batch = Batch(take_rows(batch.inputs, batch.rows, batch.rows - 1), batch.labels[:-1])
             for seen in outputs.values():
                 seen.clear()
             logits, _ = _run(network, batch.inputs)

@@ -1,7 +1,6 @@
 """`lates export`: the calibrated model as one graph, for other runtimes."""
 
 import io
-from collections.abc import Mapping
 from dataclasses import asdict
 from importlib import import_module
 from pathlib import Path
@@ -104,37 +103,17 @@ def import_runtime() -> None:
 
 def check_sizes(calibrated: "CalibratedModel", graph: bytes, inputs: Any) -> list["Check"]:
     """The graph on one row, on the batch it was traced with and on another count: a trace may have kept the number of rows."""
+    from lates.batches import count_rows, take_rows
     from lates.export import TOLERANCE, check_onnx
 
     rows = count_rows(inputs)
-    checks = [check_onnx(calibrated, graph, take_rows(inputs, count)) for count in sorted({1, rows, rows + 2})]
+    checks = [check_onnx(calibrated, graph, take_rows(inputs, rows, count)) for count in sorted({1, rows, rows + 2})]
     for one in checks:
         if not one.passed:
             top = "the same top class" if one.same_top_class else "ANOTHER TOP CLASS in some rows"
             raise ValueError(
                 f"The exported graph does not compute what the model computes: on {one.rows} rows, probabilities differ by "
                 f"up to {one.difference:.1e}, {top}; expected at most {TOLERANCE:.0e}. Does the network draw at random, or "
-                "compute with values that it keeps in Python? Tracing wrote them into the graph. Nothing was written."
+                "compute with values that it keeps in Python? Tracing writes such values into the graph. Nothing was written."
             )
     return checks
-
-
-def count_rows(inputs: Any) -> int:
-    from lates.batches import call_arguments
-
-    positional, named = call_arguments(inputs)
-    return next(len(one) for one in (*positional, *named.values()) if getattr(one, "ndim", 0) > 0)
-
-
-def take_rows(inputs: Any, count: int) -> Any:
-    """The first rows, or all and then the first again, of each tensor that has the batch's rows."""
-    rows = count_rows(inputs)
-
-    def take(values: Any) -> Any:
-        if getattr(values, "ndim", 0) == 0 or len(values) != rows:
-            return values
-        return values[[place % rows for place in range(count)]]
-
-    if isinstance(inputs, Mapping):
-        return {name: take(values) for name, values in inputs.items()}
-    return tuple(map(take, inputs)) if isinstance(inputs, tuple) else take(inputs)
