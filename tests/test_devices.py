@@ -90,10 +90,10 @@ def test_a_network_of_bfloat16(here: Problem) -> None:
 
 def test_cached_logits(here: Problem) -> None:
     features = lates.extract(here.model, here.holdout, views=None)
-    logits, labels = features.logits.to(DEVICE), features.labels.to(DEVICE)
+    logits, labels = features.logits.to(DEVICE), features.labels.to(DEVICE)  # extract leaves them where they fit
     stack = lates.LogitStack().fit({"head": logits}, labels)
     temperature = lates.TemperatureScaling().fit(logits, labels)
-    there, elsewhere = stack.predict_proba({"head": logits}), temperature.predict_proba(features.logits)
+    there, elsewhere = stack.predict_proba({"head": logits}), temperature.predict_proba(logits.cpu())
     assert isinstance(there, Tensor)
     assert there.device.type == DEVICE.type
     torch.testing.assert_close(there.cpu(), elsewhere, atol=1e-6, rtol=0)
