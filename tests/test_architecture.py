@@ -16,6 +16,7 @@ ROOT = Path(lates.__file__).parent
 ORDER = [
     "settings",
     "threads",
+    "streams",
     "checks",
     "progress",
     "memory",

@@ -12,6 +12,7 @@ from torch.utils.data import DataLoader
 
 import lates
 from lates.export import check_onnx, export_program, make_onnx
+from lates.streams import side_by_side
 from tests.conftest import Problem, calibrate
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
@@ -60,6 +61,31 @@ def test_a_caller_s_stream_and_spilled_features_change_nothing(here: Problem, on
     with torch.cuda.stream(torch.cuda.Stream()) if DEVICE.type == "cuda" else nullcontext():
         found = calibrate(here, budget=None, memory=0)
     assert found.fit.nll == pytest.approx(on_device.fit.nll, abs=1e-4)
+
+
+def test_blocks_trained_at_once_are_as_one_by_one(here: Problem) -> None:
+    splits = [lates.extract(here.model, split, views=None) for split in (here.train, here.holdout)]
+    at_once, alone = (lates.train_probes(*splits, memory=memory) for memory in (None, 0))
+    for name, found in at_once.items():
+        torch.testing.assert_close(found.probe.down, alone[name].probe.down, atol=1e-6, rtol=0)
+        assert found.decay == alone[name].decay
+
+
+def test_jobs_at_once_begin_after_their_caller_s_work_and_end_before_its_next() -> None:
+    size = 4000 if DEVICE.type == "cuda" else 100  # enough to keep a card at work when the jobs begin
+    values = torch.ones(size, size, dtype=torch.float64, device=DEVICE)
+    for _ in range(20):
+        values = values @ values / size
+    doubled, trebled = side_by_side([lambda: 2 * values, lambda: 3 * values], DEVICE)
+    torch.testing.assert_close((doubled + trebled).cpu(), torch.full((size, size), 5.0, dtype=torch.float64))
+
+
+def test_a_job_s_error_is_the_caller_s() -> None:
+    def fail() -> int:
+        raise RuntimeError("as it should")
+
+    with pytest.raises(RuntimeError, match="as it should"):
+        side_by_side([lambda: 1, fail], DEVICE)
 
 
 def test_a_file_goes_from_device_to_device(

@@ -1,5 +1,7 @@
 """One linear map per block, from features to logits, trained on the training split."""
 
+from functools import partial
+
 import torch
 
 from lates.descent import train_by_lbfgs
@@ -11,9 +13,12 @@ from lates.progress import Progress
 from lates.settings import DEFAULT, Settings
 from lates.sgd import alike_in_width, train_by_sgd
 from lates.standardised import Rows, keep_what_fits
+from lates.streams import side_by_side
 
 DECAYS = tuple(0.3 * 10.0**-k for k in range(7))
 DECAY_WITHOUT_HOLDOUT = 3e-3
+AT_ONCE = 2
+"""Blocks on a graphics card; three took as long."""
 
 
 def train_probes(
@@ -30,7 +35,7 @@ def train_probes(
     """Train one probe per block on the training split's features.
 
     `loss`: "nll" or "brier" ("soft_ece" is for the stack alone; its probes train to the log-loss). With a `holdout` each
-    block's weight decay is the one best for it; without, it is fixed. Standardised copies of one block's features are kept
+    block's weight decay is the one best for it; without, it is fixed. Standardised copies of the features at work are kept
     while they take at most `memory` bytes (default: a share of what is free), otherwise made anew in every reading.
     """
     if holdout is not None and holdout.classes != train.classes:
@@ -47,8 +52,9 @@ def train_probes(
     lbfgs = settings.optimiser == "lbfgs"
     if memory is None:
         memory = default_memory(target, train.team.neighbours())
+    decays = DECAYS if holdout is not None else (DECAY_WITHOUT_HOLDOUT,)
     probes: dict[str, TrainedProbe] = {}
-    for names in [[name] for name in train.blocks] if lbfgs else alike_in_width(train):
+    for names in _successive(train, holdout, target, memory) if lbfgs else alike_in_width(train):
         with full_precision(target), torch.no_grad():
             rows = {name: Rows.of(train, name, target, train, settings) for name in names}
             held = rows
@@ -56,11 +62,25 @@ def train_probes(
                 held = {name: Rows.of(holdout, name, target, train, settings) for name in names}
             keep_what_fits([*rows.values(), *held.values()], memory)
             if lbfgs:
-                (name,) = names
-                decays = DECAYS if holdout is not None else (DECAY_WITHOUT_HOLDOUT,)
-                probes[name] = train_by_lbfgs(rows[name], held[name], objective, decays, settings)
+                jobs = [partial(train_by_lbfgs, rows[name], held[name], objective, decays, settings) for name in names]
+                probes |= zip(names, side_by_side(jobs, target), strict=True)
             else:
                 probes |= train_by_sgd(rows, held, objective, seed)
         if progress is not None:
             progress("training probes", len(probes), len(train.blocks))
     return {name: probes[name] for name in train.blocks}
+
+
+def _successive(train: Features, holdout: Features | None, device: torch.device, memory: int) -> list[list[str]]:
+    """Blocks in groups that are trained at once: more than one only on a graphics card, where their copies take no more than
+    half the memory, for what is made of them takes some too, and by one process alone, for several meet in a fixed order."""
+    rows = len(train.labels) + (0 if holdout is None else len(holdout.labels))
+    groups: list[list[str]] = []
+    for name in train.blocks:
+        together = [*groups[-1], name] if groups else [name]
+        size = sum(4 * rows * train.blocks[each].shape[1] for each in together)
+        if 1 < len(together) <= AT_ONCE and device.type == "cuda" and train.team.size == 1 and size <= memory / 2:
+            groups[-1] = together
+        else:
+            groups.append([name])
+    return groups
