@@ -3,6 +3,7 @@
 from functools import partial
 
 import torch
+from torch import Tensor
 
 from lates.descent import train_by_lbfgs
 from lates.features import Features
@@ -13,12 +14,12 @@ from lates.progress import Progress
 from lates.settings import DEFAULT, Settings
 from lates.sgd import alike_in_width, train_by_sgd
 from lates.standardised import Rows, keep_what_fits
-from lates.streams import side_by_side
+from lates.streams import group_jobs, side_by_side
 
 DECAYS = tuple(0.3 * 10.0**-k for k in range(7))
 DECAY_WITHOUT_HOLDOUT = 3e-3
-AT_ONCE = 2
-"""Blocks on a graphics card; three took as long."""
+COPIES = 30
+"""Of a probe's weights, about, that its descent holds."""
 
 
 def train_probes(
@@ -54,7 +55,7 @@ def train_probes(
         memory = default_memory(target, train.team.neighbours())
     decays = DECAYS if holdout is not None else (DECAY_WITHOUT_HOLDOUT,)
     probes: dict[str, TrainedProbe] = {}
-    for names in _successive(train, holdout, target, memory) if lbfgs else alike_in_width(train):
+    for names in _trained_together(train, holdout, target, memory) if lbfgs else alike_in_width(train):
         with full_precision(target), torch.no_grad():
             rows = {name: Rows.of(train, name, target, train, settings) for name in names}
             held = rows
@@ -63,7 +64,7 @@ def train_probes(
             keep_what_fits([*rows.values(), *held.values()], memory)
             if lbfgs:
                 jobs = [partial(train_by_lbfgs, rows[name], held[name], objective, decays, settings) for name in names]
-                probes |= zip(names, side_by_side(jobs, target), strict=True)
+                probes |= zip(names, side_by_side(jobs, target, _tensors), strict=True)
             else:
                 probes |= train_by_sgd(rows, held, objective, seed)
         if progress is not None:
@@ -71,16 +72,13 @@ def train_probes(
     return {name: probes[name] for name in train.blocks}
 
 
-def _successive(train: Features, holdout: Features | None, device: torch.device, memory: int) -> list[list[str]]:
-    """Blocks in groups that are trained at once: more than one only on a graphics card, where their copies take no more than
-    half the memory, for what is made of them takes some too, and by one process alone, for several meet in a fixed order."""
+def _trained_together(train: Features, holdout: Features | None, device: torch.device, memory: int) -> list[list[str]]:
+    """Blocks in groups: more than one at a time only in half of the memory, for what is made of a chunk of rows takes some
+    too, and by one process alone, for several meet in a fixed order."""
     rows = len(train.labels) + (0 if holdout is None else len(holdout.labels))
-    groups: list[list[str]] = []
-    for name in train.blocks:
-        together = [*groups[-1], name] if groups else [name]
-        size = sum(4 * rows * train.blocks[each].shape[1] for each in together)
-        if 1 < len(together) <= AT_ONCE and device.type == "cuda" and train.team.size == 1 and size <= memory / 2:
-            groups[-1] = together
-        else:
-            groups.append([name])
-    return groups
+    sizes = {name: 4 * (rows + COPIES * train.classes) * block.shape[1] for name, block in train.blocks.items()}
+    return group_jobs(sizes, memory / 2 if train.team.size == 1 else 0, device)
+
+
+def _tensors(found: TrainedProbe) -> tuple[Tensor, ...]:
+    return found.probe.down, found.probe.bias, found.mean_logits, found.basis
