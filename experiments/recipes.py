@@ -4,7 +4,7 @@ Each states its command, what it costs and what to expect. Costs are for one H20
 training times (200 epochs of 45,000 images) of one network alone: VGG16 129 s and ResNet18 203 s (`results/timing`, with
 compiling), WRN-28-10 772 s (11.0 ms a step; 1,464 s where two were trained side by side), and of a first trial VGG19 137 s
 and ResNet50 501 s. All methods of VGG16 on CIFAR-100 were fitted in 50 s, alone, and measured on 96 test sets in 46 s; of
-WRN-28-10 in 40 and 64 s. The corrupted images take 10 s of these once for all networks of a data set.
+WRN-28-10 in 50 and 64 s. The corrupted images take 10 s of these once for all networks of a data set.
 """
 
 from collections.abc import Mapping, Sequence
