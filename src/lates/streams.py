@@ -21,7 +21,7 @@ def group_jobs(sizes: Mapping[str, int], memory: float, device: torch.device) ->
     groups: list[list[str]] = []
     for name in sizes:
         together = [*groups[-1], name] if groups else [name]
-        if 1 < len(together) <= AT_ONCE and device.type == "cuda" and sum(map(sizes.__getitem__, together)) <= memory:
+        if 1 < len(together) <= AT_ONCE and device.type == "cuda" and sum(sizes[each] for each in together) <= memory:
             groups[-1] = together
         else:
             groups.append([name])
