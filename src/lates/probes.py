@@ -7,18 +7,19 @@ from torch import Tensor
 
 from lates.descent import train_by_lbfgs
 from lates.features import Features
+from lates.lbfgs import PAIRS
 from lates.linear import TrainedProbe, full_precision
 from lates.losses import find_probe_loss
 from lates.memory import default_memory
 from lates.progress import Progress
 from lates.settings import DEFAULT, Settings
 from lates.sgd import alike_in_width, train_by_sgd
-from lates.standardised import Rows, keep_what_fits
+from lates.standardised import Rows, keep_what_fits, size_in_bytes
 from lates.streams import group_jobs, side_by_side
 
 DECAYS = tuple(0.3 * 10.0**-k for k in range(7))
 DECAY_WITHOUT_HOLDOUT = 3e-3
-COPIES = 30
+COPIES = 3 * PAIRS
 """Of a probe's weights, about, that its descent holds."""
 
 
@@ -76,7 +77,8 @@ def _trained_together(train: Features, holdout: Features | None, device: torch.d
     """Blocks in groups: more than one at a time only in half of the memory, for what is made of a chunk of rows takes some
     too, and by one process alone, for several meet in a fixed order."""
     rows = len(train.labels) + (0 if holdout is None else len(holdout.labels))
-    sizes = {name: 4 * (rows + COPIES * train.classes) * block.shape[1] for name, block in train.blocks.items()}
+    both = rows + COPIES * train.classes
+    sizes = {name: size_in_bytes(both, block.shape[1]) for name, block in train.blocks.items()}
     return group_jobs(sizes, memory / 2 if train.team.size == 1 else 0, device)
 
 

@@ -104,11 +104,16 @@ class Rows:
 
 
 def keep_what_fits(several: Sequence[Rows], memory: int) -> None:
-    """Let those rows keep their standardised features whose copies, of 4 bytes a number, still fit into `memory` bytes."""
+    """Let those rows keep their standardised features whose copies still fit into `memory` bytes."""
     for rows in dict.fromkeys(several):
-        size = 4 * len(rows) * rows.width
+        size = size_in_bytes(len(rows), rows.width)
         rows.keeps = size <= memory
         memory -= size if rows.keeps else 0
+
+
+def size_in_bytes(rows: int, width: int) -> int:
+    """Of so many standardised rows, or rows of weights: both are float32."""
+    return torch.float32.itemsize * rows * width
 
 
 def rows_at_once(width: int, classes: int, device: torch.device) -> int:

@@ -36,9 +36,8 @@ def side_by_side(
     """
     if device.type != "cuda" or len(jobs) < 2:
         return [job() for job in jobs]
-    torch.linalg.cholesky_ex(
-        torch.eye(1, device=device)
-    )  # the first use of torch's linear algebra fails in two threads
+    # The first use of torch's linear algebra on a card fails where two threads make it at once.
+    torch.linalg.cholesky_ex(torch.eye(1, device=device))
     caller = torch.cuda.current_stream(device)
     streams = [_beside(caller, place) for place in range(len(jobs))]
 
