@@ -1,26 +1,24 @@
 """The command `python -m experiments`.
 
-Exit codes: 0 done, or stopped in good order when the time was up; 1 failed; 2 wrongly called; 130 stopped by Ctrl-C.
+Exit codes: 0 done, or stopped in good order when the time was up; 1 failed; 2 wrong arguments; 130 stopped by Ctrl-C.
 """
 
 import sys
-import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
-from rich.console import Console
 
-from experiments.display import COLUMNS, Lines, describe_failure, describe_recipe, show_grid, wrapped
+from experiments.runner.display import Lines, describe_failure, describe_recipe, wrapped
 
 if TYPE_CHECKING:
-    from experiments.recipes import Experiment
+    from experiments.recipes import Recipe
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
-PASSED_ON = {"allow_extra_args": True, "ignore_unknown_options": True}
 
+RecipeName = Annotated[str, typer.Argument(help="See `recipes`.")]
 Data = Annotated[
     Path | None, typer.Option(help="Folder of the data sets. Without it ./data, and what is missing is downloaded.")
 ]
@@ -47,13 +45,13 @@ def recipes() -> None:
     """What can be run, what it costs and what to expect of it."""
     from experiments.recipes import RECIPES
 
-    for experiment in RECIPES.values():
-        typer.echo(describe_recipe(experiment) + "\n")
+    for recipe in RECIPES.values():
+        typer.echo(describe_recipe(recipe) + "\n")
 
 
 @app.command()
 def run(
-    recipe: Annotated[str, typer.Argument(help="See `recipes`.")],
+    recipe: RecipeName,
     data: Data = None,
     runs: Runs = Path("runs"),
     results: Results = Path("results"),
@@ -61,102 +59,92 @@ def run(
     only: Only = None,
     max_minutes: Annotated[
         float | None,
-        typer.Option(min=0, help="Stop in good order before that. Give at least 5: evaluations begin anew."),
+        typer.Option(min=0, help="Stop in good order before that. Give at least 5: evaluations start again."),
     ] = None,
-    shard: Annotated[str, typer.Option(help="i/n: the i-th of n equal shares of the cells.")] = "1/1",
+    shard: Annotated[str, typer.Option(help="i/n: the i-th of n equal shards of the cells.")] = "1/1",
     device: Annotated[str | None, typer.Option(help="cuda or cpu. Without it, the GPU if there is one.")] = None,
 ) -> None:
     """Do the unfinished cells of a recipe; the same command goes on after any interruption, beside any other runner."""
-    with told_in_words():
-        import torch
+    import torch
 
-        from experiments.run import Folders, choose_cells, run_cells
+    from experiments.runner.cells import Folders, choose_cells, run_cells
+    from experiments.runner.faults import faults_in_words
 
-        experiment = find_recipe(recipe)
-        cells = choose_cells(experiment, seeds=parse_seeds(seeds), only=only, shard=parse_shard(shard))
+    chosen = find_recipe(recipe)
+    with faults_in_words():
+        cells = choose_cells(chosen, seeds=parse_seeds(seeds), only=only, shard=parse_shard(shard))
         outcome = run_cells(
-            experiment,
+            chosen,
             cells,
             Folders(data, runs, results),
             device or ("cuda" if torch.cuda.is_available() else "cpu"),
             max_seconds=float("inf") if max_minutes is None else 60 * max_minutes,
             report=Lines(typer.echo),
         )
-        typer.echo(
-            wrapped(
-                f"{len(outcome.done)} done now, {len(outcome.skipped)} before, {len(outcome.elsewhere)} in the hands of "
-                f"other runners, {len(outcome.left)} left of {len(cells)}."
-            )
-        )
-        if outcome.left:
-            typer.echo("The same command goes on from here.")
-        for reason in dict.fromkeys(outcome.failed.values()):
-            failed = [cell for cell, why in outcome.failed.items() if why == reason]
-            typer.echo(describe_failure(reason, failed), err=True)
-        if outcome.failed:
-            raise typer.Exit(1)
+    counts = (len(part) for part in (outcome.done, outcome.skipped, outcome.elsewhere, outcome.left, cells))
+    typer.echo(wrapped("{} done now, {} before, {} claimed by other runners, {} left of {}.".format(*counts)))
+    if outcome.left:
+        typer.echo("The same command goes on from here.")
+    for reason in dict.fromkeys(outcome.failed.values()):
+        failed = [cell for cell, why in outcome.failed.items() if why == reason]
+        typer.echo(describe_failure(reason, failed), err=True)
+    if outcome.failed:
+        raise typer.Exit(1)
 
 
 @app.command()
 def status(
-    recipe: Annotated[str, typer.Argument(help="See `recipes`.")],
+    recipe: RecipeName,
     runs: Runs = Path("runs"),
     results: Results = Path("results"),
     seeds: Seeds = None,
     only: Only = None,
 ) -> None:
     """Which cells are done, running or waiting."""
-    with told_in_words():
-        from experiments.run import Folders, choose_cells, read_standing
+    from experiments.runner.cells import Folders, choose_cells
+    from experiments.runner.faults import faults_in_words
+    from experiments.runner.status import read_status
 
-        experiment, folders = find_recipe(recipe), Folders(None, runs, results)
-        cells = choose_cells(experiment, seeds=parse_seeds(seeds), only=only)
-        show_grid([read_standing(experiment, cell, folders) for cell in cells], Console(width=COLUMNS))
-
-
-@app.command()
-def look(
-    out: Annotated[Path, typer.Option(help="The PNG file to write.")] = Path("corruptions.png"),
-    data: Data = None,
-    dataset: Annotated[str, typer.Option(help="cifar10_600 (shipped), cifar10, cifar100 or imagenet.")] = "cifar10_600",
-    images: Annotated[int, typer.Option(min=1, max=10, help="How many test images.")] = 3,
-) -> None:
-    """Write a contact sheet of the 19 corruptions at five severities."""
-    with told_in_words():
-        import torch
-
-        from experiments.corruptions import contact_sheet
-        from experiments.data import ImageSet, load_dataset
-
-        _, test = load_dataset(dataset, data)
-        first = test.select(torch.arange(0, len(test), max(len(test) // images, 1))[:images])
-        shown = first.images if isinstance(first, ImageSet) else torch.stack([first[i][0] for i in range(len(first))])
-        contact_sheet(shown, out)
-        typer.echo(f"Wrote {out}.")
+    chosen, folders = find_recipe(recipe), Folders(None, runs, results)
+    with faults_in_words():
+        cells = choose_cells(chosen, seeds=parse_seeds(seeds), only=only)
+        for cell in cells:
+            typer.echo(f"{cell.trained_alike}  {read_status(chosen, cell, folders)}")
 
 
-@app.command(context_settings=PASSED_ON, add_help_option=False)
-def tables(context: typer.Context) -> None:
-    """Write every table from the results; --check compares instead. See `tables --help`."""
-    with told_in_words():
-        from experiments.tables import main as write
+# Commands with a parser of their own
 
-        raise typer.Exit(write(context.args))
-
-
-@app.command(context_settings=PASSED_ON, add_help_option=False)
-def figures(context: typer.Context) -> None:
-    """Draw every figure from the results. See `figures --help`."""
-    with told_in_words():
-        from experiments.figures import main as draw
-
-        raise typer.Exit(draw(context.args))
+COMMANDS = {
+    "tables": ("experiments.reporting.tables", "Write every table from the results; --check compares instead."),
+    "figures": ("experiments.reporting.figures", "Draw every figure from the results."),
+    "train": ("experiments.train", "Train one network."),
+    "search": ("experiments.evaluation.search", "Compare settings of the library on hold-out data."),
+    "timing": ("experiments.evaluation.timing", "Time a calibration beside the training of its network."),
+}
 
 
-# What was asked for
+def _passed_on(module: str) -> Callable[[typer.Context], None]:
+    def command(context: typer.Context) -> None:
+        from experiments.runner.faults import faults_in_words
+
+        with faults_in_words():
+            raise typer.Exit(import_module(module).main(context.args) or 0)
+
+    return command
 
 
-def find_recipe(name: str) -> "Experiment":
+for _name, (_module, _help) in COMMANDS.items():
+    _settings = {"allow_extra_args": True, "ignore_unknown_options": True}
+    _register = app.command(
+        _name, help=f"{_help} See `{_name} --help`.", context_settings=_settings, add_help_option=False
+    )
+    _register(_passed_on(_module))
+
+
+# Arguments
+
+
+def find_recipe(name: str) -> "Recipe":
     from experiments.recipes import RECIPES
 
     if name not in RECIPES:
@@ -188,25 +176,6 @@ def parse_shard(text: str) -> tuple[int, int]:
 def refuse(reason: str) -> NoReturn:
     typer.echo(f"Error: {reason}", err=True)
     raise typer.Exit(2)
-
-
-@contextmanager
-def told_in_words() -> Iterator[None]:
-    """What the user can mend becomes one message and exit code 1; LATES_DEBUG=1 shows its traceback instead."""
-    from experiments.faults import FAULTS, explain, tracebacks_wanted
-
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("default")
-            yield
-    except KeyboardInterrupt:
-        typer.echo("Stopped. The same command goes on from the last checkpoint.", err=True)
-        raise typer.Exit(130) from None
-    except FAULTS as fault:
-        if tracebacks_wanted():
-            raise
-        typer.echo(f"Error: {explain(fault)}", err=True)
-        raise typer.Exit(1) from None
 
 
 if __name__ == "__main__":

@@ -10,22 +10,54 @@ WRN-28-10 in 50 and 64 s. The corrupted images take 10 s of these once for all n
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from experiments.corruptions import NAMES, SEVERITIES
-from experiments.results import AGAIN, Cell
-from experiments.schedules import Recipe, choose_recipe
+from experiments.data.corruptions import NAMES, SEVERITIES
+from experiments.training.hyperparameters import Hyperparameters, choose_hyperparameters
 
 CIFAR_NETWORKS = ("vgg16", "vgg19", "resnet18", "resnet50", "wide_resnet_28_10")
 CIFAR_SETS = ("cifar10", "cifar100")
 FIVE_SEEDS = (0, 1, 2, 3, 4)
+AGAIN = "again"
+"""The recipe that trains a network a second time."""
 
 
 @dataclass(frozen=True)
-class Experiment:
+class Cell:
+    """One trained network, and for which recipe it is evaluated."""
+
+    recipe: str
+    dataset: str
+    network: str
+    seed: int
+    train_fraction: float = 0.9
+    holdout_fraction: float = 0.1
+    dropout: float = 0.0
+
+    @property
+    def name(self) -> str:
+        """For files; what has its default value is left out."""
+        return f"{self.recipe}-{self.trained_alike}"
+
+    @property
+    def training(self) -> str:
+        """The name of the trained network, which several recipes may share; what is trained again is shared by none."""
+        return self.name if self.recipe == AGAIN else self.trained_alike
+
+    @property
+    def trained_alike(self) -> str:
+        """The same for all cells whose networks are trained in the same way from the same seed."""
+        name = f"{self.dataset}-{self.network}-s{self.seed}"
+        parts = (("t", "train_fraction"), ("h", "holdout_fraction"), ("d", "dropout"))
+        values = ((letter, getattr(self, field), getattr(Cell, field)) for letter, field in parts)
+        return name + "".join(f"-{letter}{value:g}" for letter, value, usual in values if value != usual)
+
+
+@dataclass(frozen=True)
+class Recipe:
     """A grid of cells.
 
     fractions     (train, hold-out) shares of the training split
     training      instead of the paper's recipe for the data set
-    probe_images  probes, and their weights, learn from at most so many images of each class; None: from all
+    probe_images  probes, and their weights, learn from at most this many images of each class; None: from all
     cost          of the whole grid, in words; `expected`, the numbers that it should show
     """
 
@@ -38,7 +70,7 @@ class Experiment:
     seeds: tuple[int, ...] = FIVE_SEEDS
     fractions: tuple[tuple[float, float], ...] = ((0.9, 0.1),)
     dropouts: tuple[float, ...] = (0.0,)
-    training: Recipe | None = None
+    training: Hyperparameters | None = None
     corruptions: tuple[str, ...] = NAMES
     severities: tuple[int, ...] = SEVERITIES
     probe_images: int | None = None
@@ -58,12 +90,12 @@ class Experiment:
             for train, holdout in self.fractions
         ]
 
-    def training_of(self, cell: Cell) -> Recipe:
-        return self.training or choose_recipe(cell.dataset, dropout=cell.dropout)
+    def training_of(self, cell: Cell) -> Hyperparameters:
+        return self.training or choose_hyperparameters(cell.dataset, dropout=cell.dropout)
 
 
-_EXPERIMENTS = (
-    Experiment(
+_RECIPES = (
+    Recipe(
         name="in_distribution",
         question="Does LATES beat temperature scaling on the test set?",
         networks=CIFAR_NETWORKS,
@@ -76,7 +108,7 @@ _EXPERIMENTS = (
         ".341 -> .286, .903 -> .907; VGG19 .370 -> .290, .901 -> .904; ResNet18 .312 -> .291, .903 -> .904; ResNet50 .341 -> "
         ".291, .893 -> .899; WRN-28-10 .237 -> .217, .928 -> .929.",
     ),
-    Experiment(
+    Recipe(
         name="out_of_distribution",
         question="And under shift: 19 corruptions at five severities, beside the test set itself? The same networks, "
         "measured on all 96 sets; tables then take the clean scores from here too.",
@@ -89,7 +121,7 @@ _EXPERIMENTS = (
         "-> .083. CIFAR-10: VGG16 .932 -> .738, .117 -> .063; VGG19 1.050 -> .754, .143 -> .052; ResNet18 .885 -> .775, .085 "
         "-> .063; ResNet50 .973 -> .760, .096 -> .049; WRN-28-10 .943 -> .775, .111 -> .071.",
     ),
-    Experiment(
+    Recipe(
         name="low_data",
         question="Does LATES gain more where the network saw less: 25, 50, 90 % of the training split?",
         networks=CIFAR_NETWORKS,
@@ -101,7 +133,7 @@ _EXPERIMENTS = (
         "accuracy .408 -> .439; 50 %: 1.938 -> 1.596, .540 -> .575; 90 %: 1.294 -> 1.139, .6675 -> .6885. The paper draws "
         "relative gains only, larger at 25 % than at 90 %.",
     ),
-    Experiment(
+    Recipe(
         name="holdout_size",
         question="How many hold-out images do the weights need? The network is trained on all others.",
         networks=CIFAR_NETWORKS,
@@ -114,7 +146,7 @@ _EXPERIMENTS = (
         ".034; 10 %: 1.294 -> 1.139, .036 -> .020. The paper: a smaller hold-out raised the ECE of temperature "
         "scaling in about 65 % of the cases.",
     ),
-    Experiment(
+    Recipe(
         name="mc_dropout",
         question="Does LATES help MC dropout, and does it help more than temperature scaling, which the paper leaves out?",
         networks=("wide_resnet_28_10",),
@@ -129,7 +161,7 @@ _EXPERIMENTS = (
         "alone, then with LATES. CIFAR-10, rate 0.1: ECE .023 -> .010, NLL .160 -> .144; rate 0.2: .019 -> .0045, .151 -> "
         ".144. CIFAR-100, rate 0.1: .044 -> .033, .754 -> .751; rate 0.2: .035 -> .016, .709 -> .716.",
     ),
-    Experiment(
+    Recipe(
         name=AGAIN,
         question="How much of a number is chance? One network of out_of_distribution trained from scratch once more, in a "
         "folder of its own: the same split, first weights and order of images, on a GPU that does not repeat itself to the "
@@ -141,7 +173,7 @@ _EXPERIMENTS = (
         expected="On the clean test set an NLL within .02 of the first run's: of the network as it is, of temperature scaling, "
         "and of LATES within 1 % without views, with shifted and with jittered ones. Seen: .0197, .0004, .0087, .0021, .0086.",
     ),
-    Experiment(
+    Recipe(
         name="imagenet",
         question="Does it hold at a thousand classes? Train first on several GPUs, with the seed and folder that `run` uses: "
         "torchrun --nproc-per-node 8 -m experiments.train --network resnet50 --dataset imagenet --data DIR --seed 0 "
@@ -154,14 +186,14 @@ _EXPERIMENTS = (
         expected="The paper: temperature ECE .060, NLL 1.156, accuracy .738; LATES .023, 1.039, .745. Ours: not yet "
         "measured.",
     ),
-    Experiment(
+    Recipe(
         name="smoke",
         question="Does everything run? Tiny networks on 600 real CIFAR-10 images; the numbers mean nothing.",
         networks=("tiny_vgg", "tiny_resnet"),
         datasets=("cifar10_600",),
         seeds=(0, 1),
         fractions=((0.7, 0.3),),
-        training=Recipe(epochs=15, batch=40, rate=0.05, weight_decay=5e-4),
+        training=Hyperparameters(epochs=15, batch=40, rate=0.05, weight_decay=5e-4),
         corruptions=("gaussian_noise", "defocus_blur", "fog", "brightness", "contrast", "jpeg_compression"),
         severities=(1, 3, 5),
         cost="4 cells: a minute on two cores",
@@ -169,4 +201,4 @@ _EXPERIMENTS = (
     ),
 )
 
-RECIPES: Mapping[str, Experiment] = {experiment.name: experiment for experiment in _EXPERIMENTS}
+RECIPES: Mapping[str, Recipe] = {recipe.name: recipe for recipe in _RECIPES}

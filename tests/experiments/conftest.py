@@ -4,11 +4,11 @@ from pathlib import Path
 import pytest
 import torch
 
-from experiments.data import SAMPLE, ImageSet, load_sample
-from experiments.measuring import CorruptedSets
-from experiments.tables import render_tables
+from experiments.data.datasets import SAMPLE, ImageSet, load_sample
+from experiments.evaluation.measuring import CorruptedSets
+from experiments.reporting.tables import render_tables
+from tests.experiments.reporting.synthetic import write_all
 from tests.experiments.sample import CORRUPTIONS, SEVERITIES, sample_data
-from tests.experiments.synthetic import write_all
 
 
 @pytest.fixture(autouse=True, scope="module")

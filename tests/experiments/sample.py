@@ -6,14 +6,15 @@ from functools import cache
 import torch
 from torch import nn
 
-from experiments.data import SAMPLE, load_sample, split_indices
-from experiments.evaluate import CellData
-from experiments.networks import build_network
-from experiments.recipes import RECIPES, Experiment
-from experiments.schedules import Recipe
-from experiments.training import train_network
+from experiments.data.datasets import SAMPLE, load_sample
+from experiments.data.splits import split_indices
+from experiments.evaluation.evaluate import CellData
+from experiments.recipes import RECIPES, Recipe
+from experiments.training.hyperparameters import Hyperparameters
+from experiments.training.loop import train_network
+from experiments.training.networks import build_network
 
-SHORT = Recipe(epochs=4, batch=40, rate=0.05, weight_decay=5e-4)
+SHORT = Hyperparameters(epochs=4, batch=40, rate=0.05, weight_decay=5e-4)
 CORRUPTIONS, SEVERITIES = ("contrast", "gaussian_noise"), (5,)
 
 
@@ -38,7 +39,7 @@ def tiny_network(name: str) -> nn.Module:
     return train_on_sample(network)
 
 
-def tiny_experiment(seeds: tuple[int, ...] = (0,)) -> Experiment:
+def tiny_recipe(seeds: tuple[int, ...] = (0,)) -> Recipe:
     """The smallest grid that goes through every stage."""
     training = replace(SHORT, epochs=2)
     return replace(RECIPES["smoke"], networks=("tiny_vgg",), seeds=seeds, training=training, corruptions=("contrast",))

@@ -1,0 +1,9 @@
+"""What goes in.
+
+files        written whole or not at all, locked by the kernel
+archives     CIFAR's archives: downloaded once, verified, unpacked
+datasets     CIFAR and folders of images
+splits       train and hold-out parts, drawn from a seed
+corruptions  the 19 corruptions of the benchmark
+shifts       families of shift for choosing defaults
+"""

@@ -1,0 +1,14 @@
+"""A trained network -> numbers.
+
+loading       a trained network with its data
+clock         seconds by stage, and a deadline
+environment   commit, device, versions, settings
+prepared      features and probes that all methods share
+methods       the methods compared, one function each
+dropout       MC dropout: alone, with temperature scaling, with LATES
+measuring     methods on test sets
+image_blocks  values per image, pooled for the bootstrap
+evaluate      every method on every test set
+search        settings of the library compared on hold-out data
+timing        a calibration's time beside its training's
+"""

@@ -1,0 +1,67 @@
+"""MC dropout: alone, with temperature scaling, with LATES.
+
+The prediction is the mean over draws s of softmax(sum_k beta_k R_sk). MC dropout alone has beta = 1 for the head,
+temperature scaling one beta for the head. All methods draw the same masks: they differ in nothing but their probes and
+weights. LATES chooses probes and ranks by their loss on the first draw of the hold-out, and weights by the loss of the mean
+over all draws.
+"""
+
+from collections.abc import Mapping
+from typing import Literal, Protocol
+
+import torch
+from torch import Tensor, nn
+
+import lates
+from experiments.data.datasets import ImageSet
+from experiments.evaluation.prepared import PASSES, Batches
+
+SAMPLES = 10
+BUDGET = 0.01
+STACKS: Mapping[str, Literal["shift"] | None] = {"mcd_lates": None, "mcd_lates_shift": "shift"}
+"""LATES without views and with shifted ones."""
+OFF = ("network", "temperature", "lates_none_1", "lates_shift_1")
+ON = ("mcd", "mcd_temperature", *STACKS)
+"""The methods of a network trained for MC dropout: in one forward pass with dropout off, and in ten with dropout on."""
+
+
+def fit_temperature(network: nn.Module, holdout: ImageSet, seed: int) -> lates.CalibratedModel:
+    sampled = lates.mc_dropout(network, SAMPLES, seed=seed)
+    return lates.calibrate(sampled, holdout=Batches(holdout), blocks=[], seed=seed, progress=False)
+
+
+def fit_layer_stack(
+    network: nn.Module, train: ImageSet, holdout: ImageSet, views: Literal["shift"] | None, seed: int
+) -> lates.CalibratedModel:
+    """LATES as the library does it, within 1 %."""
+    return lates.calibrate(
+        lates.mc_dropout(network, SAMPLES, seed=seed),
+        train=Batches(train),
+        holdout=Batches(holdout),
+        budget=BUDGET,
+        views=views,
+        passes=PASSES if views else None,
+        seed=seed,
+        progress=False,
+    )
+
+
+class SampledModel(Protocol):
+    """What `lates.mc_dropout` gives, calibrated or not."""
+
+    generator: torch.Generator
+
+    def __call__(self, inputs: Tensor, /) -> Tensor: ...
+
+
+def predict_draws(models: Mapping[str, SampledModel], images: ImageSet) -> dict[str, Tensor]:
+    """method -> logits [n, classes], logs of mean probabilities; all models draw the masks of the first."""
+    first = next(iter(models.values()))
+    parts: dict[str, list[Tensor]] = {name: [] for name in models}
+    with torch.no_grad():
+        for inputs, _ in Batches(images):
+            masks = first.generator.get_state()
+            for name, model in models.items():
+                model.generator.set_state(masks)
+                parts[name].append(model(inputs))
+    return {name: torch.cat(batches) for name, batches in parts.items()}

@@ -1,0 +1,195 @@
+"""Every method on every test set: a trained network and its data -> rows, block means and facts."""
+
+import math
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils.flop_counter import FlopCounterMode
+
+import lates
+from experiments.data.datasets import ImageSet
+from experiments.evaluation.clock import Clock
+from experiments.evaluation.dropout import OFF, SAMPLES, STACKS, fit_layer_stack, fit_temperature, predict_draws
+from experiments.evaluation.environment import describe_environment, multiply_in_float32
+from experiments.evaluation.image_blocks import Blocks
+from experiments.evaluation.measuring import CorruptedSets, PredictAll, Report, Row, measure_sets, measuring_pool
+from experiments.evaluation.methods import HEAD, METHODS, Fitted, Method
+from experiments.evaluation.prepared import KINDS, PAPER, Batches, Prepared, as_inputs, prepare
+
+
+@dataclass(frozen=True)
+class CellData:
+    """The images of a cell, on its device: what trained the network, what it has not seen, what is reported."""
+
+    train: ImageSet
+    holdout: ImageSet
+    test: ImageSet
+    split: str
+
+
+@dataclass(frozen=True, eq=False)
+class Evaluation:
+    """A row per method and test set, block means of the test images, and everything else that is known."""
+
+    rows: tuple[Row, ...]
+    blocks: Blocks
+    facts: Mapping[str, Any]
+
+
+def evaluate_network(
+    network: nn.Module,
+    data: CellData,
+    sets: CorruptedSets,
+    *,
+    seed: int,
+    mc_dropout: bool = False,
+    training_seconds: float = 0.0,
+    deadline: float = math.inf,
+    report: Report = lambda stage, done, total: None,
+) -> Evaluation:
+    """Fit every method and measure it on every set. Once `deadline`, by `time.monotonic()`, has passed: `OutOfTimeError`."""
+    device = next(network.parameters()).device
+    torch.backends.cudnn.benchmark = True
+    multiply_in_float32()
+    clock = Clock(device, deadline)
+    network.eval()
+    with measuring_pool(device) as pool:
+        report("fitting", 0, 1)
+        if mc_dropout:
+            fitted = fit_for_dropout(network, data, seed, clock)
+        else:
+            fitted = fit_methods(network, data, seed, clock, METHODS, KINDS)
+        report("fitting", 1, 1)
+        with clock("evaluation"):
+            rows, blocks = measure_sets(fitted.predict, sets, pool, deadline, report)
+    seconds = {"training": training_seconds, **clock.seconds}
+    facts = {
+        **describe_environment(device),
+        "split": data.split,
+        "rows": {"train": len(data.train), "holdout": len(data.holdout), "test": len(data.test)},
+        "seconds": {stage: round(value, 4) for stage, value in seconds.items()},
+        "parameters": count_parameters(network),
+        "flops": count_flops(network, data.test),
+        "probe_accuracy": fitted.probe_accuracy.get("plain", {}),
+        "probe_accuracy_paper": fitted.probe_accuracy.get(PAPER, {}),
+        "methods": fitted.described,
+    }
+    return Evaluation(rows, blocks, facts)
+
+
+# Fitting
+
+
+@dataclass(frozen=True, eq=False)
+class FittedMethods:
+    """How all methods of a network predict, and what the results say about them."""
+
+    predict: PredictAll
+    described: Mapping[str, Mapping[str, Any]]
+    probe_accuracy: Mapping[str, Mapping[str, float]]
+
+
+def fit_methods(
+    network: nn.Module,
+    data: CellData,
+    seed: int,
+    clock: Clock,
+    methods: Mapping[str, Method],
+    kinds: Collection[str],
+) -> FittedMethods:
+    """These methods, with the `kinds` of probes that they need.
+
+    A method's seconds are what it would take by itself: its budget and stack, and its stages.
+    """
+    prepared = prepare(network, data.train, data.holdout, seed, clock, kinds)
+    fits = Clock(clock.device, clock.deadline)
+    parameters, flops = count_parameters(network), count_flops(network, data.test)
+    fitted: dict[str, Fitted] = {}
+    described: dict[str, dict[str, Any]] = {}
+    for name, method in methods.items():
+        with fits(name):
+            result = fitted[name] = method(prepared)
+        described[name] = {
+            **result.describe(parameters, flops),
+            "stack_seconds": round(fits.seconds[name], 4),
+            "seconds": round(fits.seconds[name] + sum(clock.seconds[stage] for stage in result.stages), 4),
+        }
+
+    def predict(test: ImageSet) -> Mapping[str, Tensor]:
+        return predict_methods(fitted, record(prepared, test))
+
+    return FittedMethods(predict, described, measure_probes(prepared, record(prepared, data.test)))
+
+
+def record(prepared: Prepared, images: ImageSet) -> dict[str, lates.Features]:
+    """Features as the hold-outs "plain" and, where a method needs it, "paper" have them: a forward pass each."""
+    likes = {name: prepared.holdouts[name] for name in ("plain", PAPER) if name in prepared.holdouts}
+    return {name: lates.extract(prepared.network, Batches(images), like=like) for name, like in likes.items()}
+
+
+def predict_methods(fitted: Mapping[str, Fitted], recorded: Mapping[str, lates.Features]) -> dict[str, Tensor]:
+    """method -> logits [n, classes]"""
+    with torch.no_grad():
+        return {name: method.predict(recorded[method.reads]) for name, method in fitted.items()}
+
+
+def measure_probes(prepared: Prepared, recorded: Mapping[str, lates.Features]) -> dict[str, dict[str, float]]:
+    """The accuracy of each block's probe and of the head, in depth order: on "plain" features, uncut and trained without
+    views, and on the "paper" ones."""
+    accuracies: dict[str, dict[str, float]] = {}
+    for reads, features in recorded.items():
+        trained = prepared.probes["none" if reads == "plain" else reads]
+        members = lates.member_logits({name: trained[name].probe for name in prepared.blocks}, features)
+        accuracies[reads] = {name: lates.metrics.accuracy(logits, features.labels) for name, logits in members.items()}
+    return accuracies
+
+
+def fit_for_dropout(network: nn.Module, data: CellData, seed: int, clock: Clock) -> FittedMethods:
+    """MC dropout's methods, on a hold-out and test sets that are drawn several times, beside some with dropout off."""
+    off = fit_methods(network, data, seed, clock, {name: METHODS[name] for name in OFF}, ("none", "shift"))
+    calibrated: dict[str, lates.CalibratedModel] = {}
+    with clock("mcd_temperature"):
+        calibrated["mcd_temperature"] = scaled = fit_temperature(network, data.holdout, seed)
+    for name, views in STACKS.items():
+        with clock(name):
+            calibrated[name] = fit_layer_stack(network, data.train, data.holdout, views, seed)
+    described = {
+        name: {**describe_draws(model, network, data.test), "seconds": round(clock.seconds[name], 4)}
+        for name, model in calibrated.items()
+    }
+    alone = {"weights": {HEAD: 1.0}, "holdout_nll": scaled.fit.nll_network, "seconds": 0.0}
+    models = {"mcd": lates.mc_dropout(network, SAMPLES, seed=seed), **calibrated}
+
+    def predict(test: ImageSet) -> Mapping[str, Tensor]:
+        return {**off.predict(test), **predict_draws(models, test)}
+
+    of_draws = {"mcd": {**described["mcd_temperature"], **alone}, **described}
+    return FittedMethods(predict, {**off.described, **of_draws}, off.probe_accuracy)
+
+
+def describe_draws(model: lates.CalibratedModel, network: nn.Module, test: ImageSet) -> dict[str, Any]:
+    """What the results say of a calibration of MC dropout. FLOPs: those added to as many passes of the network."""
+    ranks = (len(values) for name, values in model.named_parameters() if name.endswith(".down"))
+    return {
+        "weights": model.weights,
+        "contributions": model.contributions,
+        "ranks": dict(zip(model.member_names, ranks, strict=False)),  # the head, named last, has none
+        "parameters": model.added_parameters / count_parameters(network),
+        "flops": count_flops(model, test) / (model.samples * count_flops(network, test)) - 1,
+        "holdout_nll": model.fit.nll,
+        "holdout_accuracies": model.holdout_accuracies,
+    }
+
+
+def count_flops(network: nn.Module, test: ImageSet) -> int:
+    """Of one image, as torch counts them: two for each multiplication in matrix products and convolutions."""
+    with torch.no_grad(), FlopCounterMode(display=False) as counter:
+        network(as_inputs(test.images[:1]))
+    return counter.get_total_flops()
+
+
+def count_parameters(network: nn.Module) -> int:
+    return sum(parameter.numel() for parameter in network.parameters())

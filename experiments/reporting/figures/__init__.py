@@ -1,0 +1,54 @@
+"""`python -m experiments figures`: every figure of the paper and of ours, from `results/` alone, as PNG and SVG.
+
+Numbers come from `summaries`; here they are only drawn. A network that was not run is an empty place that
+says so; a data set of which none was, a word in the title.
+"""
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+
+from matplotlib.figure import Figure
+
+from experiments.reporting.figures.bars import draw_bars, draw_depth
+from experiments.reporting.figures.curves import draw_budget, draw_holdout_size, draw_low_data, draw_severity
+from experiments.reporting.figures.shift import draw_corruptions, draw_scatter
+from experiments.reporting.figures.style import figure_style, save
+from experiments.reporting.summaries import Measured, drawn_datasets, read_measured
+
+
+def draw_figures(measured: Sequence[Measured]) -> dict[str, Figure]:
+    """name -> figure."""
+    depths = {f"depth_{dataset}": draw_depth(measured, dataset) for dataset in drawn_datasets(measured)}
+    return {
+        **depths,
+        "in_distribution": draw_bars(measured),
+        "low_data": draw_low_data(measured),
+        "holdout_size": draw_holdout_size(measured),
+        "severity": draw_severity(measured),
+        "scatter": draw_scatter(measured),
+        "corruptions": draw_corruptions(measured),
+        "budget": draw_budget(measured),
+    }
+
+
+def write_figures(results: Path, out: Path) -> None:
+    """`out/NAME.png` and `out/NAME.svg` for every figure."""
+    out.mkdir(parents=True, exist_ok=True)
+    with figure_style():
+        for name, figure in draw_figures(read_measured(results)).items():
+            save(figure, out, name)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The command; 0 when done, 1 without results."""
+    parser = argparse.ArgumentParser(prog="python -m experiments figures", description="Draw every figure.")
+    parser.add_argument("--results", type=Path, default=Path("results"), help="folder of CSV and JSON files")
+    parser.add_argument("--out", type=Path, default=Path("results/figures"), help="folder of the PNG and SVG files")
+    chosen = parser.parse_args(arguments)
+    if not chosen.results.is_dir():
+        print(f"{chosen.results} is no folder. Run a recipe first, or give the folder of its results.")
+        return 1
+    write_figures(chosen.results, chosen.out)
+    print(f"Figures written to {chosen.out}.")
+    return 0

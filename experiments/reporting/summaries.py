@@ -1,0 +1,220 @@
+"""Results on disk -> the numbers that tables print and figures draw. Nothing here computes a metric.
+
+A mean over test sets is the mean over all that were asked for, or missing (NaN) if one of them is: a mean over a part
+would pass for the whole. Sums are exact (fsum), so that a table is the same on every machine.
+"""
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from experiments.data.corruptions import NAMES, SEVERITIES
+from experiments.evaluation.image_blocks import Blocks
+from experiments.evaluation.measuring import CLEAN, METRICS
+from experiments.recipes import AGAIN, Cell
+from experiments.reporting import paper
+from experiments.reporting.names import LARGER_IS_BETTER, RIVALS
+from experiments.runner.results import CellResults, find_results
+
+MISSING = math.nan
+CLEAN_SET = (CLEAN,)
+
+
+def sets_of(corruptions: Sequence[str], severities: Sequence[int] = SEVERITIES) -> tuple[str, ...]:
+    """The names of test sets, corruption by corruption."""
+    return tuple(f"{corruption}-{severity}" for corruption in corruptions for severity in severities)
+
+
+CORRUPTED = sets_of(NAMES)
+
+
+# What was measured
+
+
+@dataclass(frozen=True, eq=False)
+class Measured:
+    """All that is known of one trained network: `scores` [methods, sets, metrics] by name, `facts` its JSON file,
+    `blocks` its test images."""
+
+    cell: Cell
+    methods: Mapping[str, int]
+    sets: Mapping[str, int]
+    scores: NDArray[np.float64]
+    facts: Mapping[str, Any]
+    blocks: Blocks
+
+    def values(self, method: str, metric: str, sets: Sequence[str]) -> NDArray[np.float64]:
+        """[sets], NaN where missing."""
+        if method not in self.methods:
+            return np.full(len(sets), MISSING)
+        column = np.append(self.scores[self.methods[method], :, METRICS.index(metric)], MISSING)
+        return column[[self.sets.get(name, -1) for name in sets]]
+
+    def mean(self, method: str, metric: str, sets: Sequence[str] = CLEAN_SET) -> float:
+        """Over test sets; missing if one of them is."""
+        return mean(self.values(method, metric, sets).tolist())
+
+    def relative_gain(self, method: str, metric: str, sets: Sequence[str] = CLEAN_SET) -> float:
+        """By how many percent of its rival's value `method` is better, of the means over `sets`; see `RIVALS`."""
+        theirs, ours = self.mean(RIVALS.get(method, "temperature"), metric, sets), self.mean(method, metric, sets)
+        return 100 * improvement(metric, theirs, ours) / theirs if theirs else MISSING
+
+    def fact(self, *path: str) -> float:
+        """A number in the JSON file, or missing."""
+        value: Any = self.facts
+        for key in path:
+            value = value.get(key) if isinstance(value, Mapping) else None
+        return float(value) if isinstance(value, int | float) else MISSING
+
+
+def read_measured(results: Path) -> tuple[Measured, ...]:
+    """Every finished cell under `results` but those of the recipe smoke, whose numbers mean nothing; ordered by name."""
+    return tuple(_by_name(each) for each in find_results(results) if each.cell.recipe != "smoke")
+
+
+def _by_name(results: CellResults) -> Measured:
+    methods = {name: place for place, name in enumerate(dict.fromkeys(row.method for row in results.rows))}
+    sets = {name: place for place, name in enumerate(dict.fromkeys(row.set for row in results.rows))}
+    scores = np.full((len(methods), len(sets), len(METRICS)), MISSING)
+    for row in results.rows:
+        scores[methods[row.method], sets[row.set]] = [row.metrics[metric] for metric in METRICS]
+    return Measured(results.cell, methods, sets, scores, results.facts, results.blocks)
+
+
+# Selections
+
+
+@dataclass(frozen=True)
+class Part:
+    """How the standard training split is divided."""
+
+    train_fraction: float
+    holdout_fraction: float
+
+
+PLAIN = Part(0.9, 0.1)
+
+
+def trained(
+    measured: Iterable[Measured],
+    dataset: str,
+    network: str,
+    part: Part = PLAIN,
+    *,
+    dropout: float = 0.0,
+    recipe: str = "",
+) -> tuple[Measured, ...]:
+    """One per seed: recipes share networks (the low-data 90 % is the plain one), and of those that measured it this `recipe`
+    counts, else the one with the most test sets. A network trained again counts nowhere."""
+    wanted = (part.train_fraction, part.holdout_fraction, dropout)
+    by_seed: dict[int, Measured] = {}
+    for each in measured:
+        cell = each.cell
+        if (cell.dataset, cell.network) != (dataset, network) or cell.recipe == AGAIN:
+            continue
+        if all(map(math.isclose, (cell.train_fraction, cell.holdout_fraction, cell.dropout), wanted)):
+            known = by_seed.setdefault(cell.seed, each)
+            by_seed[cell.seed] = max(known, each, key=lambda one: (one.cell.recipe == recipe, len(one.sets)))
+    return tuple(by_seed[seed] for seed in sorted(by_seed))
+
+
+def drawn_datasets(measured: Sequence[Measured]) -> tuple[str, ...]:
+    """Those of which a network was run; all that could be if none was."""
+    return tuple(name for name in paper.DATASETS if all_trained(measured, name)) or paper.DATASETS
+
+
+def by_architecture(measured: Sequence[Measured], dataset: str) -> list[tuple[Measured, ...]]:
+    """The plain networks of a data set, those of one architecture together."""
+    return [trained(measured, dataset, network) for network in paper.networks_of(dataset)]
+
+
+def all_trained(measured: Sequence[Measured], dataset: str) -> tuple[Measured, ...]:
+    """Every plain network of a data set, all architectures and seeds."""
+    return tuple(each for cells in by_architecture(measured, dataset) for each in cells)
+
+
+@dataclass(frozen=True)
+class Variation:
+    """A recipe whose networks are trained on several parts of the training split, the plain one among them."""
+
+    recipe: str
+    parts: tuple[Part, ...]
+
+
+LOW_DATA = Variation("low_data", tuple(Part(fraction, 0.1) for fraction in paper.TRAIN_FRACTIONS))
+HOLDOUT_SIZE = Variation(
+    "holdout_size", tuple(Part(round(1 - fraction, 2), fraction) for fraction in paper.HOLDOUT_FRACTIONS)
+)
+
+
+def of_each_part(
+    measured: Sequence[Measured], dataset: str, network: str, variation: Variation
+) -> dict[Part, tuple[Measured, ...]]:
+    """Of every part the cells whose seeds all parts that were run have: a trend must not be one from seeds to other seeds.
+
+    Nothing where only the plain part was run, or where no seed is common: neither shows a trend.
+    """
+    found = {part: trained(measured, dataset, network, part, recipe=variation.recipe) for part in variation.parts}
+    if not any(cells for part, cells in found.items() if part != PLAIN):
+        return {}
+    seeds = frozenset.intersection(*(frozenset(each.cell.seed for each in cells) for cells in found.values() if cells))
+    if not seeds:
+        return {}
+    return {part: tuple(each for each in cells if each.cell.seed in seeds) for part, cells in found.items()}
+
+
+# Numbers
+
+
+def mean(values: Sequence[float]) -> float:
+    return math.fsum(values) / len(values) if values else MISSING
+
+
+def improvement(metric: str, theirs: float, ours: float) -> float:
+    """How much better ours is: positive is better, whichever way the metric points."""
+    return ours - theirs if metric in LARGER_IS_BETTER else theirs - ours
+
+
+@dataclass(frozen=True)
+class Spread:
+    """Mean, standard deviation (n − 1; missing for fewer than two) and number of the values that are there."""
+
+    mean: float
+    deviation: float
+    count: int
+
+
+def spread(values: Iterable[float]) -> Spread:
+    present = [value for value in values if not math.isnan(value)]
+    centre = mean(present)
+    squares = [(value - centre) ** 2 for value in present]
+    deviation = math.sqrt(math.fsum(squares) / (len(present) - 1)) if len(present) > 1 else MISSING
+    return Spread(centre, deviation, len(present))
+
+
+def over_networks(measured: Sequence[Measured], dataset: str, value: Callable[[Measured], float]) -> float:
+    """The mean of anything known of a network, over an architecture's seeds and then over architectures: each counts once,
+    however many seeds it has."""
+    return spread(spread(map(value, cells)).mean for cells in by_architecture(measured, dataset)).mean
+
+
+def mean_over_networks(
+    measured: Sequence[Measured], dataset: str, method: str, metric: str, sets: Sequence[str] = CLEAN_SET
+) -> float:
+    return over_networks(measured, dataset, lambda each: each.mean(method, metric, sets))
+
+
+def gain_over_networks(
+    measured: Sequence[Measured], dataset: str, method: str, metric: str, sets: Sequence[str] = CLEAN_SET
+) -> float:
+    return over_networks(measured, dataset, lambda each: each.relative_gain(method, metric, sets))
+
+
+def added_over_networks(measured: Sequence[Measured], dataset: str, method: str) -> float:
+    """Parameters added, in percent of the network's."""
+    return over_networks(measured, dataset, lambda each: 100 * each.fact("methods", method, "parameters"))

@@ -1,0 +1,114 @@
+"""A table as data, as Markdown, and inside a document between its markers."""
+
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from experiments.reporting.summaries import Spread
+
+ABSENT = "–"
+NOT_RUN = "not run"
+
+
+@dataclass(frozen=True)
+class Table:
+    """Cells are text already: what stands here is what is compared by `tables --check`."""
+
+    name: str
+    title: str
+    header: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    note: str
+    text_columns: int = 1
+
+    def __post_init__(self) -> None:
+        for row in self.rows:
+            if len(row) != len(self.header):
+                raise ValueError(
+                    f'Table "{self.name}" has {len(self.header)} columns, a row has {len(row)}: {" | ".join(row)}.'
+                )
+
+
+def markdown(table: Table) -> str:
+    """Title, rows, note. The first `text_columns` are aligned left, numbers right."""
+    rule = [":--" if place < table.text_columns else "--:" for place in range(len(table.header))]
+    lines = [_line(table.header), _line(rule), *map(_line, table.rows)]
+    return f"**{table.title}**\n\n" + "\n".join(lines) + f"\n\n{table.note}\n"
+
+
+def merge_missing(rows: Sequence[tuple[str, ...]], shared: int, text_columns: int) -> tuple[tuple[str, ...], ...]:
+    """Rows without a number that stand together and share their first cells become one that says so."""
+    merged: list[tuple[str, ...]] = []
+    for row in rows:
+        gap = (*row[:shared], NOT_RUN, *[ABSENT] * (len(row) - shared - 1))
+        if any(cell != ABSENT for cell in row[text_columns:]):
+            merged.append(row)
+        elif merged[-1:] != [gap]:
+            merged.append(gap)
+    return tuple(merged)
+
+
+def _line(cells: tuple[str, ...] | list[str]) -> str:
+    return "| " + " | ".join(cells) + " |"
+
+
+# Numbers as text
+
+
+def number(value: float, digits: int = 4) -> str:
+    """Rounded, with a true minus; a dash where there is nothing."""
+    if math.isnan(value):
+        return ABSENT
+    text = f"{value:.{digits}f}"
+    return (text if float(text) else text.lstrip("-")).replace("-", "−")
+
+
+def signed(value: float, digits: int = 1) -> str:
+    text = number(value, digits)
+    return f"+{text}" if value > 0 and float(text) else text
+
+
+def with_deviation(spread: Spread, digits: int = 4) -> str:
+    """mean ± standard deviation over seeds, or the mean alone of one."""
+    if spread.count < 2:
+        return number(spread.mean, digits)
+    return f"{number(spread.mean, digits)} ± {number(spread.deviation, digits)}"
+
+
+def p_value(p: float) -> str:
+    if math.isnan(p):
+        return ABSENT
+    if p < 1e-9:
+        return "< 1e-9"
+    return f"{p:.1e}" if p < 1e-3 else f"{p:.3f}"
+
+
+# Tables inside a document
+
+
+_EMBEDDED = re.compile(r"(<!-- table: (?P<name>\w+) -->\n)(?P<text>.*?)(<!-- end -->)", re.DOTALL)
+_OPENING = re.compile(r"<!-- table: (\w+) -->")
+
+
+class DocumentError(Exception):
+    """Markers of a document that do not fit the tables."""
+
+
+def embedded(document: str, known: frozenset[str]) -> dict[str, str]:
+    """The text between `<!-- table: NAME -->` and `<!-- end -->`, by name."""
+    found = {match["name"]: match["text"] for match in _EMBEDDED.finditer(document)}
+    opened = _OPENING.findall(document)
+    for name in opened:
+        if name not in known:
+            raise DocumentError(f'Unknown table "{name}" in a marker. Tables: {", ".join(sorted(known))}.')
+    if sorted(opened) != sorted(found):
+        wrong = ", ".join(sorted({name for name in opened if opened.count(name) > 1 or name not in found}))
+        raise DocumentError(f"Each table stands once, from `<!-- table: NAME -->` to `<!-- end -->`; look at: {wrong}.")
+    return found
+
+
+def embed(document: str, texts: dict[str, str]) -> str:
+    """The document with every marked table replaced by its text of today."""
+    embedded(document, frozenset(texts))
+    return _EMBEDDED.sub(lambda match: match[1] + texts[match["name"]] + match[4], document)

@@ -1,0 +1,87 @@
+"""The data of a recipe: read once, kept on the device, corrupted once."""
+
+import gc
+from pathlib import Path
+
+import torch
+
+from experiments.data.archives import DataError
+from experiments.data.corruptions import corrupt
+from experiments.data.datasets import FolderSet, ImageSet, decode_batches, in_order, load_dataset
+from experiments.evaluation.measuring import CorruptedSets
+from experiments.recipes import Recipe
+
+
+class DataCache:
+    """The data sets of a runner, read when first needed and kept on the device, with their corrupted test sets."""
+
+    def __init__(self, recipe: Recipe, folder: Path | None, device: torch.device) -> None:
+        self.recipe, self.folder, self.device = recipe, folder, device
+        self.loaded: dict[str, tuple[ImageSet | FolderSet, ImageSet]] = {}
+        self.sets: dict[str, CorruptedSets] = {}
+        self.unreadable: dict[str, str] = {}
+
+    def load(self, dataset: str) -> tuple[ImageSet | FolderSet, ImageSet]:
+        """The training split, on the device unless it is a folder of files, and the test images.
+
+        What could not be read once is not tried again: a download that fails takes its minutes each time.
+        """
+        if dataset in self.unreadable:
+            raise DataError(self.unreadable[dataset])
+        if dataset not in self.loaded:
+            try:
+                available, test = load_dataset(dataset, self.folder)
+                if isinstance(available, ImageSet):
+                    available = available.to(self.device)
+                self.loaded[dataset] = available, self.resident(test)
+            except DataError as error:
+                self.unreadable[dataset] = str(error)
+                raise
+        return self.loaded[dataset]
+
+    def knows(self, dataset: str) -> bool:
+        """Whether `load` answers at once."""
+        return dataset in self.loaded or dataset in self.unreadable
+
+    def free_memory(self) -> None:
+        """Give back what a failed cell used on the device, so that the next one has it."""
+        if self.device.type == "cuda":
+            gc.collect()
+            torch.cuda.empty_cache()
+
+    def corrupted(self, dataset: str) -> CorruptedSets:
+        if dataset not in self.sets:
+            _, test = self.load(dataset)
+            self.sets[dataset] = CorruptedSets(test, self.recipe.corruptions, self.recipe.severities)
+        return self.sets[dataset]
+
+    def fitting_part(self, split: ImageSet | FolderSet) -> ImageSet:
+        """What probes or weights learn from, on the device: all of a split, or the first images of each class."""
+        if (images := self.recipe.probe_images) is not None:
+            labels = split.labels.cpu()
+            split = split.select(torch.cat([(labels == label).nonzero()[:images, 0] for label in labels.unique()]))
+        return self.resident(split)
+
+    def resident(self, data: ImageSet | FolderSet) -> ImageSet:
+        """All images on the device as uint8: ImageNet's test set takes 8 GB."""
+        if isinstance(data, ImageSet):
+            return data.to(self.device)
+        images = torch.empty((len(data), 3, data.size, data.size), dtype=torch.uint8, device=self.device)
+        start = 0
+        for batch, _ in decode_batches(data, in_order(len(data), 256)):
+            images[start : start + len(batch)] = batch.to(self.device)
+            start += len(batch)
+        return ImageSet(images, data.labels.to(self.device), data.classes)
+
+
+def try_corruptions(recipe: Recipe) -> None:
+    """Apply each corruption to one blank image: a missing file is reported now, not after hours of training."""
+    blank = torch.zeros((1, 3, 32, 32), dtype=torch.uint8)
+    for name in recipe.corruptions:
+        try:
+            corrupt(blank, name, recipe.severities[0], seed=0)
+        except OSError as error:
+            raise DataError(
+                f"{recipe.name} measures under {name}. {error} `pip install --no-deps imagecorruptions-imaug` is "
+                "enough: nothing but its photographs is read."
+            ) from error

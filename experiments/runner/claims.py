@@ -1,0 +1,61 @@
+"""One runner at a time per network, on however many machines share the folder.
+
+A claim is an exclusive lock (flock) on a file beside the network, which the kernel releases when the runner ends, however it
+ends. The file itself stays: if it were removed, two runners could lock two files of the same name.
+"""
+
+import fcntl
+import json
+import os
+import socket
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from experiments.data.files import lock
+
+CLAIM = "claim.lock"
+SECOND_TRY = 0.05
+"""Seconds after which a refused claim is tried once more: `read_claim` takes the lock for an instant too."""
+
+
+class ClaimError(Exception):
+    """Another process works in the folder."""
+
+
+@contextmanager
+def claimed(folder: Path) -> Iterator[bool]:
+    """Whether this process has the folder to itself, for as long as the `with` lasts."""
+    folder.mkdir(parents=True, exist_ok=True)
+    descriptor = os.open(folder / CLAIM, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    try:
+        exclusive = fcntl.LOCK_EX | fcntl.LOCK_NB
+        if not (mine := lock(descriptor, folder, exclusive)):
+            time.sleep(SECOND_TRY)
+            mine = lock(descriptor, folder, exclusive)
+        if mine:
+            holder = json.dumps({"host": socket.gethostname(), "pid": os.getpid(), "since": time.time()}).encode()
+            os.ftruncate(descriptor, 0)
+            os.pwrite(descriptor, holder, 0)
+        yield mine
+    finally:
+        os.close(descriptor)  # which unlocks
+
+
+def read_claim(folder: Path) -> dict[str, Any] | None:
+    """The host, pid and start of the process that has claimed `folder`, or None where none has."""
+    try:
+        descriptor = os.open(folder / CLAIM, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return None
+    try:
+        if lock(descriptor, folder, fcntl.LOCK_SH | fcntl.LOCK_NB):
+            return None
+        content = os.pread(descriptor, 4096, 0)
+        return json.loads(content) if content else {}
+    except ValueError:
+        return {}  # claimed this instant: its holder is about to write
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,176 @@
+"""What an evaluation leaves behind, and all that tables and figures ever see.
+
+A cell has three files: `results/<recipe>/<cell name>.csv`, a row per method and test set;
+`….blocks.csv`, the same test images in blocks, for a bootstrap; and `….json`, everything else. The JSON is written last and
+holds the digests of the others, so a cell is finished exactly if all are there and agree: killed between two, or cut in half
+later, it counts as not done and is done again.
+"""
+
+import csv
+import hashlib
+import io
+import json
+import math
+import warnings
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from experiments.data.files import write_whole
+from experiments.evaluation.image_blocks import IMAGE_METRICS, Blocks
+from experiments.evaluation.measuring import METRICS, Row
+from experiments.recipes import RECIPES, Cell
+
+COLUMNS = ("method", "set", *METRICS)
+DIGESTS = {".csv": "csv_sha256", ".blocks.csv": "blocks_sha256"}
+
+
+class DamagedResultsError(Exception):
+    """A results file that is not whole, or two that do not belong together."""
+
+
+@dataclass(frozen=True)
+class CellResults:
+    """All that is known of one cell.
+
+    facts["methods"][method] holds its weights, contributions, ranks, added parameters and FLOPs, and seconds;
+    facts["probe_accuracy"], ["seconds"], ["versions"], ["settings"], … hold what belongs to the cell as a whole;
+    facts["recipe"] says how it was made.
+    """
+
+    cell: Cell
+    rows: tuple[Row, ...]
+    facts: Mapping[str, Any]
+    blocks: Blocks = field(default_factory=dict)
+
+
+def results_path(root: Path, cell: Cell) -> Path:
+    """The cell's JSON file; its tables lie beside it."""
+    return root / cell.recipe / f"{cell.name}.json"
+
+
+def write_results(root: Path, results: CellResults) -> Path:
+    """Write the three files, each whole or not at all, and return the path of the JSON."""
+    path = results_path(root, results.cell)
+    tables = {".csv": _format_rows(results.rows), ".blocks.csv": _format_blocks(results.blocks)}
+    digests = {DIGESTS[suffix]: hashlib.sha256(table).hexdigest() for suffix, table in tables.items()}
+    facts = {"cell": asdict(results.cell), **results.facts, **digests}
+    content = json.dumps(facts, indent=1, allow_nan=False).encode() + b"\n"
+    for suffix, table in tables.items():
+        write_whole(path.with_suffix(suffix), table)
+    write_whole(path, content)
+    return path
+
+
+def read_results(path: Path) -> CellResults:
+    """The cell of one JSON file and the tables beside it, checked against one another."""
+    try:
+        facts = json.loads(path.read_bytes())
+        tables = {suffix: path.with_suffix(suffix).read_bytes() for suffix in DIGESTS}
+        cell = Cell(**facts["cell"])
+        digests = {suffix: facts[name] for suffix, name in DIGESTS.items()}
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise DamagedResultsError(f"{path} and its CSV cannot be read: {error}. Run the recipe again.") from error
+    for suffix, table in tables.items():
+        if hashlib.sha256(table).hexdigest() != digests[suffix]:
+            raise DamagedResultsError(
+                f"{path.with_suffix(suffix)} is not the file that {path.name} was written for: it was cut, changed or "
+                "written again. Run the recipe again."
+            )
+    return CellResults(cell, _parse_rows(tables[".csv"], path), facts, _parse_blocks(tables[".blocks.csv"]))
+
+
+def is_finished(root: Path, cell: Cell, recipe: Mapping[str, Any]) -> bool:
+    """Whether all files of the cell are there, whole, of this very cell, and made by this very recipe."""
+    try:
+        results = read_results(results_path(root, cell))
+    except DamagedResultsError:
+        return False
+    return results.cell == cell and not _differences(results.facts, recipe)
+
+
+def describe_differences(root: Path, cell: Cell, recipe: Mapping[str, Any]) -> str:
+    """In words, how the recipe that made the cell's results differs from `recipe`; "" where there are none or no other."""
+    try:
+        facts = json.loads(results_path(root, cell).read_bytes())
+        return "; ".join(_differences(facts, recipe))
+    except (OSError, ValueError, AttributeError):
+        return ""
+
+
+def _differences(facts: Mapping[str, Any], recipe: Mapping[str, Any]) -> list[str]:
+    before = _flattened(facts.get("recipe", {}))
+    now = _flattened(json.loads(json.dumps(recipe)))  # as it reads back: tuples are lists
+    missing = "not recorded"
+    return [
+        f"{name} was {before.get(name, missing)}, is now {now.get(name, missing)}"
+        for name in {**now, **before}
+        if before.get(name) != now.get(name)
+    ]
+
+
+def _flattened(values: Mapping[str, Any]) -> dict[str, str]:
+    """{"training": {"epochs": 15}} -> {"training epochs": "15"}"""
+    flat: dict[str, str] = {}
+    for name, value in values.items():
+        if isinstance(value, dict):
+            flat |= {f"{name} {part}": inner for part, inner in _flattened(value).items()}
+        else:
+            flat[name] = (", ".join(map(str, value)) or "none") if isinstance(value, list) else str(value)
+    return flat
+
+
+def find_results(root: Path) -> list[CellResults]:
+    """Every finished cell of a recipe below `root`, ordered by name; damaged ones are named in a warning and left out."""
+    results: list[CellResults] = []
+    for path in sorted(root.glob("*/*.json")):
+        if path.parent.name in RECIPES:
+            try:
+                results.append(read_results(path))
+            except DamagedResultsError as error:
+                warnings.warn(f"{error} Until then the cell counts as missing.", stacklevel=2)
+    return results
+
+
+def _format_rows(rows: tuple[Row, ...]) -> bytes:
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(COLUMNS)
+    for row in rows:
+        values = (row.metrics[name] for name in METRICS)
+        writer.writerow([row.method, row.set, *("" if math.isnan(value) else f"{value:.8g}" for value in values)])
+    return text.getvalue().encode()
+
+
+def _parse_rows(table: bytes, path: Path) -> tuple[Row, ...]:
+    lines = csv.reader(io.StringIO(table.decode()))
+    if (header := tuple(next(lines, ()))) != COLUMNS:
+        raise DamagedResultsError(
+            f"{path.with_suffix('.csv')} has columns {', '.join(header)}; expected {', '.join(COLUMNS)}. "
+            "It is of another version: run the recipe again."
+        )
+    return tuple(
+        Row(method, name, {metric: float(value or "nan") for metric, value in zip(METRICS, values, strict=True)})
+        for method, name, *values in lines
+    )
+
+
+def _format_blocks(blocks: Blocks) -> bytes:
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    width = max((values.shape[1] for values in blocks.values()), default=0)
+    writer.writerow(["method", "group", "metric", *range(width)])
+    for (method, group), values in blocks.items():
+        for metric, row in zip(IMAGE_METRICS, values, strict=True):
+            writer.writerow([method, group, metric, *(f"{value:.6g}" for value in row)])
+    return text.getvalue().encode()
+
+
+def _parse_blocks(table: bytes) -> Blocks:
+    lines = list(csv.reader(io.StringIO(table.decode())))[1:]
+    keys = dict.fromkeys((method, group) for method, group, *_ in lines)
+    rows = {(method, group, metric): np.asarray(values, dtype=np.float64) for method, group, metric, *values in lines}
+    return {key: np.stack([rows[*key, metric] for metric in IMAGE_METRICS]) for key in keys}

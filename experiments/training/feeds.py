@@ -1,0 +1,135 @@
+"""What a step of training sees: its images, and what chance does to them."""
+
+import hashlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from experiments.data.datasets import FolderSet, ImageSet, decode_batches, scale
+
+
+def derive_seed(*parts: int) -> int:
+    """A seed from several numbers, the same on every machine; unlike their sum it never collides by accident."""
+    return int.from_bytes(hashlib.sha256(repr(parts).encode()).digest()[:8], "little") >> 1
+
+
+@dataclass(frozen=True)
+class Shard:
+    """Which part of every batch this process computes, and on which device."""
+
+    device: torch.device
+    rank: int = 0
+    world_size: int = 1
+
+
+class EpochDraws:
+    """An epoch's random choices: the order of the images, the flip and the shift of each.
+
+    Every process draws the whole epoch on its CPU and keeps its shard of each batch, so that the choices depend neither
+    on the device nor on the number of processes. The last, partial batch is left out. The tensors keep their place in
+    memory from epoch to epoch, so that a captured step finds them.
+    """
+
+    def __init__(self, images: int, batch: int, crop: int, seed: int, shard: Shard) -> None:
+        self.images, self.crop, self.seed, self.shard = images, crop, seed, shard
+        self.steps = images // batch
+        shape = (self.steps, batch // shard.world_size)
+        self.order = torch.zeros(shape, dtype=torch.int64, device=shard.device)
+        self.flips = torch.zeros(shape, dtype=torch.bool, device=shard.device)
+        self.shifts = torch.zeros((*shape, 2), dtype=torch.int64, device=shard.device)
+
+    def begin(self, epoch: int) -> None:
+        generator = torch.Generator().manual_seed(derive_seed(self.seed, epoch))
+        order = torch.randperm(self.images, generator=generator)
+        flips = torch.rand(self.images, generator=generator) < 0.5
+        shifts = torch.randint(-self.crop, self.crop + 1, (self.images, 2), generator=generator)
+        used = self.order.numel() * self.shard.world_size
+        for kept, drawn in ((self.order, order), (self.flips, flips), (self.shifts, shifts)):
+            shares = drawn[:used].unflatten(0, (self.steps, self.shard.world_size, -1))  # [steps, world, b, …]
+            kept.copy_(shares[:, self.shard.rank])
+
+    def order_at(self, step: Tensor) -> Tensor:
+        """The images of one step, indices [b]; b is this process's shard of the batch, `step` a tensor [1]."""
+        return self.order.index_select(0, step % self.steps)[0]
+
+    def augment(self, images: Tensor, chosen: Tensor, step: Tensor) -> Tensor:
+        """Gather `chosen` [b] of uint8 images [n, 3, h, w], shift, flip, scale: float32 [b, 3, h, w], channels last.
+
+        Pixel (r, c) of the result is pixel (r + dr, c' + dc) of the image, with c' = w − 1 − c where it is flipped, and
+        zero outside of the image. It is one gather, so it compiles to one kernel.
+        """
+        height, width = images.shape[2:]
+        position = step % self.steps
+        flips, shifts = self.flips.index_select(0, position)[0], self.shifts.index_select(0, position)[0]
+        rows, columns = torch.arange(height, device=images.device), torch.arange(width, device=images.device)
+        rows = rows + shifts[:, :1]  # [b, h]
+        columns = torch.where(flips[:, None], width - 1 - columns, columns) + shifts[:, 1:]  # [b, w]
+        inside = ((rows >= 0) & (rows < height))[:, :, None] & ((columns >= 0) & (columns < width))[:, None, :]
+        rows, columns = rows.clamp(0, height - 1), columns.clamp(0, width - 1)
+        picked = images.permute(0, 2, 3, 1)[chosen[:, None, None], rows[:, :, None], columns[:, None, :]]
+        return scale((picked * inside[..., None]).permute(0, 3, 1, 2))
+
+
+class Feed(Protocol):
+    """Where batches come from. `begin` and `advance` run on the host; `batch` is device work that a graph holds."""
+
+    def begin(self, epoch: int, position: int) -> None:
+        """Make ready for the steps of `epoch` from its step `position` on."""
+        ...
+
+    def advance(self) -> None:
+        """Make ready for the next step."""
+        ...
+
+    def batch(self, step: Tensor) -> tuple[Tensor, Tensor]:
+        """Images float32 [b, 3, h, w] in [0, 1] and labels [b] of step number `step`, a tensor [1]."""
+        ...
+
+
+class ResidentFeed:
+    """All images lie on the device."""
+
+    def __init__(self, data: ImageSet, draws: EpochDraws) -> None:
+        self.draws = draws
+        resident = data.to(draws.shard.device)
+        self.images = resident.images.contiguous(memory_format=torch.channels_last)
+        self.labels = resident.labels
+
+    def begin(self, epoch: int, position: int) -> None:
+        self.draws.begin(epoch)
+
+    def advance(self) -> None:
+        """The step finds its images by itself."""
+
+    def batch(self, step: Tensor) -> tuple[Tensor, Tensor]:
+        chosen = self.draws.order_at(step)
+        return self.draws.augment(self.images, chosen, step), self.labels[chosen]
+
+
+class StreamedFeed:
+    """Worker processes decode image files; each batch is copied to the same place on the device."""
+
+    def __init__(self, data: FolderSet, draws: EpochDraws, workers: int) -> None:
+        self.data, self.draws, self.workers = data, draws, workers
+        device, size = draws.shard.device, draws.order.shape[1]
+        self.images = torch.zeros((size, 3, data.size, data.size), dtype=torch.uint8, device=device)
+        self.labels = torch.zeros(size, dtype=torch.int64, device=device)
+        self.positions = torch.arange(size, device=device)
+        self.loaded: Iterator[tuple[Tensor, Tensor]] = iter(())
+
+    def begin(self, epoch: int, position: int) -> None:
+        self.draws.begin(epoch)
+        pinned = self.draws.shard.device.type == "cuda"
+        remaining = self.draws.order[position:].tolist()
+        self.loaded = decode_batches(self.data, remaining, self.workers, pinned=pinned)
+
+    def advance(self) -> None:
+        images, labels = next(self.loaded)
+        self.images.copy_(images, non_blocking=True)
+        self.labels.copy_(labels, non_blocking=True)
+
+    def batch(self, step: Tensor) -> tuple[Tensor, Tensor]:
+        return self.draws.augment(self.images, self.positions, step), self.labels

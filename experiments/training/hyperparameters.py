@@ -1,0 +1,72 @@
+"""The paper's ways to train a network, as data, and the learning rate of each of their steps."""
+
+import math
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from experiments.data.datasets import IMAGENET
+
+
+@dataclass(frozen=True)
+class Hyperparameters:
+    """How a network is trained: SGD on the log-loss with weight decay (weight_decay/2)·‖w‖² on every parameter.
+
+    The learning rate rises linearly over the warm-up epochs, then falls along a cosine to zero; or, with `milestones`
+    (fractions of all steps), it stays and is multiplied by `factor` at each.
+    """
+
+    epochs: int
+    batch: int
+    rate: float
+    weight_decay: float
+    momentum: float = 0.9
+    nesterov: bool = False
+    warmup_epochs: int = 0
+    milestones: tuple[float, ...] = ()
+    factor: float = 1.0
+    crop: int = 0  # shift by up to this many pixels, padded with zeros; left-right flips are always on
+
+
+PAPER_CIFAR = Hyperparameters(epochs=200, batch=128, rate=0.1, weight_decay=1e-4)
+PAPER_IMAGENET = Hyperparameters(
+    epochs=95, batch=256, rate=0.1, weight_decay=1e-4, warmup_epochs=5, milestones=(0.3, 0.6, 0.9), factor=0.1
+)
+# Uncertainty Baselines' recipe for MC dropout. Its penalty is 3e-4·‖w‖² without the half, so the decay is 6e-4.
+MC_DROPOUT = Hyperparameters(
+    epochs=200,
+    batch=128,
+    rate=0.05,
+    weight_decay=6e-4,
+    nesterov=True,
+    warmup_epochs=1,
+    milestones=(0.3, 0.6, 0.8),
+    factor=0.2,
+    crop=4,
+)
+MC_DROPOUT_FLIPS_ONLY = replace(MC_DROPOUT, crop=0)
+
+
+def choose_hyperparameters(dataset: str, *, dropout: float = 0.0, flips_only: bool = False) -> Hyperparameters:
+    if dataset == IMAGENET:
+        return PAPER_IMAGENET
+    if dropout > 0:
+        return MC_DROPOUT_FLIPS_ONLY if flips_only else MC_DROPOUT
+    return PAPER_CIFAR
+
+
+def learning_rates(hyper: Hyperparameters, steps_per_epoch: int) -> Tensor:
+    """The learning rate of every step, float64 [steps].
+
+    With T steps of which the first W warm up: rate·(t + 1)/W for t < W, then rate·(1 + cos(π·(t − W)/(T − W)))/2, or
+    rate·factor^m with m the number of milestones f for which t >= f·T.
+    """
+    steps, warmup = hyper.epochs * steps_per_epoch, hyper.warmup_epochs * steps_per_epoch
+    t = torch.arange(steps, dtype=torch.float64)
+    if hyper.milestones:
+        passed = sum((t >= fraction * steps).double() for fraction in hyper.milestones)
+        rates = hyper.rate * hyper.factor**passed
+    else:
+        rates = hyper.rate * (1 + torch.cos(math.pi * (t - warmup) / max(steps - warmup, 1))) / 2
+    return torch.where(t < warmup, hyper.rate * (t + 1) / max(warmup, 1), rates)

@@ -1,0 +1,183 @@
+"""One training loop for every network and data set of the paper.
+
+Everything random is a function of (seed, epoch) or (seed, step): the order of the images, their flips and crops, the
+dropout masks. So a run is its hyperparameters, its seed and the number of steps it has done, and a checkpoint needs nothing but
+weights, momentum and that number. A run killed anywhere goes on from its last checkpoint and ends in the same weights,
+bitwise on a CPU.
+"""
+
+import hashlib
+import json
+import math
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.nn.utils import convert_conv2d_weight_memory_format
+
+from experiments.data.datasets import WORKERS, FolderSet, ImageSet, decode_batches, in_order, scale
+from experiments.training.checkpoints import Progress, RunFolder
+from experiments.training.feeds import EpochDraws, ResidentFeed, Shard, StreamedFeed, derive_seed
+from experiments.training.hyperparameters import Hyperparameters
+from experiments.training.step import TrainingState
+
+
+def train_network(
+    hyper: Hyperparameters,
+    network: nn.Module,
+    data: ImageSet | FolderSet,
+    *,
+    seed: int,
+    device: torch.device | str,
+    folder: Path | None = None,
+    max_seconds: float = math.inf,
+    checkpoint_seconds: float = 120,
+    workers: int = WORKERS,
+    report: Callable[[Progress], None] = lambda progress: None,
+) -> Progress:
+    """Train `network` in place and leave it on `device` in eval mode; `report` hears of every epoch.
+
+    With a `folder` the run leaves a checkpoint there about every `checkpoint_seconds` and goes on from what it finds;
+    in the end `folder/network.safetensors` holds the weights, and a further call only loads them. After `max_seconds`
+    it writes a checkpoint and returns unfinished. Under torchrun each process computes its shard of every batch and
+    the first one writes; batch norm then sees its own shard alone, and the loss reported is the first process's.
+    """
+    started = time.monotonic()
+    shard = _this_shard(check_device(device))
+    _check_batch(hyper, len(data), shard)
+    convert_conv2d_weight_memory_format(network.to(shard.device), torch.channels_last)
+    draws = EpochDraws(len(data), hyper.batch, hyper.crop, seed, shard)
+    progress = Progress(0, hyper.epochs * draws.steps, (), 0.0)
+    store = None
+    if folder is not None:
+        folder.mkdir(parents=True, exist_ok=True)
+        store = RunFolder(folder, _identity(hyper, data, seed))
+        if (done := store.load_finished(network)) is not None:
+            network.eval()
+            return done
+    feed = ResidentFeed(data, draws) if isinstance(data, ImageSet) else StreamedFeed(data, draws, workers)
+    with _side_stream(shard.device), _kept_random_state(shard.device):
+        state = TrainingState(hyper, network.train(), feed, draws.steps, shard)
+        if store is not None and (stored := store.load_checkpoint()) is not None:
+            tensors, progress = stored
+            state.restore(tensors)
+        first, before, saved = progress.step, progress.seconds, started
+        for step in range(first, progress.steps):
+            epoch, position = divmod(step, draws.steps)
+            if position == 0 or step == first:
+                feed.begin(epoch, position)
+            torch.manual_seed(derive_seed(seed, step, shard.rank))
+            feed.advance()
+            state.advance()
+            losses = progress.losses
+            if position == draws.steps - 1:
+                losses += (state.take_mean_loss(draws.steps),)
+            now = time.monotonic()
+            progress = Progress(step + 1, progress.steps, losses, before + now - started)
+            if position == draws.steps - 1:
+                report(progress)
+            stop = _agreed(now - started > max_seconds, step, shard)
+            due = stop or now - saved > checkpoint_seconds
+            if due and store is not None and shard.rank == 0 and not progress.finished:
+                store.save_checkpoint(state.tensors(), progress)
+                saved = time.monotonic()
+            if stop:
+                break
+    network.eval()
+    if shard.world_size > 1:
+        for buffer in network.buffers():
+            dist.broadcast(buffer, 0)  # every process ends with the network that the first one writes
+    if store is not None and shard.rank == 0 and progress.finished:
+        store.save_finished(network, progress)
+    if shard.world_size > 1:
+        dist.barrier()
+    return progress
+
+
+def check_device(device: torch.device | str) -> torch.device:
+    """The device of that name, if it is here."""
+    try:
+        target = torch.device(device)
+    except RuntimeError:
+        target = None
+    if target is None or target.type not in ("cpu", "cuda"):
+        raise ValueError(f'Unknown --device "{device}". Devices: cpu; cuda; cuda:1, the second GPU; and so on.')
+    if target.type == "cuda" and not torch.cuda.is_available():
+        raise ValueError(f"--device {target}: torch {torch.__version__} sees no GPU here. Use --device cpu.")
+    if target.type == "cuda" and (target.index or 0) >= (count := torch.cuda.device_count()):
+        raise ValueError(f"--device {target}: the last GPU here is cuda:{count - 1}.")
+    return target
+
+
+def _this_shard(device: torch.device) -> Shard:
+    if device.type == "cuda":
+        torch.backends.cudnn.benchmark = True
+        torch.set_float32_matmul_precision("high")
+        torch.compiler.reset()  # else the networks trained before in this process would use up the recompilations
+    if dist.is_available() and dist.is_initialized():
+        return Shard(device, dist.get_rank(), dist.get_world_size())
+    return Shard(device)
+
+
+def _check_batch(hyper: Hyperparameters, images: int, shard: Shard) -> None:
+    if hyper.batch > images:
+        raise ValueError(f"A batch of {hyper.batch} needs as many images; got {images}. Use a smaller batch.")
+    if hyper.batch % shard.world_size:
+        raise ValueError(f"{shard.world_size} processes cannot share a batch of {hyper.batch} evenly.")
+
+
+def _identity(hyper: Hyperparameters, data: ImageSet | FolderSet, seed: int) -> dict[str, Any]:
+    """What makes two runs the same, as it reads back from JSON."""
+    labels = hashlib.sha256(data.labels.cpu().numpy().tobytes()).hexdigest()[:12]
+    return json.loads(json.dumps({"recipe": asdict(hyper), "seed": seed, "images": len(data), "labels": labels}))
+
+
+def _agreed(flag: bool, step: int, shard: Shard) -> bool:
+    """The first process's `flag`; several processes ask for it only now and then, since asking halts the device."""
+    if shard.world_size == 1:
+        return flag
+    if step % 32:
+        return False
+    shared = torch.tensor(flag, device=shard.device)
+    dist.broadcast(shared, 0)
+    return bool(shared)
+
+
+@contextmanager
+def _side_stream(device: torch.device) -> Iterator[None]:
+    """A stream other than the default, which graph capture needs; whatever came before and after is in order."""
+    if device.type != "cuda":
+        yield
+        return
+    torch.cuda.synchronize(device)
+    with torch.cuda.device(device), torch.cuda.stream(torch.cuda.Stream(device)):
+        yield
+        torch.cuda.synchronize(device)
+
+
+def _kept_random_state(device: torch.device) -> AbstractContextManager[None]:
+    """Seeding inside leaves the caller's random state as it was."""
+    return torch.random.fork_rng([torch.cuda.current_device()] if device.type == "cuda" else [])
+
+
+def measure_accuracy(
+    network: nn.Module, data: ImageSet | FolderSet, *, batch: int = 1000, workers: int = WORKERS
+) -> float:
+    """The share of images whose largest logit is their label's, on the network's device."""
+    device = next(network.parameters()).device
+    if isinstance(data, ImageSet):
+        batches: Iterable[tuple[Tensor, Tensor]] = zip(data.images.split(batch), data.labels.split(batch), strict=True)
+    else:
+        batches = decode_batches(data, in_order(len(data), batch), workers)
+    right = 0
+    with torch.inference_mode(), torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
+        for images, labels in batches:
+            inputs = scale(images.to(device)).contiguous(memory_format=torch.channels_last)
+            right += int((network(inputs).argmax(1) == labels.to(device)).sum())
+    return right / len(data)

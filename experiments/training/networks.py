@@ -1,0 +1,222 @@
+"""The five networks of the paper and two tiny ones for trials, defined plainly.
+
+Every network maps images [n, 3, height, width] with values in [0, 1] to logits [n, classes]. The residual ones keep
+their blocks in stages `layer1`, `layer2`, …; the VGG ones keep convolution, norm, activation and pooling in one
+sequence `features`. d, the number of members of the paper, counts what can vote: each residual block, the last of them
+through the head; or each convolution of a VGG network plus its head.
+
+| network           | d  | parameters at 10 classes |
+|-------------------|----|--------------------------|
+| vgg16             | 14 | 14.7 M                   |
+| vgg19             | 17 | 20.0 M                   |
+| resnet18          | 8  | 11.2 M                   |
+| resnet50          | 16 | 23.5 M                   |
+| wide_resnet_28_10 | 12 | 36.5 M                   |
+"""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+from torch import Tensor, nn
+
+
+def _convolution(inputs: int, outputs: int, kernel: int, stride: int = 1) -> nn.Conv2d:
+    """A convolution that keeps the size at stride 1; no bias, for a batch norm always sits beside it."""
+    return nn.Conv2d(inputs, outputs, kernel, stride=stride, padding=kernel // 2, bias=False)
+
+
+def _initialise(network: nn.Module) -> None:
+    """He's initialisation: weights of variance 2 / fan-out keep the gradient's scale through ReLUs of any depth."""
+    for module in network.modules():
+        if isinstance(module, nn.Conv2d):
+            nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
+
+
+class VGG(nn.Module):
+    """3x3 convolutions, each with batch norm and ReLU; 2x2 max pooling between stages; global average; linear head."""
+
+    def __init__(self, stages: Sequence[Sequence[int]], classes: int) -> None:
+        super().__init__()
+        layers: list[nn.Module] = []
+        channels = 3
+        for index, widths in enumerate(stages):
+            if index > 0:
+                layers.append(nn.MaxPool2d(2))
+            for width in widths:
+                layers += [_convolution(channels, width, 3), nn.BatchNorm2d(width), nn.ReLU(inplace=True)]
+                channels = width
+        self.features = nn.Sequential(*layers)
+        self.average = nn.AdaptiveAvgPool2d(1)
+        self.head = nn.Linear(channels, classes)
+        _initialise(self)
+
+    def forward(self, images: Tensor) -> Tensor:
+        return self.head(self.average(self.features(images)).flatten(1))
+
+
+class BasicBlock(nn.Module):
+    """relu(x + f(x)) with f two 3x3 convolutions; a 1x1 projection of x where the shape changes."""
+
+    expansion = 1
+
+    def __init__(self, inputs: int, width: int, stride: int) -> None:
+        super().__init__()
+        self.conv1 = _convolution(inputs, width, 3, stride)
+        self.bn1 = nn.BatchNorm2d(width)
+        self.conv2 = _convolution(width, width, 3)
+        self.bn2 = nn.BatchNorm2d(width)
+        self.relu = nn.ReLU(inplace=True)
+        self.shortcut = _projection(inputs, width, stride)
+
+    def forward(self, x: Tensor) -> Tensor:
+        inner = self.relu(self.bn1(self.conv1(x)))
+        return self.relu(self.shortcut(x) + self.bn2(self.conv2(inner)))
+
+
+class Bottleneck(nn.Module):
+    """relu(x + f(x)) with f a 1x1, a 3x3 and a 1x1 convolution; the 3x3 carries the stride, the last widens by 4."""
+
+    expansion = 4
+
+    def __init__(self, inputs: int, width: int, stride: int) -> None:
+        super().__init__()
+        outputs = width * self.expansion
+        self.conv1 = _convolution(inputs, width, 1)
+        self.bn1 = nn.BatchNorm2d(width)
+        self.conv2 = _convolution(width, width, 3, stride)
+        self.bn2 = nn.BatchNorm2d(width)
+        self.conv3 = _convolution(width, outputs, 1)
+        self.bn3 = nn.BatchNorm2d(outputs)
+        self.relu = nn.ReLU(inplace=True)
+        self.shortcut = _projection(inputs, outputs, stride)
+
+    def forward(self, x: Tensor) -> Tensor:
+        inner = self.relu(self.bn1(self.conv1(x)))
+        inner = self.relu(self.bn2(self.conv2(inner)))
+        return self.relu(self.shortcut(x) + self.bn3(self.conv3(inner)))
+
+
+def _projection(inputs: int, outputs: int, stride: int) -> nn.Module:
+    if stride == 1 and inputs == outputs:
+        return nn.Identity()
+    return nn.Sequential(_convolution(inputs, outputs, 1, stride), nn.BatchNorm2d(outputs))
+
+
+class ResNet(nn.Module):
+    """Stem, four stages of residual blocks, global average, linear head.
+
+    `stem="small"` is a 3x3 convolution for images of about 32 x 32; `stem="large"` is ImageNet's 7x7 convolution with
+    stride 2 and a max pooling with stride 2. Every stage after the first halves the height and width.
+    """
+
+    def __init__(
+        self,
+        block: type[BasicBlock] | type[Bottleneck],
+        depths: Sequence[int],
+        widths: Sequence[int],
+        classes: int,
+        stem: str = "small",
+    ) -> None:
+        super().__init__()
+        if stem not in ("small", "large"):
+            raise ValueError(f'Unknown stem "{stem}". Stems: small (32 x 32 images), large (ImageNet).')
+        channels = widths[0]
+        kernel, stride = (3, 1) if stem == "small" else (7, 2)
+        entry = _convolution(3, channels, kernel, stride)
+        self.stem = nn.Sequential(entry, nn.BatchNorm2d(channels), nn.ReLU(inplace=True))
+        if stem == "large":
+            self.stem.append(nn.MaxPool2d(3, stride=2, padding=1))
+        stages: list[nn.Sequential] = []
+        for number, (depth, width) in enumerate(zip(depths, widths, strict=True)):
+            outputs = width * block.expansion
+            first = block(channels, width, 1 if number == 0 else 2)
+            stages.append(nn.Sequential(first, *(block(outputs, width, 1) for _ in range(depth - 1))))
+            channels = outputs
+        self.layer1, self.layer2, self.layer3, self.layer4 = stages
+        self.average = nn.AdaptiveAvgPool2d(1)
+        self.head = nn.Linear(channels, classes)
+        _initialise(self)
+
+    def forward(self, images: Tensor) -> Tensor:
+        x = self.layer4(self.layer3(self.layer2(self.layer1(self.stem(images)))))
+        return self.head(self.average(x).flatten(1))
+
+
+class WideBlock(nn.Module):
+    """x + f(x) with f norm, ReLU, 3x3 convolution, dropout, norm, ReLU, 3x3 convolution.
+
+    Norm and ReLU come before the convolutions, so the sum stays linear from block to block. Dropout is elementwise, as
+    MC dropout in Uncertainty Baselines has it; where the shape changes, x is projected after its norm and ReLU.
+    """
+
+    def __init__(self, inputs: int, outputs: int, stride: int, dropout: float) -> None:
+        super().__init__()
+        self.bn1 = nn.BatchNorm2d(inputs)
+        self.conv1 = _convolution(inputs, outputs, 3, stride)
+        self.dropout = nn.Dropout(dropout) if dropout > 0 else nn.Identity()
+        self.bn2 = nn.BatchNorm2d(outputs)
+        self.conv2 = _convolution(outputs, outputs, 3)
+        self.relu = nn.ReLU()
+        same = stride == 1 and inputs == outputs
+        self.shortcut = None if same else _convolution(inputs, outputs, 1, stride)
+
+    def forward(self, x: Tensor) -> Tensor:
+        active = self.relu(self.bn1(x))
+        inner = self.dropout(self.conv1(active))
+        inner = self.conv2(self.relu(self.bn2(inner)))
+        return inner + (x if self.shortcut is None else self.shortcut(active))
+
+
+class WideResNet(nn.Module):
+    """WRN-depth-widen for 32 x 32 images: three stages of (depth − 4) / 6 blocks, 16·widen, 32·widen, 64·widen wide."""
+
+    def __init__(self, depth: int, widen: int, classes: int, dropout: float = 0.0) -> None:
+        super().__init__()
+        if depth < 10 or (depth - 4) % 6:
+            raise ValueError(f"A wide residual network has depth 6·k + 4 with k >= 1, for example 28; got {depth}.")
+        if not 0 <= dropout < 1:
+            raise ValueError(f"dropout is a rate in [0, 1); got {dropout}.")
+        self.stem = _convolution(3, 16, 3)
+        channels, stages = 16, list[nn.Sequential]()
+        for stride, outputs in ((1, 16 * widen), (2, 32 * widen), (2, 64 * widen)):
+            rest = (WideBlock(outputs, outputs, 1, dropout) for _ in range((depth - 4) // 6 - 1))
+            stages.append(nn.Sequential(WideBlock(channels, outputs, stride, dropout), *rest))
+            channels = outputs
+        self.layer1, self.layer2, self.layer3 = stages
+        self.bn = nn.BatchNorm2d(64 * widen)
+        self.relu = nn.ReLU()
+        self.average = nn.AdaptiveAvgPool2d(1)
+        self.head = nn.Linear(64 * widen, classes)
+        _initialise(self)
+
+    def forward(self, images: Tensor) -> Tensor:
+        x = self.layer3(self.layer2(self.layer1(self.stem(images))))
+        return self.head(self.average(self.relu(self.bn(x))).flatten(1))
+
+
+NETWORKS: dict[str, Callable[..., nn.Module]] = {
+    "vgg16": partial(VGG, [[64] * 2, [128] * 2, [256] * 3, [512] * 3, [512] * 3]),
+    "vgg19": partial(VGG, [[64] * 2, [128] * 2, [256] * 4, [512] * 4, [512] * 4]),
+    "resnet18": partial(ResNet, BasicBlock, (2, 2, 2, 2), (64, 128, 256, 512)),
+    "resnet50": partial(ResNet, Bottleneck, (3, 4, 6, 3), (64, 128, 256, 512)),
+    "wide_resnet_28_10": partial(WideResNet, 28, 10),
+    "tiny_vgg": partial(VGG, [[8], [16], [32, 32]]),
+    "tiny_resnet": partial(ResNet, BasicBlock, (1, 1, 1, 1), (8, 16, 32, 32)),
+}
+
+
+def build_network(name: str, classes: int, *, dropout: float = 0.0, large_images: bool = False) -> nn.Module:
+    """The network called `name`; dropout exists in wide_resnet_28_10 only, an ImageNet stem in the ResNets only."""
+    if name not in NETWORKS:
+        raise ValueError(f'Unknown network "{name}". Networks: {", ".join(NETWORKS)}.')
+    options: dict[str, Any] = {}
+    if dropout > 0:
+        if name != "wide_resnet_28_10":
+            raise ValueError(f"{name} has no dropout; only wide_resnet_28_10 takes a rate.")
+        options["dropout"] = dropout
+    if large_images:
+        if name not in ("resnet18", "resnet50"):
+            raise ValueError(f"{name} has no ImageNet stem; only resnet18 and resnet50 have one.")
+        options["stem"] = "large"
+    return NETWORKS[name](classes, **options)

@@ -1,0 +1,118 @@
+"""One step of training: gather, flip, forward, backward, update.
+
+On a GPU the images stay there as uint8, and a step reads its place, and with it its images and its learning rate, from a
+counter on the device. It is compiled, captured in a CUDA graph and replayed; the host only says "again".
+"""
+
+import math
+from collections.abc import Callable, Mapping
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
+from torch.nn.parallel import DistributedDataParallel
+
+from experiments.training.feeds import Feed, Shard
+from experiments.training.hyperparameters import Hyperparameters, learning_rates
+
+
+class TrainingState:
+    """The state of one training, and the step that moves it on.
+
+    With loss L(w), decay λ, momentum μ and the step's learning rate η: m ← μ·m + ∇L(w) + λ·w, then w ← w − η·m; with
+    Nesterov's momentum w ← w − η·(∇L(w) + λ·w + μ·m).
+    """
+
+    def __init__(
+        self, hyper: Hyperparameters, network: nn.Module, feed: Feed, steps_per_epoch: int, shard: Shard
+    ) -> None:
+        device = shard.device
+        self.network, self.feed, self.device = network, feed, device
+        self.rates = learning_rates(hyper, steps_per_epoch).float().to(device)
+        self.step = torch.zeros(1, dtype=torch.int64, device=device)
+        self.loss_sum = torch.zeros((), dtype=torch.float64, device=device)
+        self.rate = torch.zeros(1, device=device)
+        self.optimiser = torch.optim.SGD(
+            network.parameters(),
+            lr=self.rate,
+            momentum=hyper.momentum,
+            weight_decay=hyper.weight_decay,
+            nesterov=hyper.nesterov,
+            fused=True,
+        )
+        for parameter in network.parameters():
+            self.optimiser.state[parameter]["momentum_buffer"] = torch.zeros_like(parameter)
+        self.forward = network
+        if shard.world_size > 1:
+            self.forward = DistributedDataParallel(network, [device] if device.type == "cuda" else None)
+        self.loss = torch.compile(self._loss) if device.type == "cuda" else self._loss
+        self.advance = _captured(self._advance) if device.type == "cuda" and shard.world_size == 1 else self._advance
+
+    def _loss(self) -> Tensor:
+        images, labels = self.feed.batch(self.step)
+        with torch.autocast(self.device.type, torch.bfloat16, enabled=self.device.type == "cuda"):
+            logits = self.forward(images)
+        return cross_entropy(logits.float(), labels)
+
+    def _advance(self) -> None:
+        torch.index_select(self.rates, 0, self.step, out=self.rate)
+        loss = self.loss()
+        loss.backward()
+        self.optimiser.step()
+        self.optimiser.zero_grad(set_to_none=True)
+        self.loss_sum.add_(loss.detach())
+        self.step.add_(1)
+
+    def take_mean_loss(self, steps: int) -> float:
+        """The mean loss of an epoch of `steps` steps; the next epoch's sum begins at zero."""
+        mean = float(self.loss_sum) / steps
+        if not math.isfinite(mean):
+            raise FloatingPointError(
+                f"Training diverged: the mean loss of an epoch is {mean}. Lower the learning rate."
+            )
+        self.loss_sum.zero_()
+        return mean
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Everything that a step reads and changes, by name."""
+        momentum = {
+            f"momentum.{name}": self.optimiser.state[parameter]["momentum_buffer"]
+            for name, parameter in self.network.named_parameters()
+        }
+        network = {f"network.{name}": tensor for name, tensor in self.network.state_dict().items()}
+        return {**network, **momentum, "step": self.step, "loss_sum": self.loss_sum}
+
+    def restore(self, tensors: Mapping[str, Tensor]) -> None:
+        state = self.tensors()
+        shapes, stored = ({name: tuple(t.shape) for name, t in part.items()} for part in (state, tensors))
+        if shapes != stored:
+            name = min(name for name in shapes.keys() | stored.keys() if shapes.get(name) != stored.get(name))
+            raise ValueError(
+                f"The checkpoint is of another network: its {name} has shape {stored.get(name)}, here it has "
+                f"{shapes.get(name)}. Choose another folder or remove the checkpoint."
+            )
+        with torch.no_grad():
+            for name, tensor in state.items():
+                tensor.copy_(tensors[name])
+
+
+def _captured(step: Callable[[], None], first_steps: int = 3) -> Callable[[], None]:
+    """`step` as a CUDA graph. The first steps run as they are, which compiles and warms up whatever has to be.
+
+    Everything has to run on one stream other than the default, which `train_network` sees to.
+    """
+    graph = torch.cuda.CUDAGraph()
+    done = 0
+
+    def run() -> None:
+        nonlocal done
+        if done < first_steps:
+            step()
+        else:
+            if done == first_steps:
+                with torch.cuda.graph(graph, stream=torch.cuda.current_stream(), capture_error_mode="thread_local"):
+                    step()
+            graph.replay()
+        done += 1
+
+    return run

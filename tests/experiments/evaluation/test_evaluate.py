@@ -1,0 +1,218 @@
+"""Every method on every set, measured as the library measures; nothing written when the time is up."""
+
+import math
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+import torch
+from torch import nn
+
+import lates
+from experiments.data.corruptions import corrupt
+from experiments.evaluation.clock import OutOfTimeError
+from experiments.evaluation.dropout import OFF, ON, STACKS, predict_draws
+from experiments.evaluation.evaluate import Evaluation, evaluate_network
+from experiments.evaluation.image_blocks import BLOCKED_METHODS, IMAGE_METRICS
+from experiments.evaluation.measuring import CORRUPTION_SEED, METRICS, CorruptedSets, measure_sets
+from experiments.evaluation.methods import METHODS
+from experiments.evaluation.prepared import Batches, as_inputs
+from experiments.training.loop import measure_accuracy
+from experiments.training.networks import WideResNet
+from tests.experiments.sample import sample_data, tiny_network, train_on_sample
+
+POOL = ThreadPoolExecutor(2)
+
+
+@pytest.fixture(scope="module")
+def heard() -> list[tuple[str, int, int]]:
+    return []
+
+
+@pytest.fixture(scope="module")
+def results(sets: CorruptedSets, heard: list[tuple[str, int, int]]) -> Evaluation:
+    def hear(stage: str, done: int, total: int) -> None:
+        heard.append((stage, done, total))
+
+    network = tiny_network("tiny_vgg")
+    return evaluate_network(network, sample_data(), sets, seed=0, training_seconds=12.5, report=hear)
+
+
+def test_there_is_a_row_for_every_method_and_set(results: Evaluation) -> None:
+    expected = [(method, name) for method in METHODS for name in ("clean", "contrast-5", "gaussian_noise-5")]
+    assert [(row.method, row.set) for row in results.rows] == expected
+    assert all(tuple(row.metrics) == METRICS for row in results.rows)
+    on_clean_alone = {"auc_best_temperature"}
+    for row in results.rows:
+        missing = {name for name, value in row.metrics.items() if not math.isfinite(value)}
+        assert missing == (set() if row.set == "clean" else on_clean_alone)
+
+
+def test_the_networks_row_is_the_network(results: Evaluation) -> None:
+    network, test = tiny_network("tiny_vgg"), sample_data().test
+    clean, noisy = (row for row in results.rows if row.method == "network" and row.set != "contrast-5")
+    assert clean.metrics["accuracy"] == pytest.approx(measure_accuracy(network, test))
+    with torch.no_grad():
+        logits = network(as_inputs(corrupt(test.images, "gaussian_noise", 5, CORRUPTION_SEED)))
+    assert noisy.metrics["nll"] == pytest.approx(lates.metrics.nll(logits, test.labels), rel=1e-5)
+
+
+def test_temperature_changes_no_prediction_and_lates_does(results: Evaluation) -> None:
+    accuracy = {row.method: row.metrics["accuracy"] for row in results.rows if row.set == "clean"}
+    assert accuracy["network"] == accuracy["temperature"] == accuracy["temperature_jittered_holdout"]
+    assert accuracy["lates_none_all"] != accuracy["network"]
+
+
+def test_facts_say_under_what_the_numbers_were_made(results: Evaluation) -> None:
+    facts = results.facts
+    assert facts["split"] == sample_data().split
+    assert facts["rows"] == {"train": 280, "holdout": 120, "test": 200}
+    assert facts["versions"]["torch"].startswith(torch.__version__.split("+")[0])
+    assert facts["settings"]["default"]["grid"] == lates.DEFAULT.grid
+    assert facts["settings"]["matmul_precision"] == "highest"
+    assert facts["seconds"]["training"] == 12.5
+    assert all(facts["seconds"][stage] > 0 for stage in ("extraction_shift", "probes_shift", "evaluation"))
+    assert list(facts["probe_accuracy_paper"]) == list(facts["probe_accuracy"])
+    assert list(facts["probe_accuracy"]) == ["features.2", "features.6", "features.10", "features.13", "head"]
+    assert facts["parameters"] == sum(p.numel() for p in tiny_network("tiny_vgg").parameters())
+    # 3x3 convolutions at 32², 16², 8², 8², and the head: two operations for each multiplication
+    multiplications = 9 * (3 * 8 * 1024 + 8 * 16 * 256 + 16 * 32 * 64 + 32 * 32 * 64) + 320
+    assert facts["flops"] == 2 * multiplications
+
+
+def test_facts_describe_each_method(results: Evaluation) -> None:
+    methods = results.facts["methods"]
+    assert list(methods) == list(METHODS)
+    assert methods["network"]["parameters"] == methods["temperature"]["flops"] == 0
+    dense = methods["lates_none_all"]
+    votes = [name for name, weight in dense["weights"].items() if weight > 0 and name != "head"]
+    widths = {"features.2": 32, "features.6": 64, "features.10": 128, "features.13": 128}
+    parameters = sum(10 * widths[name] + 10 for name in votes)
+    assert dense["parameters"] == pytest.approx(parameters / results.facts["parameters"])
+    assert dense["flops"] == pytest.approx(2 * sum(10 * widths[name] for name in votes) / results.facts["flops"])
+    assert dense["ranks"] == dict.fromkeys(votes, 10)
+    seconds = results.facts["seconds"]
+    assert methods["lates_shift_1"]["seconds"] >= seconds["extraction_shift"] + seconds["probes_shift"]
+
+
+def test_blocks_of_images_are_kept_for_the_methods_that_are_compared(results: Evaluation) -> None:
+    methods = sorted(BLOCKED_METHODS & METHODS.keys())
+    assert list(results.blocks) == [(method, group) for method in methods for group in ("clean", "like_jitter")]
+    for row in results.rows:
+        if row.set == "clean" and row.method in methods:
+            means = results.blocks[row.method, "clean"].mean(axis=1)
+            assert means == pytest.approx([row.metrics[metric] for metric in IMAGE_METRICS], abs=1e-6)
+
+
+def test_progress_is_heard(results: Evaluation, heard: list[tuple[str, int, int]]) -> None:
+    fits, measures = [("fitting", 0, 1), ("fitting", 1, 1)], [("evaluating", k, 3) for k in (1, 2, 3)]
+    assert heard == fits + measures
+
+
+def test_a_passed_deadline_stops_between_stages_and_between_sets(sets: CorruptedSets) -> None:
+    past = time.monotonic() - 1
+    with pytest.raises(OutOfTimeError, match="before the stage extraction_holdout"):
+        evaluate_network(tiny_network("tiny_vgg"), sample_data(), sets, seed=0, deadline=past)
+    with pytest.raises(OutOfTimeError, match="after 0 of 3 test sets"):
+        measure_sets(lambda images: {}, sets, POOL, past, lambda stage, done, total: None)
+
+
+# MC dropout
+
+
+@pytest.fixture(scope="module")
+def dropout_network() -> nn.Module:
+    with torch.random.fork_rng([]):
+        torch.manual_seed(0)
+        network = WideResNet(10, 1, 10, dropout=0.2)
+    return train_on_sample(network)
+
+
+@pytest.fixture(scope="module")
+def dropped_out(dropout_network: nn.Module) -> Evaluation:
+    data = sample_data()
+    return evaluate_network(dropout_network, data, CorruptedSets(data.test, (), ()), seed=0, mc_dropout=True)
+
+
+def test_dropout_cells_hold_every_method_of_the_draws_and_some_with_dropout_off(dropped_out: Evaluation) -> None:
+    assert [(row.method, row.set) for row in dropped_out.rows] == [(name, "clean") for name in (*OFF, *ON)]
+    assert list(dropped_out.facts["methods"]) == [*OFF, *ON]
+    assert list(dropped_out.facts["probe_accuracy"]) == ["layer1.0", "layer2.0", "head"]
+    assert dropped_out.blocks.keys() == {(name, "clean") for name in (*OFF, *ON)}
+
+
+def test_facts_describe_each_method_of_the_draws(dropped_out: Evaluation) -> None:
+    methods, seconds = dropped_out.facts["methods"], dropped_out.facts["seconds"]
+    assert methods["mcd"]["weights"] == methods["mcd"]["contributions"] == {"head": 1.0}
+    assert methods["mcd"]["seconds"] == 0
+    assert methods["mcd"]["flops"] == methods["mcd_temperature"]["flops"] == 0
+    losses = [methods[name]["holdout_nll"] for name in ("mcd_lates", "mcd_temperature", "mcd")]
+    assert losses == sorted(losses)
+    for name in STACKS:
+        assert 0 <= methods[name]["parameters"] <= 0.01
+        assert sum(methods[name]["contributions"].values()) == pytest.approx(1)
+        votes = [block for block, weight in methods[name]["weights"].items() if weight > 0 and block != "head"]
+        assert list(methods[name]["ranks"]) == votes
+        assert list(methods[name]["holdout_accuracies"]) == ["layer1.0", "layer2.0", "head"]
+        assert methods[name]["seconds"] == seconds[name] > 0
+
+
+def test_dropout_off_is_the_plain_network(dropout_network: nn.Module, dropped_out: Evaluation) -> None:
+    data = sample_data()
+    accuracy = {row.method: row.metrics["accuracy"] for row in dropped_out.rows}
+    assert accuracy["network"] == accuracy["temperature"] == measure_accuracy(dropout_network, data.test)
+    nll = {row.method: row.metrics["nll"] for row in dropped_out.rows}
+    assert nll["mcd"] != nll["network"]
+    train, holdout = Batches(data.train), Batches(data.holdout)
+    calibrated = lates.calibrate(dropout_network, train=train, holdout=holdout, views="shift", passes=2, progress=False)
+    with torch.no_grad():
+        logits = calibrated(as_inputs(data.test.images))
+    assert nll["lates_shift_1"] == pytest.approx(lates.metrics.nll(logits, data.test.labels), rel=1e-4)
+
+
+def test_rows_of_the_draws_are_the_librarys_calibrations(dropout_network: nn.Module, dropped_out: Evaluation) -> None:
+    """Ten draws of other masks come near; the methods are farther apart."""
+    data, methods = sample_data(), dropped_out.facts["methods"]
+    sampled = lates.mc_dropout(dropout_network, samples=10, seed=0)
+    scaled = lates.calibrate(sampled, holdout=Batches(data.holdout), blocks=[], progress=False)
+    assert methods["mcd_temperature"]["weights"] == pytest.approx(scaled.weights)
+    stacked = lates.calibrate(
+        sampled,
+        train=Batches(data.train),
+        holdout=Batches(data.holdout),
+        views="shift",
+        passes=2,
+        budget=0.01,
+        progress=False,
+    )
+    assert methods["mcd_lates_shift"]["weights"] == pytest.approx(stacked.weights)
+    assert methods["mcd_lates"]["weights"] != pytest.approx(stacked.weights)
+    nll = {row.method: row.metrics["nll"] for row in dropped_out.rows}
+    with torch.no_grad():
+        expected = lates.metrics.nll(scaled(as_inputs(data.test.images)), data.test.labels)
+    assert abs(nll["mcd_temperature"] - expected) < 0.5 * abs(nll["mcd_temperature"] - nll["mcd"])
+
+
+def test_matrices_are_multiplied_in_full_whatever_training_left_behind(sets: CorruptedSets) -> None:
+    torch.set_float32_matmul_precision("high")
+    try:
+        with pytest.raises(OutOfTimeError):
+            evaluate_network(tiny_network("tiny_vgg"), sample_data(), sets, seed=0, deadline=0)
+        assert torch.get_float32_matmul_precision() == "highest"
+    finally:
+        torch.set_float32_matmul_precision("highest")
+
+
+def test_methods_share_their_draws(dropout_network: nn.Module) -> None:
+    """Each prediction is what its model gives from the first model's seed, whatever it has drawn before."""
+    sampled, holdout = lates.mc_dropout(dropout_network, samples=3), Batches(sample_data().holdout)
+    scaled = lates.calibrate(sampled, holdout=holdout, blocks=[], progress=False)
+    sampled.generator.manual_seed(5)
+    scaled.generator.manual_seed(6)
+    ours = predict_draws({"mcd": sampled, "scaled": scaled}, sample_data().test)
+    inputs = as_inputs(sample_data().test.images)
+    for name, model in (("mcd", sampled), ("scaled", scaled)):
+        model.generator.manual_seed(5)
+        with torch.no_grad():
+            torch.testing.assert_close(ours[name], model(inputs), rtol=1e-4, atol=1e-6)
+    assert not torch.allclose(ours["mcd"], ours["scaled"], atol=1e-2)

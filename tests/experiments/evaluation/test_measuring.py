@@ -1,0 +1,147 @@
+"""Test sets, scores and the workers that compute them."""
+
+import math
+import os
+import signal
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import lates
+from experiments.data.corruptions import corrupt
+from experiments.data.datasets import ImageSet
+from experiments.evaluation import measuring
+from experiments.evaluation.image_blocks import block_means
+from experiments.evaluation.measuring import (
+    CORRUPTION_SEED,
+    METRICS,
+    CorruptedSets,
+    measure,
+    measure_sets,
+    measuring_pool,
+    score,
+)
+from tests.experiments.sample import CORRUPTIONS, SEVERITIES, sample_data
+
+POOL = ThreadPoolExecutor(2)
+
+
+def test_the_clean_set_comes_first_and_each_is_the_benchmarks(sets: CorruptedSets) -> None:
+    found = dict(sets)
+    test = sample_data().test
+    assert list(found) == ["clean", "contrast-5", "gaussian_noise-5"]
+    assert len(sets) == 3
+    assert torch.equal(found["clean"].images, test.images)
+    assert torch.equal(found["gaussian_noise-5"].images, corrupt(test.images, "gaussian_noise", 5, CORRUPTION_SEED))
+
+
+def test_corrupted_sets_are_made_once_while_there_is_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    few = sample_data().test.select(torch.arange(3))
+    kept = CorruptedSets(few, CORRUPTIONS, SEVERITIES)
+    assert all(one.images is other.images for (_, one), (_, other) in zip(kept, kept, strict=True))
+    monkeypatch.setattr(measuring, "KEPT_BYTES", 2 * few.images.nbytes - 1)
+    fresh = CorruptedSets(few, CORRUPTIONS, SEVERITIES)
+    first, second = dict(fresh), dict(fresh)
+    assert first["contrast-5"].images is not second["contrast-5"].images
+    assert torch.equal(first["contrast-5"].images, second["contrast-5"].images)
+
+
+def test_scores_are_the_librarys() -> None:
+    generator = torch.Generator().manual_seed(0)
+    logits, labels = torch.randn(300, 5, generator=generator), torch.randint(5, (300,), generator=generator)
+    scores = score(logits, labels, clean=False)
+    assert tuple(scores) == METRICS
+    for name in ("ece", "nll", "brier", "brier_paper", "accuracy", "auc", "auc_keras", "classwise_ece", "aurc"):
+        assert scores[name] == pytest.approx(getattr(lates.metrics, name)(logits, labels), abs=1e-12), name
+    assert scores["ece_floor"] == lates.metrics.ece_floor(logits)
+
+
+@pytest.mark.parametrize("sharpness", [1 / 16, 1.0, 16.0])
+def test_the_best_temperature_is_found_however_sharp_the_logits_are(sharpness: float) -> None:
+    generator = torch.Generator().manual_seed(1)
+    labels = torch.randint(5, (400,), generator=generator)
+    logits = torch.randn(400, 5, generator=generator) * 3
+    logits[torch.arange(400), labels] += 2
+    by_hand = max(lates.metrics.auc(logits * 2**power, labels) for power in np.linspace(-5, 5, 81))
+    scores = score(sharpness * logits, labels, clean=True)
+    assert scores["auc_best_temperature"] == pytest.approx(by_hand, abs=1e-4)
+    assert scores["auc_best_temperature"] > scores["auc"]
+    assert math.isnan(score(logits, labels, clean=False)["auc_best_temperature"])
+
+
+def test_a_metric_that_does_not_exist_is_nan() -> None:
+    labels = torch.zeros(20, dtype=torch.int64)
+    assert math.isnan(score(torch.randn(20, 3), labels, clean=True)["auc"])
+    assert math.isnan(score(torch.randn(20, 3), labels, clean=True)["auc_best_temperature"])
+
+
+def test_each_set_is_measured_whole_and_blocks_are_means_over_a_groups_sets() -> None:
+    """Two sets like the jitter, one unlike it, and a method whose blocks are not kept."""
+    test = sample_data().test
+    sets = CorruptedSets(test, ("contrast", "brightness", "gaussian_blur"), (5,))
+    mixing = torch.randn(3, 10, generator=torch.Generator().manual_seed(0)) / 20
+
+    def predict(test: ImageSet) -> dict[str, torch.Tensor]:
+        logits = test.images.float().mean((2, 3)) @ mixing
+        return {"temperature": logits, "network": logits / 2, "vector_scaling": 2 * logits}
+
+    rows, blocks = measure_sets(predict, sets, POOL, math.inf, lambda stage, done, total: None)
+    logits = {name: predict(each) for name, each in sets}
+    assert [(row.method, row.set) for row in rows] == [
+        (method, name) for method in ("temperature", "network", "vector_scaling") for name in logits
+    ]
+    for row in rows:
+        expected = score(logits[row.set][row.method], test.labels, clean=row.set == "clean")
+        assert row.metrics == pytest.approx(expected, rel=1e-6, nan_ok=True)
+    groups = {"clean": ["clean"], "like_jitter": ["contrast-5", "brightness-5"], "unlike_jitter": ["gaussian_blur-5"]}
+    assert list(blocks) == [(method, group) for method in ("network", "temperature") for group in groups]
+    for (method, group), values in blocks.items():
+        each = [block_means(logits[name][method], test.labels) for name in groups[group]]
+        np.testing.assert_allclose(values, sum(each) / len(each), rtol=1e-6)
+
+
+def test_measuring_keeps_the_number_of_threads_even_when_it_fails(sets: CorruptedSets) -> None:
+    torch.set_num_threads(2)
+    try:
+        with pytest.raises(ValueError, match="NaN"):
+            measure_sets(
+                lambda images: {"broken": torch.full((len(images), 10), math.nan)},
+                sets,
+                POOL,
+                math.inf,
+                lambda stage, done, total: None,
+            )
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(1)
+
+
+KILLED_WITH_ITS_POOL = """
+import os, signal, torch
+from experiments.evaluation.measuring import measuring_pool
+
+if __name__ == "__main__":
+    with measuring_pool(torch.device("cuda")) as pool:
+        print(pool.submit(os.getpid).result() != os.getpid(), flush=True)
+        os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_beside_a_gpu_processes_measure_and_leave_with_their_parent(sets: CorruptedSets, tmp_path: Path) -> None:
+    logits = torch.randn(len(sets.test), 10, generator=torch.Generator().manual_seed(0))
+    labels = sets.test.labels
+    with measuring_pool(torch.device("cuda")) as processes:
+        apart = processes.submit(measure, logits.numpy(), labels.numpy(), False, True).result()
+    assert apart == (score(logits, labels, clean=True), None)
+    script = tmp_path / "killed.py"
+    script.write_text(KILLED_WITH_ITS_POOL)
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    # The workers hold the pipe too, so reading it to its end waits until the last of them is gone.
+    ended = subprocess.run([sys.executable, script], env=environment, stdout=subprocess.PIPE, text=True, timeout=120)
+    assert ended.returncode == -signal.SIGKILL
+    assert ended.stdout == "True\n"

@@ -1,0 +1,247 @@
+"""Every method against an oracle: scipy, torch's autograd, or the library's own `calibrate` from end to end."""
+
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from scipy.optimize import minimize
+from torch import Tensor, nn
+
+import lates
+from experiments.evaluation.clock import Clock
+from experiments.evaluation.evaluate import measure_probes, predict_methods, record
+from experiments.evaluation.methods import BUDGETS, HEAD, METHODS, Fitted
+from experiments.evaluation.prepared import AVERAGE, Batches, HoldOut, Prepared, prepare
+from experiments.training.loop import measure_accuracy
+from tests.experiments.sample import sample_data, tiny_network
+
+
+@pytest.fixture(scope="module")
+def network() -> nn.Module:
+    return tiny_network("tiny_resnet")
+
+
+@cache
+def prepared_for(name: str) -> Prepared:
+    data = sample_data()
+    return prepare(tiny_network(name), data.train, data.holdout, 0, Clock(torch.device("cpu")))
+
+
+@pytest.fixture(scope="module")
+def prepared() -> Prepared:
+    return prepared_for("tiny_resnet")
+
+
+@pytest.fixture(scope="module")
+def fitted(prepared: Prepared) -> dict[str, Fitted]:
+    return {name: method(prepared) for name, method in METHODS.items()}
+
+
+def nll(logits: Tensor, labels: Tensor) -> float:
+    return float(nn.functional.cross_entropy(logits.double(), labels))
+
+
+def parameters_of(method: Fitted) -> float:
+    return method.describe(1, 1)["parameters"]
+
+
+def test_the_holdout_both_is_the_plain_one_and_one_jittered_view(prepared: Prepared) -> None:
+    rows, jittered, both = prepared.holdout.rows, prepared.holdouts["jittered"], prepared.holdouts["both"]
+    assert (jittered.rows, both.rows) == (2 * rows, 2 * rows)
+    for name, values in both.blocks.items():
+        torch.testing.assert_close(values[:rows], prepared.holdout.blocks[name])
+        torch.testing.assert_close(values[rows:], jittered.blocks[name][:rows])
+    torch.testing.assert_close(both.logits, torch.cat([prepared.holdout.logits, jittered.logits[:rows]]))
+    assert torch.equal(both.labels[:rows], both.labels[rows:])
+
+
+@pytest.mark.parametrize(
+    ("name", "holdout", "loss"),
+    [
+        ("temperature", "plain", "nll"),
+        ("temperature_brier", "plain", "brier"),
+        ("temperature_jittered_holdout", "jittered", "nll"),
+        ("temperature_both_holdouts", "both", "nll"),
+    ],
+)
+def test_temperature_is_the_stack_of_the_head_alone(
+    prepared: Prepared, fitted: dict[str, Fitted], name: str, holdout: HoldOut, loss: str
+) -> None:
+    rows = prepared.holdouts[holdout]
+    stack = lates.fit_stack({HEAD: rows.logits}, rows.labels, loss=loss, passes=rows.passes)
+    assert fitted[name].weights == {HEAD: pytest.approx(stack.weights.item(), rel=1e-6)}
+    torch.testing.assert_close(fitted[name].predict(rows), stack.weights.item() * rows.logits)
+
+
+def test_temperature_by_sgd_is_not_the_optimum(fitted: dict[str, Fitted]) -> None:
+    assert fitted["temperature_sgd"].weights[HEAD] != pytest.approx(fitted["temperature"].weights[HEAD], rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("method", "holdout", "views"),
+    [
+        ("lates_jittered_holdout", "jittered", "jitter"),
+        ("lates_both_holdouts", "both", "jitter"),
+        ("lates_jitter_1", "plain", "jitter"),
+        ("lates_last_block", "plain", "shift"),
+    ],
+)
+def test_weights_are_the_optimum_on_the_methods_holdout(
+    prepared: Prepared, fitted: dict[str, Fitted], method: str, holdout: HoldOut, views: str
+) -> None:
+    """Of probes that are those trained on its views, cut to 1 %."""
+    rows, result = prepared.holdouts[holdout], fitted[method]
+    considered = [name for name in result.weights if name != HEAD]
+    cut = lates.fit_budget({name: prepared.probes[views][name] for name in considered}, rows, 0.01)
+    assert result.probes
+    for name, probe in result.probes.items():
+        assert torch.equal(probe.logits(rows.blocks[name]), cut[name].logits(rows.blocks[name]))
+    stack = lates.fit_stack(lates.member_logits(result.probes, rows), rows.labels, passes=rows.passes)
+    voting = {name: result.weights[name] for name in stack.names}
+    assert voting == pytest.approx(dict(zip(stack.names, stack.weights.tolist(), strict=True)), rel=1e-3)
+
+
+def test_sgd_in_tau_is_that_of_torch(prepared: Prepared, fitted: dict[str, Fitted]) -> None:
+    logits, labels = prepared.holdout.logits.double(), prepared.holdout.labels
+    tau = torch.ones(1, dtype=torch.float64, requires_grad=True)
+    optimiser = torch.optim.SGD([tau], lr=0.005)
+    generator = torch.Generator().manual_seed(0)
+    for _ in range(50):
+        for batch in torch.randperm(len(labels), generator=generator).split(128):
+            optimiser.zero_grad()
+            nn.functional.cross_entropy(logits[batch] / tau, labels[batch]).backward()
+            optimiser.step()
+    assert 1 / fitted["temperature_tau_sgd"].weights[HEAD] == pytest.approx(tau.item(), rel=1e-9)
+    assert tau.item() != pytest.approx(1, abs=1e-4)
+
+
+def test_vector_scaling_is_the_optimum_of_scipy(prepared: Prepared, fitted: dict[str, Fitted]) -> None:
+    logits, labels = prepared.holdout.logits.double(), prepared.holdout.labels
+
+    def objective(values: np.ndarray) -> tuple[float, np.ndarray]:
+        point = torch.from_numpy(values).requires_grad_()
+        loss = nn.functional.cross_entropy(point[:10] * logits + point[10:], labels)
+        (gradient,) = torch.autograd.grad(loss, point)
+        return loss.item(), gradient.numpy()
+
+    start = np.concatenate([np.ones(10), np.zeros(10)])
+    best = minimize(objective, start, jac=True, method="L-BFGS-B", options={"maxiter": 2000, "ftol": 1e-14})
+    assert nll(fitted["vector_scaling"].predict(prepared.holdout), labels) == pytest.approx(best.fun, abs=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("method", "views", "holdout"),
+    [
+        ("head_refitted_shift", "shift", "plain"),
+        ("head_refitted_jitter", "jitter", "plain"),
+        ("head_refitted_both_holdouts", "jitter", "both"),
+    ],
+)
+def test_a_refitted_head_is_a_linear_map_of_what_the_head_reads(
+    network: nn.Module, prepared: Prepared, fitted: dict[str, Fitted], method: str, views: str, holdout: HoldOut
+) -> None:
+    average = prepared.holdout.blocks[AVERAGE]
+    torch.testing.assert_close(network.get_submodule("head")(average), prepared.holdout.logits, rtol=1e-4, atol=1e-5)
+    probe, rows = prepared.probes[views][AVERAGE].probe, prepared.holdouts[holdout]
+    expected = fitted[method].weights[HEAD] * (average @ probe.down.T + probe.bias)
+    torch.testing.assert_close(fitted[method].predict(prepared.holdout), expected)
+    stack = lates.fit_stack({HEAD: probe.logits(rows.blocks[AVERAGE])}, rows.labels, passes=rows.passes)
+    assert fitted[method].weights[HEAD] == pytest.approx(stack.weights.item(), rel=1e-6)
+    assert parameters_of(fitted[method]) == 0
+
+
+def test_the_holdout_orders_the_methods(prepared: Prepared, fitted: dict[str, Fitted]) -> None:
+    """Each stack contains temperature scaling, and temperature scaling the network."""
+    recorded = {name: prepared.holdouts[name] for name in ("plain", "paper")}
+    losses = {name: nll(each, prepared.holdout.labels) for name, each in predict_methods(fitted, recorded).items()}
+    assert losses["temperature"] <= losses["temperature_sgd"] <= losses["network"]
+    assert losses["vector_scaling"] <= losses["temperature"]
+    for name in METHODS:
+        if name.startswith(("lates_none", "lates_shift", "lates_jitter_", "lates_last")):
+            assert losses[name] <= losses["temperature"] + 1e-6, name
+
+
+@pytest.mark.parametrize("views", ["none", "shift", "jitter"])
+def test_budgets_are_kept(prepared: Prepared, fitted: dict[str, Fitted], views: str) -> None:
+    for name, budget in BUDGETS.items():
+        added = parameters_of(fitted[f"lates_{views}_{name}"])
+        assert added <= prepared.holdout.parameters * (1 if budget is None else budget)
+    assert parameters_of(fitted[f"lates_{views}_all"]) > 0
+    assert parameters_of(fitted["lates_paper"]) <= 0.01 * prepared.holdout.parameters
+
+
+def test_contributions_sum_to_one_and_probes_are_those_that_vote(fitted: dict[str, Fitted]) -> None:
+    for name, method in fitted.items():
+        described = method.describe(1, 1)
+        assert sum(described["contributions"].values()) == pytest.approx(1), name
+        assert list(method.weights)[-1] == HEAD
+        assert {block for block, weight in method.weights.items() if weight > 0} - {HEAD} == set(method.probes)
+        assert set(described["ranks"]) == set(method.probes)
+
+
+def test_the_last_block_gets_a_probe_only_on_request(prepared: Prepared, fitted: dict[str, Fitted]) -> None:
+    assert prepared.last_block == "layer4.0"
+    assert list(fitted["lates_shift_1"].weights) == ["layer1.0", "layer2.0", "layer3.0", HEAD]
+    assert list(fitted["lates_last_block"].weights) == ["layer1.0", "layer2.0", "layer3.0", "layer4.0", HEAD]
+
+
+@pytest.mark.parametrize(
+    ("method", "arguments"),
+    [
+        ("temperature", {"blocks": []}),
+        ("lates_none_all", {"views": None, "passes": 1, "budget": None}),
+        ("lates_none_1", {"views": None, "passes": 1, "budget": 0.01}),
+        ("lates_shift_2", {"views": "shift", "passes": 2, "budget": 0.02}),
+        ("lates_jitter_5", {"views": "jitter", "passes": 2, "budget": 0.05}),
+        ("lates_paper", {"views": "flip", "settings": lates.PAPER_LITERAL}),
+    ],
+)
+@pytest.mark.parametrize("name", ["tiny_resnet", "tiny_vgg"])
+def test_predictions_from_features_equal_the_calibrated_model(
+    method: str, arguments: dict[str, Any], name: str
+) -> None:
+    """From end to end on test images: shared features, cut probes and weights give what `calibrate` gives on images."""
+    data, prepared = sample_data(), prepared_for(name)
+    ours = predict_methods({method: METHODS[method](prepared)}, record(prepared, data.test))[method]
+    calibrated = lates.calibrate(
+        tiny_network(name), train=Batches(data.train), holdout=Batches(data.holdout), progress=False, **arguments
+    )
+    with torch.no_grad():
+        theirs = torch.cat([calibrated(images) for images, _ in Batches(data.test)])
+    torch.testing.assert_close(ours, theirs, rtol=1e-3, atol=1e-4)
+
+
+def test_the_seed_reaches_views_and_probes(network: nn.Module, prepared: Prepared) -> None:
+    data = sample_data()
+    other = prepare(network, data.train, data.holdout, 3, Clock(torch.device("cpu")), ("jitter", "paper"))
+    for method, arguments in (
+        ("lates_jitter_1", {"views": "jitter", "passes": 2, "budget": 0.01}),
+        ("lates_paper", {"views": "flip", "settings": lates.PAPER_LITERAL}),
+    ):
+        calibrated = lates.calibrate(
+            network, train=Batches(data.train), holdout=Batches(data.holdout), seed=3, progress=False, **arguments
+        )
+        weights = METHODS[method](other).weights
+        assert {name: weights[name] for name in calibrated.weights} == pytest.approx(calibrated.weights, rel=1e-3)
+        assert weights != pytest.approx(METHODS[method](prepared).weights, rel=1e-2)
+
+
+def test_only_the_kinds_of_probes_that_are_wanted_are_trained(network: nn.Module, prepared: Prepared) -> None:
+    data, clock = sample_data(), Clock(torch.device("cpu"))
+    part = prepare(network, data.train, data.holdout, 0, clock, kinds=("none",))
+    assert METHODS["lates_none_1"](part).weights == METHODS["lates_none_1"](prepared).weights
+    assert set(clock.seconds) == {"extraction_holdout", "extraction_none", "probes_none"}
+    assert list(record(part, data.test)) == ["plain"]
+
+
+def test_probe_accuracies_are_in_depth_order_with_the_head(network: nn.Module, prepared: Prepared) -> None:
+    test = sample_data().test
+    accuracies = measure_probes(prepared, record(prepared, test))
+    assert list(accuracies) == ["plain", "paper"]
+    for by_member in accuracies.values():
+        assert list(by_member) == ["layer1.0", "layer2.0", "layer3.0", HEAD]
+        assert by_member[HEAD] == pytest.approx(measure_accuracy(network, test))
+        assert all(0 < value < 1 for value in by_member.values())
+    assert accuracies["plain"] != accuracies["paper"]

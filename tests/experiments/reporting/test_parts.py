@@ -1,0 +1,81 @@
+"""Tables of networks trained on parts of the training split, and of one trained again."""
+
+import shutil
+from pathlib import Path
+from statistics import mean
+
+from experiments.reporting.summaries import HOLDOUT_SIZE, LOW_DATA, of_each_part, read_measured
+from experiments.reporting.tables import render_tables
+from tests.experiments.reporting.synthetic import column, read_column, rows_of, write_cell
+
+BOTH = ("CIFAR-100", "CIFAR-10")
+PLAIN_CELL = "in_distribution-cifar100-resnet18-s0"
+
+
+def test_low_data_takes_the_plain_network_for_ninety_percent(results: Path, tables: dict[str, str]) -> None:
+    rows = rows_of(tables["low_data"], "CIFAR-100", "ResNet18", "LATES, no views")
+    assert [(row["train"], row["seeds"]) for row in rows] == [("25 %", "1"), ("50 %", "1"), ("90 %", "1")]
+    cells = ["low_data-cifar100-resnet18-s0-t0.25", "low_data-cifar100-resnet18-s0-t0.5", PLAIN_CELL]
+    values = [column(results, cell, "lates_none_1", "nll")["clean"] for cell in cells]
+    assert [row["NLL"] for row in rows] == [f"{value:.4f}" for value in values], "of seed 0 alone, as the others"
+
+
+def test_a_trend_is_of_the_seeds_that_every_part_has(tmp_path: Path) -> None:
+    for seed in range(3):
+        write_cell(tmp_path, "out_of_distribution", "cifar100", "resnet18", seed, sets=["clean", "fog-1"])
+    for fraction, seed in ((0.25, 0), (0.25, 2), (0.5, 2), (0.5, 3)):
+        write_cell(tmp_path, "low_data", "cifar100", "resnet18", seed, train_fraction=fraction, sets=["clean"])
+    parts = of_each_part(read_measured(tmp_path), "cifar100", "resnet18", LOW_DATA)
+    assert [[each.cell.seed for each in cells] for cells in parts.values()] == [[2], [2], [2]]
+    assert of_each_part(read_measured(tmp_path), "cifar100", "resnet18", HOLDOUT_SIZE) == {}
+    assert parts[LOW_DATA.parts[-1]][0].cell.recipe == "out_of_distribution"
+    write_cell(tmp_path, "low_data", "cifar100", "resnet18", 2, sets=["clean"])
+    parts = of_each_part(read_measured(tmp_path), "cifar100", "resnet18", LOW_DATA)
+    assert [cells[0].cell.recipe for cells in parts.values()] == ["low_data"] * 3, "its own, though it has fewer sets"
+
+
+def test_parts_without_a_common_seed_show_no_trend(tmp_path: Path) -> None:
+    write_cell(tmp_path, "in_distribution", "cifar100", "resnet18", 0, sets=["clean"])
+    write_cell(tmp_path, "low_data", "cifar100", "resnet18", 1, train_fraction=0.25, sets=["clean"])
+    assert of_each_part(read_measured(tmp_path), "cifar100", "resnet18", LOW_DATA) == {}
+    assert [row["network"] for row in rows_of(render_tables(tmp_path)["low_data"], "CIFAR-100")] == ["all"]
+
+
+def test_temperature_scaling_stands_below_itself_by_size_of_the_holdout(results: Path, tables: dict[str, str]) -> None:
+    """Does it gain from a smaller hold-out, and more training data?"""
+    rows = rows_of(tables["holdout_size"], "CIFAR-100", "ResNet18", "temperature")
+    cells = [f"holdout_size-cifar100-resnet18-s0-t{1 - held:g}-h{held:g}" for held in (0.02, 0.04, 0.06, 0.08)]
+    for metric, title in (("ece", "ECE"), ("nll", "NLL"), ("accuracy", "accuracy"), ("ece_floor", "floor")):
+        values = [column(results, cell, "temperature", metric)["clean"] for cell in (*cells, PLAIN_CELL)]
+        assert [row[title] for row in rows] == [f"{value:.4f}" for value in values]
+    assert {row["NLL, gain %"] for row in rows} == {"–"}
+
+
+def test_networks_whose_split_was_not_varied_are_one_line(tables: dict[str, str]) -> None:
+    for name in ("low_data", "holdout_size"):
+        networks = [list(dict.fromkeys(row["network"] for row in rows_of(tables[name], d))) for d in BOTH]
+        assert networks == [["ResNet18", "all others"], ["all"]]
+        assert [rows_of(tables[name], d)[-1]["method"] for d in BOTH] == ["not run"] * 2
+
+
+def test_two_runs_of_one_network_stand_side_by_side_and_the_second_counts_nowhere_else(
+    results: Path, tables: dict[str, str], tmp_path: Path
+) -> None:
+    repeated = Path(shutil.copytree(results, tmp_path / "results"))
+    second = read_column(write_cell(repeated, "again", "cifar100", "vgg16", 0), "lates_jitter_1", "nll")
+    first = column(results, "in_distribution-cifar100-vgg16-s0", "lates_jitter_1", "nll")
+    found = render_tables(repeated)
+    rows = rows_of(found["again"], "CIFAR-100", "VGG16", "LATES, jittered views")
+    assert [row["run"] for row in rows] == ["first", "again", "difference"]
+    assert [row["NLL"] for row in rows[:2]] == [f"{values['clean']:.4f}" for values in (first, second)]
+    assert rows[2]["NLL"] == f"{second['clean'] - first['clean']:+.4f}".replace("-", "−")
+    corrupted = [mean(value for name, value in values.items() if name != "clean") for values in (second, first)]
+    assert rows[2]["NLL, corrupted"] == f"{corrupted[0] - corrupted[1]:+.4f}".replace("-", "−")
+    largest = max(
+        abs(float(row["NLL"].replace("−", "-"))) for row in rows_of(found["again"]) if row["run"] == rows[2]["run"]
+    )
+    shown = "; ".join(dict.fromkeys(row["method"] for row in rows_of(found["again"])))
+    assert "within 0.02 in NLL on the clean test set" in found["again"]
+    assert f"for each of: {shown}. At most, they differ by {largest:.4f}" in found["again"]
+    assert {name for name, text in found.items() if text != tables[name]} == {"again", "cells"}
+    assert rows_of(tables["again"])[0]["method"] == "not run"

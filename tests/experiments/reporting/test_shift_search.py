@@ -1,0 +1,19 @@
+"""The default views are those that the rule chooses from the committed results."""
+
+from pathlib import Path
+
+import lates
+from experiments.reporting.shift_search import FAMILIES, read_search
+
+SEARCH = read_search(Path(__file__).parents[3] / "results" / "search_shift")
+
+
+def test_the_default_is_what_the_rule_chooses_whichever_family_is_left_out() -> None:
+    assert {SEARCH.choose(without=family) for family in (None, *FAMILIES)} == {lates.DEFAULT.views}
+
+
+def test_violations_count_against_a_candidate_before_its_clean_loss() -> None:
+    assert SEARCH.choose(["shift", "robust"]) == "robust"
+    assert SEARCH.value("shift", "clean", "nll") < SEARCH.value("robust", "clean", "nll")
+    assert len(SEARCH.violations("robust")) == 10
+    assert SEARCH.violations("temperature") == []

@@ -1,0 +1,177 @@
+"""Tests against hand-computed cases, scipy and statsmodels themselves, and laws that hold for any gains."""
+
+import itertools
+import math
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats
+from statsmodels.stats.anova import AnovaRM
+
+from experiments.data.corruptions import LIKE_JITTER, NAMES
+from experiments.reporting.significance import (
+    SignedRank,
+    anova,
+    bootstrap_gain,
+    clean_gains,
+    cohen_dz,
+    corrupted_gains,
+    holm,
+    network_gains,
+    signed_rank,
+)
+from experiments.reporting.summaries import read_measured
+from tests.experiments.reporting.synthetic import read_column, write_cell
+
+gains_of_networks = st.lists(st.integers(-8, 8), min_size=1, max_size=7).map(lambda found: np.asarray(found) / 10)
+
+
+def gains_cube(networks: int = 4, corruptions: int = 6, seed: int = 0) -> np.ndarray:
+    random = np.random.default_rng(seed)
+    by_network = random.normal(0.02, 0.01, (networks, 1, 1))
+    by_corruption = random.normal(0, 0.02, (1, corruptions, 1))
+    return by_network + by_corruption + random.normal(0, 0.005, (networks, corruptions, 5))
+
+
+# Wilcoxon
+
+
+def test_signed_rank_by_hand() -> None:
+    """Ranks 1 to 4, one negative of rank 1: 9 against 1. Of 16 sign patterns two on each side are as extreme."""
+    test = signed_rank(np.asarray([-0.1, 0.2, 0.3, 0.4]))
+    assert (test.pairs, test.better) == (4, 3)
+    assert test.rank_biserial == pytest.approx((9 - 1) / 10)
+    assert test.p == pytest.approx(4 / 16)
+
+
+def test_zeros_are_ranked_and_split_evenly() -> None:
+    """Two zeros share ranks 1 and 2, half to each side: 7 + 1.5 against 1.5, where dropping them gives 3 against 0."""
+    test = signed_rank(np.asarray([0.0, 0.0, 0.5, 0.7]))
+    assert test.rank_biserial == pytest.approx((8.5 - 1.5) / 10)
+    assert test.better == 2
+
+
+@settings(max_examples=30, deadline=None)
+@given(gains_of_networks)
+def test_p_is_the_share_of_sign_patterns_at_least_as_extreme(gains: np.ndarray) -> None:
+    """The definition, by enumeration of all 2^n signs, ties and zeros included."""
+    ranks = stats.rankdata(np.abs(gains))
+    observed = abs(ranks @ np.sign(gains))
+    patterns = np.asarray(list(itertools.product((-1, 1), repeat=len(gains)))) * (gains != 0)
+    extreme = np.abs(patterns @ ranks) >= observed - 1e-9
+    assert signed_rank(gains).p == pytest.approx(min(1.0, extreme.mean()), abs=1e-9)
+
+
+@pytest.mark.parametrize("networks", [1, 3, 8])
+def test_no_p_lies_below_what_so_many_networks_allow(networks: int) -> None:
+    assert signed_rank(np.linspace(0.1, 0.9, networks)).p == pytest.approx(min(1, 2 / 2**networks))
+
+
+def test_equal_gains_tie_although_floats_differ() -> None:
+    assert signed_rank(np.asarray([0.3 - 0.2, -(0.1 - 0.0), 0.1])).rank_biserial == pytest.approx(2 / 6)
+
+
+def test_nothing_to_test() -> None:
+    assert math.isnan(signed_rank(np.empty(0)).p)
+    assert signed_rank(np.zeros(5)) == SignedRank(pairs=5, better=0, p=1, rank_biserial=0)
+
+
+def test_holm_by_hand_leaves_missing_tests_out() -> None:
+    """Sorted .01, .02, .04 of three tests: 3 x .01, 2 x .02, then not below the one before."""
+    assert holm([0.04, math.nan, 0.01, 0.02]) == pytest.approx([0.04, math.nan, 0.03, 0.04], nan_ok=True)
+    assert holm([math.nan]) == pytest.approx([math.nan], nan_ok=True)
+
+
+# ANOVA
+
+
+def test_anova_of_gains_is_that_of_the_scores_themselves() -> None:
+    """Subjects' own levels, here far larger than the gains, must not matter."""
+    gains = gains_cube()
+    level = np.linspace(1, 3, 6)
+    values = np.stack([level, level + gains.mean(axis=(0, 2))], axis=1)
+    rows = [{"value": v, "c": c, "m": m} for (c, m), v in np.ndenumerate(values)]
+    oracle = AnovaRM(pd.DataFrame(rows), "value", "c", within=["m"]).fit().anova_table.loc["m", "F Value"]
+    found = anova(gains)
+    assert found is not None
+    assert math.isclose(found.F, oracle, rel_tol=1e-6)
+
+
+def test_anova_needs_something_to_compare() -> None:
+    assert anova(np.empty((0, 19, 5))) is None
+    assert anova(np.zeros((2, 19, 5))) is None
+    assert anova(np.ones((2, 1, 5))) is None
+
+
+# Effect sizes and intervals
+
+
+def test_cohen_dz_by_hand() -> None:
+    assert cohen_dz(np.asarray([1.0, 2.0, 3.0])) == pytest.approx(2.0)
+    assert math.isnan(cohen_dz(np.asarray([1.0])))
+
+
+def test_bootstrap_deviation_is_the_crossed_designs() -> None:
+    """For additive effects the variance of the redrawn mean is var(networks)/N + var(corruptions)/C, both over n."""
+    random = np.random.default_rng(3)
+    networks, corruptions = random.normal(0, 1, 12), random.normal(0, 2, 15)
+    found = bootstrap_gain(list((networks[:, None] + corruptions)[:, None]))
+    deviation = math.sqrt(networks.var() / 12 + corruptions.var() / 15)
+    assert found.mean == pytest.approx(networks.mean() + corruptions.mean())
+    assert (found.high - found.low) / 2 == pytest.approx(1.96 * deviation, rel=0.05)
+
+
+def test_bootstrap_draws_architectures_first_and_counts_each_once() -> None:
+    """Seeds that agree say no more than one of them: the spread is that of the architectures' own means."""
+    levels = np.asarray([0.1, 0.4, 0.5, 0.9, 1.3])
+    alone = bootstrap_gain([np.full((1, 3), level) for level in levels])
+    often = bootstrap_gain([np.full((seeds, 3), level) for seeds, level in zip((5, 1, 3, 2, 4), levels, strict=True)])
+    assert often.mean == pytest.approx(levels.mean())
+    assert often.networks == 15
+    assert (often.low, often.high) == pytest.approx((alone.low, alone.high), abs=0.02)
+
+
+def test_bootstrap_covers_the_truth_where_architectures_differ() -> None:
+    random = np.random.default_rng(0)
+    covered = 0
+    for _ in range(200):
+        effects = random.normal(0, 1, 12)
+        found = bootstrap_gain([effect + random.normal(0, 1, (3, 1)) for effect in effects], draws=400)
+        covered += found.low <= 0 <= found.high
+    assert 0.85 <= covered / 200 <= 0.99
+
+
+def test_bootstrap_of_nothing_is_missing() -> None:
+    assert math.isnan(bootstrap_gain([np.empty((0, 19))]).mean)
+
+
+# From files
+
+
+def test_gains_come_from_the_files_with_positive_for_better(tmp_path: Path) -> None:
+    path = write_cell(tmp_path, "in_distribution", "cifar100", "resnet18", 0)
+    cells = read_measured(tmp_path)
+    for metric, sign in (("nll", -1), ("accuracy", 1)):
+        ours, theirs = (read_column(path, method, metric) for method in ("lates_none_1", "temperature"))
+        gains = corrupted_gains(cells, "lates_none_1", "temperature", metric)
+        assert gains.shape == (1, 19, 5)
+        place = NAMES.index("fog")
+        assert gains[0, place, 2] == pytest.approx(sign * (ours["fog-3"] - theirs["fog-3"]))
+        expected = [sign * (ours[name] - theirs[name]) for name in ours if name != "clean"]
+        assert network_gains(gains).tolist() == [pytest.approx(np.mean(expected))]
+        clean = clean_gains(cells, "lates_none_1", "temperature", metric)
+        assert clean.tolist() == [pytest.approx(sign * (ours["clean"] - theirs["clean"]))]
+
+
+def test_a_network_that_lacks_a_set_is_left_out_where_it_is_needed(tmp_path: Path) -> None:
+    write_cell(tmp_path, "in_distribution", "cifar100", "resnet18", 0)
+    like = [f"{name}-{severity}" for name in LIKE_JITTER for severity in range(1, 6)]
+    write_cell(tmp_path, "in_distribution", "cifar100", "resnet18", 1, sets=["clean", *like])
+    cells = read_measured(tmp_path)
+    assert len(corrupted_gains(cells, "lates_none_1", "temperature", "nll")) == 1
+    assert len(corrupted_gains(cells, "lates_none_1", "temperature", "nll", LIKE_JITTER)) == 2
+    assert corrupted_gains((), "lates_none_1", "temperature", "nll").shape == (0, 19, 5)

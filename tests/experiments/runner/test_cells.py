@@ -1,0 +1,243 @@
+"""Runners do each cell once and go on after any interruption."""
+
+import itertools
+import json
+import re
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from PIL import Image
+
+from experiments.data.archives import DataError
+from experiments.data.datasets import FolderSet, load_folder
+from experiments.recipes import RECIPES
+from experiments.runner.cache import DataCache
+from experiments.runner.cells import FAILED, Moment, Outcome, choose_cells, run_cells
+from experiments.runner.claims import claimed, read_claim
+from experiments.runner.provenance import OtherRecipeError, conditions_of
+from experiments.runner.results import find_results, is_finished, results_path
+from experiments.runner.status import read_status
+from experiments.training.checkpoints import save_tensors
+from experiments.training.loop import check_device
+from tests.experiments.runner.tiny_grid import folders_in, numbers, run_tiny
+from tests.experiments.sample import SHORT, sample_data, tiny_recipe
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("undisturbed")
+    run_tiny(root)
+    return root
+
+
+# Choosing
+
+
+def test_cells_are_chosen_by_seed_place_and_share() -> None:
+    recipe = RECIPES["in_distribution"]
+    assert len(choose_cells(recipe, seeds=[0])) == 10
+    only = choose_cells(recipe, only="resnet18/cifar100")
+    assert [(cell.network, cell.dataset, cell.seed) for cell in only] == [
+        ("resnet18", "cifar100", seed) for seed in range(5)
+    ]
+    shares = [choose_cells(recipe, shard=(part, 3)) for part in (1, 2, 3)]
+    assert sorted(itertools.chain(*shares), key=lambda cell: cell.name) == sorted(
+        recipe.cells(), key=lambda cell: cell.name
+    )
+    assert {len(share) for share in shares} == {16, 17}
+
+
+def test_a_choice_that_means_nothing_is_refused() -> None:
+    with pytest.raises(
+        ValueError, match=r'Unknown --only "resnet18/mnist"\. smoke has: tiny_vgg/cifar10_600, tiny_res'
+    ):
+        choose_cells(RECIPES["smoke"], only="resnet18/mnist")
+    for shard in ((0, 3), (4, 3), (1, 0)):
+        with pytest.raises(ValueError, match="expected i/n with 1 <= i <= n"):
+            choose_cells(RECIPES["smoke"], shard=shard)
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_a_missing_gpu_is_said_before_anything_is_done(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"--device cuda: torch .* sees no GPU here\. Use --device cpu"):
+        run_cells(tiny_recipe(), tiny_recipe().cells(), folders_in(tmp_path), "cuda")
+    assert not list(tmp_path.iterdir())
+    assert check_device("cpu") == torch.device("cpu")
+
+
+def test_a_gpu_beyond_the_last_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
+    assert check_device("cuda:1") == torch.device("cuda", 1)
+    with pytest.raises(ValueError, match=r"--device cuda:2: the last GPU here is cuda:1\."):
+        check_device("cuda:2")
+
+
+def test_what_a_corruption_lacks_is_said_before_anything_is_trained(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LATES_FROST", str(tmp_path / "nothing"))
+    recipe = replace(tiny_recipe(), corruptions=("contrast", "frost"))
+    heard: list[Moment] = []
+    with pytest.raises(DataError, match=r"smoke measures under frost\. No frost1.*pip install --no-deps imagecorr"):
+        run_cells(recipe, recipe.cells(), folders_in(tmp_path), "cpu", report=heard.append)
+    assert not heard
+    assert not (tmp_path / "runs").exists()
+
+
+# Doing
+
+
+def test_a_cell_is_done_once_and_then_skipped(undisturbed: Path) -> None:
+    (cell,) = tiny_recipe().cells()
+    assert is_finished(undisturbed / "results", cell, conditions_of(tiny_recipe(), cell))
+    before = numbers(undisturbed)
+    times = {path: path.stat().st_mtime_ns for path in undisturbed.rglob("*") if path.is_file()}
+    outcome = run_tiny(undisturbed)
+    assert outcome == Outcome((), (cell,), (), ())
+    assert numbers(undisturbed) == before
+    assert times == {path: path.stat().st_mtime_ns for path in undisturbed.rglob("*") if path.is_file()}
+
+
+def test_results_say_how_they_were_made(undisturbed: Path) -> None:
+    (results,) = find_results(undisturbed / "results")
+    assert results.facts["recipe"] == {
+        "training": json.loads(json.dumps(asdict(replace(SHORT, epochs=2)))),
+        "corruptions": ["contrast"],
+        "severities": [1, 3, 5],
+        "probe_images": None,
+        "samples": None,
+    }
+    assert {"torch", "scipy", "pillow", "cuda"} <= results.facts["versions"].keys()
+    (dropped, _) = RECIPES["mc_dropout"].cells([0])[:2]
+    assert conditions_of(RECIPES["mc_dropout"], dropped)["samples"] == 10
+
+
+@pytest.mark.parametrize(
+    "change", [{"training": replace(SHORT, epochs=3)}, {"corruptions": ("contrast", "fog")}, {"probe_images": 5}]
+)
+def test_results_of_another_recipe_are_neither_taken_nor_replaced(undisturbed: Path, change: dict[str, Any]) -> None:
+    recipe = replace(tiny_recipe((0, 1)), **change)
+    first, second = recipe.cells()
+    before = numbers(undisturbed)
+    for cells in ([first, second], [second]):
+        with pytest.raises(
+            OtherRecipeError, match=rf"s0.*\.json was made by another recipe: .*{next(iter(change))} .*is now"
+        ):
+            run_cells(recipe, cells, folders_in(undisturbed), "cpu")
+    assert numbers(undisturbed) == before
+    assert read_status(recipe, first, folders_in(undisturbed)).startswith("measured by another recipe")
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".json"])
+def test_results_cut_in_half_are_done_again(undisturbed: Path, suffix: str) -> None:
+    (cell,) = tiny_recipe().cells()
+    before = numbers(undisturbed)
+    path = results_path(undisturbed / "results", cell).with_suffix(suffix)
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+    assert run_tiny(undisturbed).done == (cell,)
+    assert numbers(undisturbed) == before
+
+
+def test_a_run_out_of_time_stops_in_good_order_and_goes_on(
+    tmp_path: Path, undisturbed: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By a clock that ticks whenever it is read, so that each life ends at another moment, the same on every machine."""
+    (cell,) = tiny_recipe().cells()
+    assert run_tiny(tmp_path, max_seconds=0).left == (cell,)
+    assert not (tmp_path / "results").exists()
+    monkeypatch.setattr("experiments.runner.cells.STOPPING_SECONDS", 0.0)
+    monkeypatch.setattr("time.monotonic", itertools.count().__next__)
+    last_stages: list[str] = []
+    for ticks in (5, 10, 14, 20, 100):
+        heard: list[Moment] = []
+        outcome = run_tiny(tmp_path, max_seconds=ticks, report=heard.append)
+        last_stages.append(heard[-1].stage)
+        if outcome.done:
+            break
+        assert outcome.left == (cell,)
+        assert not find_results(tmp_path / "results")
+    assert {"training", "fitting", "evaluating"} <= set(last_stages[:-1]), last_stages
+    assert last_stages[-1] == "evaluating"
+    assert numbers(tmp_path) == numbers(undisturbed)
+
+
+def test_progress_counts_unfinished_cells(tmp_path: Path, undisturbed: Path) -> None:
+    results = tmp_path / "results" / "smoke"
+    results.mkdir(parents=True)
+    for path in (undisturbed / "results" / "smoke").iterdir():
+        (results / path.name).write_bytes(path.read_bytes())
+    heard: list[Moment] = []
+    outcome = run_tiny(tmp_path, seeds=(0, 1), report=heard.append)
+    assert [cell.seed for cell in outcome.skipped] == [0]
+    assert [cell.seed for cell in outcome.done] == [1]
+    assert {(moment.place, moment.total, moment.cell.seed) for moment in heard} == {(1, 1, 1)}
+    stages = [stage for stage, _ in itertools.groupby(moment.stage for moment in heard)]
+    assert stages == ["loading", "training", "fitting", "evaluating"]
+    assert (heard[-1].done, heard[-1].steps) == (4, 4)
+
+
+def test_cells_held_by_another_runner_are_left_to_it(tmp_path: Path) -> None:
+    first, second = tiny_recipe((0, 1)).cells()
+    with claimed(tmp_path / "runs" / first.training) as mine:
+        assert mine
+        outcome = run_tiny(tmp_path, seeds=(0, 1))
+    assert outcome == Outcome((second,), (), (first,), ())
+
+
+def test_a_cell_that_fails_leaves_the_others_to_be_done(tmp_path: Path) -> None:
+    """Its folder holds a network that was trained in another way."""
+    first, second = tiny_recipe((0, 1)).cells()
+    other = tmp_path / "runs" / first.training / "network.safetensors"
+    other.parent.mkdir(parents=True)
+    save_tensors(other, {"weight": torch.zeros(1)}, {"recipe": "another"})
+    heard: list[Moment] = []
+    outcome = run_tiny(tmp_path, seeds=(0, 1), report=heard.append)
+    assert (outcome.done, outcome.left, [*outcome.failed]) == ((second,), (), [first])
+    assert "network.safetensors is of another run: its recipe is another" in outcome.failed[first]
+    failure = next(moment for moment in heard if moment.stage == FAILED)
+    assert (failure.cell, failure.reason) == (first, outcome.failed[first])
+    assert [results.cell for results in find_results(tmp_path / "results")] == [second]
+    assert read_claim(tmp_path / "runs" / first.training) is None
+
+
+def test_data_that_cannot_be_read_are_not_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("experiments.data.datasets.SAMPLE", tmp_path / "sample.npz")
+    first, second = tiny_recipe((0, 1)).cells()
+    heard: list[Moment] = []
+    outcome = run_tiny(tmp_path, seeds=(0, 1), report=heard.append)
+    assert [*outcome.failed] == [first, second]
+    assert [moment.stage for moment in heard] == ["loading", FAILED, FAILED]
+
+
+def test_status_says_what_is_done_running_and_trained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (cell,) = tiny_recipe().cells()
+    folders = folders_in(tmp_path)
+    assert read_status(tiny_recipe(), cell, folders) == "trained 0%"
+    with claimed(folders.runs / cell.training):
+        assert read_status(tiny_recipe(), cell, folders) == "trained 0%, running"
+    monkeypatch.setattr("experiments.runner.cells.STOPPING_SECONDS", -1.0)
+    monkeypatch.setattr("time.monotonic", itertools.count().__next__)
+    run_tiny(tmp_path, max_seconds=8)
+    assert re.fullmatch(r"trained [1-9]\d?%", read_status(tiny_recipe(), cell, folders))
+    (folders.runs / cell.training / "checkpoint.safetensors").write_bytes(b"cut")
+    assert read_status(tiny_recipe(), cell, folders) == "trained 0%"
+
+
+def test_a_tree_of_files_becomes_resident(tmp_path: Path) -> None:
+    """ImageNet's way in: decoded by workers, all of it then on the device; and few images of each class for the probes."""
+    for label, shade in (("cat", 60), ("dog", 200)):
+        (tmp_path / label).mkdir()
+        for number in range(3):
+            Image.new("RGB", (64, 64), (shade, number, 0)).save(tmp_path / label / f"{number}.png")
+    files = load_folder(tmp_path, size=32)
+    cache = DataCache(replace(tiny_recipe(), probe_images=2), None, torch.device("cpu"))
+    resident = cache.resident(files)
+    assert isinstance(files, FolderSet)
+    assert resident.labels.tolist() == [0, 0, 0, 1, 1, 1]
+    assert resident.images[:, :2, 0, 0].tolist() == [[60, 0], [60, 1], [60, 2], [200, 0], [200, 1], [200, 2]]
+    assert cache.fitting_part(files).labels.tolist() == [0, 0, 1, 1]
+    assert cache.fitting_part(sample_data().train).labels.bincount().tolist() == [2] * 10

@@ -1,0 +1,78 @@
+"""Runners killed at any moment, or side by side, end with the results of an undisturbed run."""
+
+import itertools
+import json
+import os
+import random
+from multiprocessing.synchronize import Event
+from pathlib import Path
+
+import pytest
+import torch
+
+from experiments.runner.results import find_results
+from tests.experiments.children import PROCESSES, die_at, start, survived
+from tests.experiments.runner.tiny_grid import numbers, run_tiny
+from tests.experiments.sample import tiny_recipe
+
+
+def run_tiny_alone(root: Path, seeds: tuple[int, ...], began: Event | None = None) -> None:
+    torch.set_num_threads(1)
+    if began is not None:
+        began.set()
+    outcome = run_tiny(root, seeds)
+    root.mkdir(exist_ok=True)
+    (root / f"done-{os.getpid()}.json").write_text(json.dumps([cell.name for cell in outcome.done]))
+
+
+def run_and_die(root: Path, seeds: tuple[int, ...], fatal: int) -> None:
+    die_at(fatal, root)
+    run_tiny_alone(root, seeds)
+
+
+@pytest.mark.slow
+def test_death_at_any_write_changes_nothing(tmp_path: Path) -> None:
+    """In a folder of its own for each moment, which is then finished."""
+    run_tiny(tmp_path / "undisturbed")
+    deaths = 0
+    while True:
+        root = tmp_path / f"dies{deaths}"
+        if survived(start(run_and_die, root, (0,), deaths)):
+            break
+        assert survived(start(run_tiny_alone, root, (0,)))
+        assert numbers(root) == numbers(tmp_path / "undisturbed"), deaths
+        assert not list(root.rglob("*.damaged"))
+        deaths += 1
+    assert deaths >= 1 + 3 * 4, "the claim; then the network, the CSV and the JSON: opened, flushed, renamed, flushed"
+
+
+@pytest.mark.slow
+def test_death_at_twenty_moments_changes_nothing(tmp_path: Path) -> None:
+    seeds = (0, 1, 2)
+    assert survived(start(run_tiny_alone, tmp_path / "whole", seeds))
+    facts = [results.facts["seconds"] for results in find_results(tmp_path / "whole" / "results")]
+    cell_seconds = sum(sum(seconds.values()) for seconds in facts) / len(facts)
+    moments, root = random.Random(0), tmp_path / "dies"
+    for _ in range(20):
+        began = PROCESSES.Event()
+        process = start(run_tiny_alone, root, seeds, began)
+        assert began.wait(60)
+        process.join(moments.uniform(0, 1.2) * cell_seconds)
+        process.kill()
+        process.join()
+    assert survived(start(run_tiny_alone, root, seeds))
+    assert numbers(root) == numbers(tmp_path / "whole")
+    assert len(numbers(root)) == 3
+
+
+@pytest.mark.slow
+def test_two_runners_finish_a_grid_with_each_cell_done_once(tmp_path: Path) -> None:
+    seeds = (0, 1, 2, 3)
+    runners = [start(run_tiny_alone, tmp_path / "two", seeds) for _ in range(2)]
+    assert all(survived(runner) for runner in runners)
+    shares = [json.loads(path.read_text()) for path in (tmp_path / "two").glob("done-*.json")]
+    names = [cell.name for cell in tiny_recipe(seeds).cells()]
+    assert sorted(itertools.chain(*shares)) == sorted(names)
+    assert len(shares) == 2
+    assert survived(start(run_tiny_alone, tmp_path / "one", seeds))
+    assert numbers(tmp_path / "two") == numbers(tmp_path / "one")

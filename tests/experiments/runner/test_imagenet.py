@@ -1,0 +1,55 @@
+"""The recipe for ImageNet, end to end on a small tree of JPEG files: decode, train at 224 pixels, calibrate, corrupt."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+from experiments.evaluation import evaluate
+from experiments.recipes import RECIPES
+from experiments.runner.cells import Folders, run_cells
+from experiments.runner.results import find_results
+from experiments.training.hyperparameters import PAPER_IMAGENET
+from tests.experiments.sample import sample_data
+
+CLASSES, TRAIN, TEST = 3, 5, 2
+METHODS = ("network", "temperature", "lates_shift_1", "lates_paper")
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Path:
+    """Real images of three classes, enlarged to the sizes and shapes that cameras give."""
+    data = sample_data().test
+    for label in range(CLASSES):
+        images = data.images[data.labels == label][: TRAIN + TEST]
+        for place, image in enumerate(images):
+            folder = tmp_path / "data" / ("train" if place < TRAIN else "val") / f"class{label}"
+            folder.mkdir(parents=True, exist_ok=True)
+            picture = Image.fromarray(image.permute(1, 2, 0).numpy())
+            picture.resize((256 + 16 * place, 288)).save(folder / f"{place}.jpg", quality=90)
+    return tmp_path
+
+
+@pytest.mark.slow
+def test_the_recipe_runs_from_files_to_results(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(evaluate, "METHODS", {name: evaluate.METHODS[name] for name in METHODS})
+    recipe = replace(
+        RECIPES["imagenet"],
+        networks=("resnet18",),
+        seeds=(0,),
+        fractions=((0.6, 0.4),),
+        training=replace(PAPER_IMAGENET, epochs=1, batch=4, warmup_epochs=0, rate=0.01),
+        corruptions=("elastic_transform",),
+        severities=(3,),
+        probe_images=2,
+    )
+    folders = Folders(tree / "data", tree / "runs", tree / "results")
+    outcome = run_cells(recipe, recipe.cells(), folders, "cpu")
+    assert len(outcome.done) == 1
+    (results,) = find_results(folders.results)
+    assert results.facts["rows"] == {"train": CLASSES * 2, "holdout": CLASSES * 2, "test": CLASSES * TEST}
+    assert [row.method for row in results.rows if row.set == "clean"] == list(METHODS)
+    assert {row.set for row in results.rows} == {"clean", "elastic_transform-3"}
+    assert len(results.facts["probe_accuracy"]) == 8
+    assert results.facts["parameters"] == 11_178_051

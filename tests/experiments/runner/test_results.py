@@ -1,0 +1,184 @@
+"""Results are read back as they were written, and a cell counts as finished only if both of its files are whole."""
+
+import json
+import math
+import os
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from experiments.evaluation.measuring import METRICS, Row
+from experiments.recipes import Cell
+from experiments.runner.results import (
+    COLUMNS,
+    CellResults,
+    DamagedResultsError,
+    describe_differences,
+    find_results,
+    is_finished,
+    read_results,
+    write_results,
+)
+
+CELL = Cell("in_distribution", "cifar100", "resnet18", 0)
+RECIPE = {"training": {"epochs": 200, "milestones": (0.3, 0.6)}, "corruptions": ("fog",), "probe_images": None}
+
+
+def results_of(cell: Cell = CELL, value: float = 0.125) -> CellResults:
+    rows = tuple(
+        Row(method, name, dict.fromkeys(METRICS, value))
+        for method in ("network", "lates")
+        for name in ("clean", "fog-3")
+    )
+    facts = {"commit": "abc", "recipe": RECIPE, "methods": {"network": {"weights": {"head": 1.0}}}}
+    return CellResults(cell, rows, facts)
+
+
+def test_names_hold_only_what_differs_from_the_default() -> None:
+    assert CELL.name == "in_distribution-cifar100-resnet18-s0"
+    assert replace(CELL, recipe="low_data", train_fraction=0.25).name == "low_data-cifar100-resnet18-s0-t0.25"
+    varied = replace(CELL, recipe="holdout_size", train_fraction=0.98, holdout_fraction=0.02, dropout=0.2)
+    assert varied.name == "holdout_size-cifar100-resnet18-s0-t0.98-h0.02-d0.2"
+
+
+def test_the_csv_is_the_schemas(tmp_path: Path) -> None:
+    path = write_results(tmp_path, results_of())
+    assert path == tmp_path / "in_distribution" / "in_distribution-cifar100-resnet18-s0.json"
+    header, first, *_ = path.with_suffix(".csv").read_text().splitlines()
+    assert header == (
+        "method,set,ece,ece_floor,nll,brier,brier_paper,accuracy,auc,auc_keras,classwise_ece,aurc,auc_best_temperature"
+    )
+    assert first == "network,clean" + ",0.125" * 11
+    assert len(COLUMNS) == 13
+
+
+@settings(max_examples=30, deadline=None)
+@given(values=st.lists(st.floats(-1e3, 1e3) | st.just(math.nan) | st.just(math.inf), min_size=11, max_size=11))
+def test_numbers_survive_to_eight_digits(tmp_path_factory: pytest.TempPathFactory, values: list[float]) -> None:
+    root = tmp_path_factory.mktemp("results")
+    row = Row("temperature", "fog-5", dict(zip(METRICS, values, strict=True)))
+    (found,) = read_results(write_results(root, CellResults(CELL, (row,), {}))).rows
+    assert (found.method, found.set, found.corruption, found.severity) == ("temperature", "fog-5", "fog", 5)
+    assert list(found.metrics.values()) == pytest.approx(values, rel=1e-7, nan_ok=True)
+
+
+def test_facts_and_rows_survive(tmp_path: Path) -> None:
+    written = results_of()
+    read = read_results(write_results(tmp_path, written))
+    assert (read.cell, read.rows) == (written.cell, written.rows)
+    assert {name: read.facts[name] for name in written.facts} == json.loads(json.dumps(written.facts))
+    assert read.facts["cell"] == asdict(CELL)
+    assert read.rows[0].severity == 0
+
+
+def test_a_cell_is_finished_once_both_files_are_there(tmp_path: Path) -> None:
+    assert not is_finished(tmp_path, CELL, RECIPE)
+    path = write_results(tmp_path, results_of())
+    assert is_finished(tmp_path, CELL, RECIPE)
+    assert not is_finished(tmp_path, replace(CELL, seed=1), RECIPE)
+    for part in (path, path.with_suffix(".csv")):
+        content = part.read_bytes()
+        part.unlink()
+        assert not is_finished(tmp_path, CELL, RECIPE)
+        part.write_bytes(content)
+    assert is_finished(tmp_path, CELL, RECIPE)
+
+
+@pytest.mark.parametrize(
+    ("recipe", "words"),
+    [
+        (RECIPE | {"training": {"epochs": 90, "milestones": (0.3, 0.6)}}, "training epochs was 200, is now 90"),
+        (
+            RECIPE | {"training": {"epochs": 200, "milestones": ()}, "probe_images": 100},
+            "training milestones was 0.3, 0.6, is now none; probe_images was None, is now 100",
+        ),
+        (RECIPE | {"corruptions": ("fog", "snow")}, "corruptions was fog, is now fog, snow"),
+        (
+            {"corruptions": ("fog",), "probe_images": None, "training": {"epochs": 200}},
+            "training milestones was 0.3, 0.6, is now not recorded",
+        ),
+    ],
+)
+def test_results_of_another_recipe_do_not_count_and_say_why(tmp_path: Path, recipe: dict[str, Any], words: str) -> None:
+    assert describe_differences(tmp_path, CELL, recipe) == ""
+    write_results(tmp_path, results_of())
+    assert describe_differences(tmp_path, CELL, RECIPE) == ""
+    assert is_finished(tmp_path, CELL, RECIPE)
+    assert not is_finished(tmp_path, CELL, recipe)
+    assert describe_differences(tmp_path, CELL, recipe) == words
+
+
+def test_results_that_name_no_recipe_do_not_count(tmp_path: Path) -> None:
+    write_results(tmp_path, replace(results_of(), facts={}))
+    assert not is_finished(tmp_path, CELL, RECIPE)
+    assert describe_differences(tmp_path, CELL, RECIPE).startswith("training epochs was not recorded, is now 200; ")
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".json"])
+def test_a_file_cut_anywhere_is_noticed(tmp_path: Path, suffix: str) -> None:
+    path = write_results(tmp_path, results_of()).with_suffix(suffix)
+    content = path.read_bytes()
+    end = len(content.rstrip()) if suffix == ".json" else len(content)
+    for length in range(0, end, 7):
+        path.write_bytes(content[:length])
+        assert not is_finished(tmp_path, CELL, RECIPE), length
+    path.write_bytes(content)
+    assert is_finished(tmp_path, CELL, RECIPE)
+
+
+def test_a_changed_number_is_noticed_and_said(tmp_path: Path) -> None:
+    path = write_results(tmp_path, results_of())
+    table = path.with_suffix(".csv")
+    table.write_text(table.read_text().replace("0.125", "0.126", 1))
+    with pytest.raises(DamagedResultsError, match=r"resnet18-s0\.csv is not the file that .* Run the recipe again"):
+        read_results(path)
+
+
+def test_everything_whole_is_found_and_the_damaged_named(tmp_path: Path) -> None:
+    cells = [CELL, replace(CELL, seed=1), replace(CELL, recipe="low_data", train_fraction=0.5)]
+    paths = [write_results(tmp_path, results_of(cell)) for cell in cells]
+    (tmp_path / "search").mkdir()
+    (tmp_path / "search" / "cifar100-resnet18-s0.json").write_text("{}")
+    assert [found.cell for found in find_results(tmp_path)] == cells
+    paths[1].write_bytes(paths[1].read_bytes()[:40])
+    with pytest.warns(UserWarning, match=r"resnet18-s1\.json and its CSV cannot be read.*counts as missing"):
+        assert [found.cell for found in find_results(tmp_path)] == [cells[0], cells[2]]
+    assert find_results(tmp_path / "nothing") == []
+
+
+@pytest.mark.parametrize("fatal", [1, 2])
+def test_a_write_that_fails_between_the_files_leaves_no_finished_cell(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fatal: int
+) -> None:
+    """Whether the cell was there before or not: a new CSV beside an old JSON is no cell."""
+    rename, calls = os.replace, []
+
+    def rename_unless_fatal(source: Path, target: Path) -> None:
+        calls.append(target)
+        if len(calls) == fatal:
+            raise OSError("no space left")
+        rename(source, target)
+
+    for before in (False, True):
+        root = tmp_path / str(before)
+        if before:
+            write_results(root, results_of(value=0.25))
+        calls.clear()
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "replace", rename_unless_fatal)
+            with pytest.raises(OSError, match="no space"):
+                write_results(root, results_of())
+        untouched = before and fatal == 1
+        assert is_finished(root, CELL, RECIPE) == untouched
+        write_results(root, results_of())
+        assert is_finished(root, CELL, RECIPE)
+
+
+def test_a_number_that_json_lacks_is_refused_before_anything_is_written(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="JSON"):
+        write_results(tmp_path, replace(results_of(), facts={"seconds": math.nan}))
+    assert not list(tmp_path.rglob("*.csv"))

@@ -1,0 +1,116 @@
+"""A run goes on from its files bitwise on a CPU, and takes no others."""
+
+import math
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import safetensors.torch
+import torch
+
+from experiments.data.datasets import ImageSet
+from experiments.data.files import write_whole
+from experiments.training.checkpoints import load_tensors, save_tensors
+from experiments.training.hyperparameters import Hyperparameters
+from experiments.training.loop import train_network
+from tests.experiments.training.trainings import SHORT, dropout_network, fail_if_trained, plain_network, same_weights
+
+
+def test_a_run_stopped_after_every_step_ends_in_the_same_weights(tmp_path: Path, images: ImageSet) -> None:
+    whole = dropout_network()
+    undisturbed = train_network(SHORT, whole, images, seed=3, device="cpu")
+    network, steps = dropout_network(), []
+    while not steps or steps[-1] < 8:
+        network = dropout_network()
+        progress = train_network(SHORT, network, images, seed=3, device="cpu", folder=tmp_path, max_seconds=0)
+        steps.append(progress.step)
+    assert steps == [1, 2, 3, 4, 5, 6, 7, 8]
+    assert same_weights(network, whole)
+    again = train_network(SHORT, network, images, seed=3, device="cpu", folder=tmp_path)
+    assert again.losses == undisturbed.losses
+    assert [path.name for path in tmp_path.iterdir()] == ["network.safetensors"]
+
+
+def test_a_finished_run_is_only_loaded(tmp_path: Path, images: ImageSet) -> None:
+    first, second = dropout_network(), dropout_network()
+    done = train_network(SHORT, first, images, seed=3, device="cpu", folder=tmp_path)
+    again = train_network(SHORT, second, images, seed=3, device="cpu", folder=tmp_path, report=fail_if_trained)
+    assert again == done
+    assert same_weights(first, second)
+    assert not second.training
+
+
+@pytest.mark.parametrize("finished", [False, True])
+def test_a_file_cut_in_half_is_put_aside_and_done_anew(tmp_path: Path, images: ImageSet, finished: bool) -> None:
+    limit = math.inf if finished else 0
+    train_network(SHORT, plain_network(), images, seed=3, device="cpu", folder=tmp_path, max_seconds=limit)
+    (path,) = tmp_path.iterdir()
+    half = path.read_bytes()[: path.stat().st_size // 2]
+    path.write_bytes(half)
+    network, expected = plain_network(), plain_network()
+    with pytest.warns(UserWarning, match=rf"{path.name} cannot be read .*renamed to {path.name}\.damaged"):
+        train_network(SHORT, network, images, seed=3, device="cpu", folder=tmp_path)
+    train_network(SHORT, expected, images, seed=3, device="cpu")
+    assert same_weights(network, expected)
+    assert path.with_name(f"{path.name}.damaged").read_bytes() == half
+
+
+@pytest.mark.parametrize("limit", [0, math.inf])
+def test_a_folder_of_another_run_is_refused(tmp_path: Path, images: ImageSet, limit: float) -> None:
+    def go(hyper: Hyperparameters, data: ImageSet, seed: int) -> None:
+        train_network(hyper, plain_network(), data, seed=seed, device="cpu", folder=tmp_path, max_seconds=limit)
+
+    go(SHORT, images, 3)
+    kept = {path: path.read_bytes() for path in tmp_path.iterdir()}
+    with pytest.raises(ValueError, match=r"of another run: its seed is 3, this run's is 4\. Choose another folder"):
+        go(SHORT, images, 4)
+    with pytest.raises(ValueError, match="its recipe is"):
+        go(replace(SHORT, rate=0.01), images, 3)
+    with pytest.raises(ValueError, match="its labels is"):
+        go(SHORT, replace(images, labels=images.labels.flip(0)), 3)
+    assert {path: path.read_bytes() for path in tmp_path.iterdir()} == kept
+
+
+def test_a_checkpoint_of_another_network_is_refused(tmp_path: Path, images: ImageSet) -> None:
+    train_network(SHORT, plain_network(), images, seed=3, device="cpu", folder=tmp_path, max_seconds=0)
+    with pytest.raises(
+        ValueError, match=r"of another network: its momentum\.1\.bias has shape None, here it has \(8,\)"
+    ):
+        train_network(SHORT, dropout_network(), images, seed=3, device="cpu", folder=tmp_path)
+
+
+def test_the_finished_file_opens_with_safetensors_alone(tmp_path: Path, images: ImageSet) -> None:
+    network = plain_network()
+    train_network(SHORT, network, images, seed=3, device="cpu", folder=tmp_path)
+    weights = safetensors.torch.load_file(tmp_path / "network.safetensors")
+    assert all(torch.equal(weights[name], tensor) for name, tensor in network.state_dict().items())
+    _, facts = load_tensors(tmp_path / "network.safetensors") or ({}, {})
+    assert facts["seed"] == 3
+    assert facts["recipe"]["rate"] == SHORT.rate
+    assert len(facts["progress"]["losses"]) == 2
+
+
+def test_tensors_and_facts_survive_the_disk(tmp_path: Path) -> None:
+    tensors = {"a": torch.rand(2, 3, 4, 4).contiguous(memory_format=torch.channels_last), "n": torch.tensor(7)}
+    save_tensors(tmp_path / "file", tensors, {"seed": 1, "loss": 0.1})
+    found, facts = load_tensors(tmp_path / "file") or ({}, {})
+    assert facts == {"seed": 1, "loss": 0.1}
+    assert all(torch.equal(found[name], tensor) for name, tensor in tensors.items())
+    assert load_tensors(tmp_path / "nothing") is None
+
+
+def test_a_write_that_fails_leaves_the_old_content(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "file"
+    write_whole(path, b"old")
+
+    def full_disk(_: int) -> None:
+        raise OSError("no space left")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", full_disk)
+        with pytest.raises(OSError, match="no space"):
+            write_whole(path, b"new and longer")
+    assert path.read_bytes() == b"old"
+    write_whole(path, b"new")
+    assert [entry.name for entry in tmp_path.iterdir()] == ["file"]

@@ -1,0 +1,41 @@
+"""Recipes are the paper's, and their learning rates follow them."""
+
+import pytest
+import torch
+
+from experiments.training.hyperparameters import (
+    MC_DROPOUT,
+    MC_DROPOUT_FLIPS_ONLY,
+    PAPER_CIFAR,
+    PAPER_IMAGENET,
+    Hyperparameters,
+    choose_hyperparameters,
+    learning_rates,
+)
+
+
+def test_recipes_are_the_papers() -> None:
+    assert Hyperparameters(epochs=200, batch=128, rate=0.1, weight_decay=1e-4, momentum=0.9) == PAPER_CIFAR
+    assert (PAPER_IMAGENET.epochs, PAPER_IMAGENET.warmup_epochs, PAPER_IMAGENET.batch) == (95, 5, 256)
+    assert (MC_DROPOUT.rate, MC_DROPOUT.nesterov, MC_DROPOUT.crop, MC_DROPOUT_FLIPS_ONLY.crop) == (0.05, True, 4, 0)
+    assert choose_hyperparameters("cifar100") is PAPER_CIFAR
+    assert choose_hyperparameters("imagenet") is PAPER_IMAGENET
+    assert choose_hyperparameters("cifar10", dropout=0.1) is MC_DROPOUT
+    assert choose_hyperparameters("cifar10", dropout=0.1, flips_only=True) is MC_DROPOUT_FLIPS_ONLY
+
+
+def test_cosine_agrees_with_torchs_own() -> None:
+    hyper = Hyperparameters(epochs=3, batch=1, rate=0.3, weight_decay=0)
+    optimiser = torch.optim.SGD([torch.zeros(1)], lr=0.3)
+    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, T_max=30)
+    for rate in learning_rates(hyper, 10):
+        assert schedule.get_last_lr()[0] == pytest.approx(float(rate), abs=1e-12)
+        optimiser.step()
+        schedule.step()
+
+
+def test_milestones_count_from_the_first_step_and_warm_up_is_linear() -> None:
+    rates = learning_rates(MC_DROPOUT, 10)
+    assert rates[:10].tolist() == pytest.approx([0.005 * k for k in range(1, 11)])
+    for epoch, factor in [(1, 1), (59, 1), (60, 0.2), (119, 0.2), (120, 0.04), (160, 0.008), (199, 0.008)]:
+        assert rates[epoch * 10] == pytest.approx(0.05 * factor), epoch

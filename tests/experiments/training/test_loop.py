@@ -1,0 +1,134 @@
+"""The loop is SGD as torch writes it, repeats itself, and refuses what it cannot train."""
+
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+import torch.distributed as dist
+from PIL import Image
+from torch.nn.functional import cross_entropy
+
+from experiments.data.datasets import SAMPLE, ImageSet, load_folder, load_sample
+from experiments.training.checkpoints import load_tensors
+from experiments.training.feeds import EpochDraws, Shard
+from experiments.training.hyperparameters import Hyperparameters, learning_rates
+from experiments.training.loop import measure_accuracy, train_network
+from tests.experiments.children import exit_codes, start
+from tests.experiments.training.trainings import SHORT, fail_if_trained, plain_network, same_weights
+
+
+@pytest.mark.parametrize("hyper", [SHORT, replace(SHORT, nesterov=False, crop=0, milestones=(0.5,), factor=0.1)])
+def test_training_is_sgd_as_torch_writes_it(images: ImageSet, hyper: Hyperparameters) -> None:
+    """The oracle: torch's plain optimiser, a rate set by hand, batches built image by image."""
+    trained, reference = plain_network(), plain_network()
+    progress = train_network(hyper, trained, images, seed=7, device="cpu")
+    rates = learning_rates(hyper, 4).tolist()
+    optimiser = torch.optim.SGD(
+        reference.parameters(), momentum=0.9, weight_decay=1e-3, nesterov=hyper.nesterov, foreach=False
+    )
+    draws = EpochDraws(400, hyper.batch, hyper.crop, 7, Shard(torch.device("cpu")))
+    losses: list[float] = []
+    for step, rate in enumerate(rates):
+        if step % 4 == 0:
+            draws.begin(step // 4)
+        chosen = draws.order[step % 4]
+        batch = draws.augment(images.images, chosen, torch.tensor([step]))
+        optimiser.param_groups[0]["lr"] = rate
+        optimiser.zero_grad()
+        loss = cross_entropy(reference(batch), images.labels[chosen])
+        loss.backward()
+        optimiser.step()
+        losses.append(loss.item())
+    for one, other in zip(trained.parameters(), reference.parameters(), strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-6)
+    assert progress.losses == pytest.approx([sum(losses[:4]) / 4, sum(losses[4:]) / 4], rel=1e-5)
+
+
+def test_training_learns() -> None:
+    train, test = load_sample(SAMPLE)
+    network = plain_network()
+    progress = train_network(Hyperparameters(15, 50, 0.1, 1e-4), network, train, seed=0, device="cpu")
+    assert progress.finished
+    assert progress.losses[-1] < progress.losses[0] - 0.2
+    assert measure_accuracy(network, test) > 0.2
+    assert not network.training
+
+
+def test_a_seed_decides_everything_and_the_callers_random_state_is_left_alone(images: ImageSet) -> None:
+    torch.manual_seed(5)
+    before = torch.get_rng_state()
+    networks = [plain_network() for _ in range(3)]
+    torch.manual_seed(5)
+    for network, seed in zip(networks, (1, 1, 2), strict=True):
+        train_network(SHORT, network, images, seed=seed, device="cpu")
+    assert torch.equal(torch.get_rng_state(), before)
+    assert same_weights(networks[0], networks[1])
+    assert not same_weights(networks[0], networks[2])
+
+
+def test_files_give_the_same_training_as_images_in_memory(tmp_path: Path, images: ImageSet) -> None:
+    for index, image in enumerate(images.images[:60]):
+        folder = tmp_path / f"{images.labels[index]}"
+        folder.mkdir(exist_ok=True)
+        Image.fromarray(image.permute(1, 2, 0).numpy()).save(folder / f"{index}.png")
+    files = load_folder(tmp_path, size=28)
+    memory = ImageSet(torch.stack([files[i][0] for i in range(60)]), files.labels, files.classes)
+    hyper = replace(SHORT, batch=20)
+    from_files, from_memory = plain_network(), plain_network()
+    stopped = train_network(
+        hyper, from_files, files, seed=0, device="cpu", folder=tmp_path / "run", max_seconds=0, workers=0
+    )
+    assert stopped.step == 1
+    train_network(hyper, from_files, files, seed=0, device="cpu", folder=tmp_path / "run", workers=1)
+    train_network(hyper, from_memory, memory, seed=0, device="cpu")
+    assert same_weights(from_files, from_memory)
+    assert measure_accuracy(from_files, files, batch=7, workers=0) == measure_accuracy(from_memory, memory)
+
+
+@pytest.mark.parametrize(
+    ("hyper", "device", "message"),
+    [
+        (replace(SHORT, batch=500), "cpu", "A batch of 500 needs as many images; got 400"),
+        pytest.param(
+            SHORT,
+            "cuda",
+            "--device cuda: torch .* sees no GPU here",
+            marks=pytest.mark.skipif(torch.cuda.is_available(), reason="a GPU is here"),
+        ),
+    ],
+)
+def test_what_cannot_be_trained_is_refused(images: ImageSet, hyper: Hyperparameters, device: str, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        train_network(hyper, plain_network(), images, seed=0, device=device)
+
+
+def test_divergence_is_an_error_not_a_network(tmp_path: Path, images: ImageSet) -> None:
+    with pytest.raises(FloatingPointError, match="Training diverged"):
+        train_network(replace(SHORT, rate=1e20), plain_network(), images, seed=0, device="cpu", folder=tmp_path)
+    assert not (tmp_path / "network.safetensors").exists()
+
+
+def train_in_group(rank: int, rendezvous: Path, folder: Path, max_seconds: float) -> None:
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", init_method=f"file://{rendezvous}", rank=rank, world_size=2)
+    data = load_sample(SAMPLE)[0]
+    train_network(SHORT, plain_network(), data, seed=3, device="cpu", folder=folder, max_seconds=max_seconds)
+    dist.destroy_process_group()
+
+
+def test_two_processes_train_as_one_does(tmp_path: Path, images: ImageSet) -> None:
+    """Stopped together after a step, begun again, and still one process's result but for rounding."""
+    folder = tmp_path / "run"
+    for life, max_seconds in enumerate((0.0, math.inf)):
+        group = [start(train_in_group, rank, tmp_path / f"group{life}", folder, max_seconds) for rank in range(2)]
+        assert exit_codes(group) == [0, 0]
+        if life == 0:
+            _, facts = load_tensors(folder / "checkpoint.safetensors") or ({}, {})
+            assert facts["progress"]["step"] == 1
+    together, alone = plain_network(), plain_network()
+    train_network(SHORT, together, images, seed=3, device="cpu", folder=folder, report=fail_if_trained)
+    train_network(SHORT, alone, images, seed=3, device="cpu")
+    for one, other in zip(together.parameters(), alone.parameters(), strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-6)
