@@ -53,7 +53,7 @@ oldest:
 	    print(*all['dependencies'], *all['optional-dependencies']['export'])" | sed 's/>=/==/g')
 	cd build/oldest && bin/lates demo --quick
 	OMP_NUM_THREADS=1 build/oldest/bin/python -m pytest -m "slow or not slow" tests/test_calibrate.py tests/test_export.py \
-	    tests/test_model.py tests/test_onnx.py tests/test_rows.py tests/test_saving.py tests/test_taps.py
+	    tests/model/test_model.py tests/test_onnx.py tests/runtime/test_spilling.py tests/model/test_saving.py tests/network/test_recorder.py
 	OMP_NUM_THREADS=1 build/oldest/bin/python -m pytest tests/cli/test_command.py -k help
 
 lint: $(READY)

@@ -51,7 +51,7 @@ def measure(n: int, classes: int, members: int, folder: Path, threads: int = THR
     finally:
         shutil.rmtree(scratch)
     state = "certified to" if stack.certified else "OFF BY"
-    known = f"{stack.steps} steps, {stack.early_steps} before them, {state} {stack.residual:.0e}"
+    known = f"{stack.steps} steps, {state} {stack.residual:.0e}"
     size = f"{n:,} x {classes:,} x {members}, {4 * n * classes * members / 1e9:.1f} GB on disk"
     goal = Goal("anonymous memory under 4 GB", f"{memory.peak / 1e9:.2f} GB at its peak", memory.peak < LIMIT)
     line = Line(OURS, seconds, reached=known, repeats=(seconds,))

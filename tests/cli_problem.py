@@ -10,7 +10,7 @@ MODULE = "their_module"
 TEXT = """
 import torch
 from torch import nn
-from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 
 import lates
 
@@ -94,15 +94,15 @@ def make_number():
     return {"train": loader(300, 1), "holdout": 3}
 
 
-class Endless:
+class Endless(IterableDataset):
     def __iter__(self):
-        batch = draw(100, 1)
+        row = draw(1, 1)
         while True:
-            yield batch
+            yield row[0][0], row[1][0]
 
 
 def make_endless():
-    return {"train": Endless(), "holdout": loader(400, 2)}
+    return {"train": DataLoader(Endless(), batch_size=4, num_workers=2), "holdout": loader(400, 2)}
 
 
 def mirror(rows):
@@ -120,7 +120,7 @@ class Folder:
 
 
 def make_folder(path: Path) -> Folder:
-    """Write the module, train its network on its 300 training rows until it is too sure, and keep the weights."""
+    """Write the module, train its network on its 300 training rows until it is overconfident, and save the weights."""
     (path / f"{MODULE}.py").write_text(TEXT, "utf-8")
     scope: dict = {}
     exec(compile(TEXT, MODULE, "exec"), scope)

@@ -11,6 +11,9 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
 import lates
+from lates import network as network_package
+from lates.network import Draws, Reading
+from lates.runtime import Run
 
 CLASSES = 3
 
@@ -49,6 +52,12 @@ def draw(n: int = 20, seed: int = 0) -> tuple[Tensor, Tensor]:
 def loader(n: int = 20, batch_size: int = 8, seed: int = 0) -> DataLoader:
     """The last batch is smaller."""
     return DataLoader(TensorDataset(*draw(n, seed)), batch_size=batch_size)
+
+
+def extract_draws(draws: Draws, loader: Iterable[Any], blocks: Any = None, **options: Any) -> list[lates.Features]:
+    """All draws in one reading, with options of `Reading`."""
+    with Run.start("cpu") as run:
+        return network_package.extract_draws(draws, loader, Reading(**options), run, lates.DEFAULT, blocks)
 
 
 def same(a: lates.Features, b: lates.Features) -> bool:
@@ -109,3 +118,8 @@ def untouched(model: nn.Module) -> Iterator[None]:
     finally:
         after = state()
         assert [key for key in before if before[key] != after[key]] == []
+
+
+def random_rows(n: int, *shape: int, classes: int = 3, seed: int = 0) -> TensorDataset:
+    generator = torch.Generator().manual_seed(seed)
+    return TensorDataset(torch.randn(n, *shape, generator=generator), torch.arange(n) % classes)

@@ -1,7 +1,6 @@
-"""What several processes do together in the tests: a small problem, and calibrations of it that end alike or fail alike."""
+"""What several processes do together in the tests: a small problem, and calibrations of it on shards of its rows."""
 
 import datetime
-import os
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -12,11 +11,11 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch.utils.data import BatchSampler, DataLoader, Dataset, Subset, TensorDataset
+from torch.utils.data import DataLoader, Subset, TensorDataset
 from torch.utils.data.distributed import DistributedSampler
 
 import lates
-from lates.team import OtherProcessError, form_team
+from lates.runtime import Processes
 from tests.networks import CLASSES, network
 
 TRAIN, HELD = 601, 307
@@ -26,16 +25,16 @@ TIMEOUT = datetime.timedelta(seconds=60)
 
 
 @dataclass(frozen=True)
-class Place:
-    """This process among `size`."""
+class Rank:
+    """This process among `world_size`."""
 
-    number: int = 0
-    size: int = 1
+    rank: int = 0
+    world_size: int = 1
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """Of a calibration: what it learned, and its predictions for a few images."""
+    """What a calibration learned, and its predictions for a few images."""
 
     weights: dict[str, float]
     probabilities: Tensor
@@ -46,106 +45,61 @@ def rows(n: int, seed: int) -> TensorDataset:
     """Images whose labels follow the network and, beyond it, what a shallow probe can see."""
     generator = torch.Generator().manual_seed(seed)
     images = torch.randn(n, 2, 6, 6, generator=generator)
-    seen = images.unflatten(2, (2, 3)).unflatten(4, (2, 3)).mean((3, 5)).flatten(1)
-    shallow = torch.randn(seen.shape[1], CLASSES, generator=torch.Generator().manual_seed(5))
+    pooled = images.unflatten(2, (2, 3)).unflatten(4, (2, 3)).mean((3, 5)).flatten(1)
+    shallow = torch.randn(pooled.shape[1], CLASSES, generator=torch.Generator().manual_seed(5))
     with torch.no_grad():
-        truth = network()(images) + 4 * seen @ shallow
+        truth = network()(images) + 4 * pooled @ shallow
     return TensorDataset(images, torch.multinomial(truth.softmax(1), 1, generator=generator)[:, 0])
 
 
-def loaders(batch_size: int = 50) -> dict[str, DataLoader]:
-    return {"train": DataLoader(rows(TRAIN, 1), batch_size), "holdout": DataLoader(rows(HELD, 2), batch_size)}
+def shard(data: TensorDataset, at: Rank) -> Subset[Any]:
+    """Successive rows, more of them for higher ranks."""
+    edges = [len(data) * k * (k + 1) // (at.world_size * (at.world_size + 1)) for k in range(at.world_size + 1)]
+    return Subset(data, range(edges[at.rank], edges[at.rank + 1]))
 
 
-def outcome(calibrated: lates.CalibratedModel) -> Outcome:
+def loaders(at: Rank = Rank(), batch_size: int = 50) -> dict[str, DataLoader]:  # noqa: B008 (frozen)
+    data = {"train": rows(TRAIN, 1), "holdout": rows(HELD, 2)}
+    return {role: DataLoader(shard(part, at), batch_size) for role, part in data.items()}
+
+
+def calibrate(at: Rank, model: Any = None, **options: Any) -> Outcome:
+    """With a budget that buys some directions of some blocks, so that the search has something to decide."""
+    options = {"budget": 0.2, "views": None, "progress": False, **loaders(at), **options}
+    calibrated = lates.calibrate(network() if model is None else model, **options)
     calibrated.generator.manual_seed(0)
     return Outcome(calibrated.weights, calibrated.predict_proba(rows(40, 3).tensors[0]), calibrated.fit)
 
 
-def calibrate(model: Any = None, **options: Any) -> Outcome:
-    """With a budget that buys some directions of some blocks, so that the search has something to decide."""
-    options = {"budget": 0.2, "progress": False, **loaders(), **options}
-    return outcome(lates.calibrate(network() if model is None else model, **options))
+def by_default(at: Rank) -> Outcome:
+    return calibrate(at)
 
 
-def by_default(place: Place) -> Outcome:
-    return calibrate()
+def ensemble(at: Rank) -> Outcome:
+    return calibrate(at, [network(0), network(1)], **ONE_PROBE)
 
 
-def fewer_batches_than_processes(place: Place) -> Outcome:
-    return calibrate(train=loaders(400)["train"], holdout=loaders(400)["holdout"])
+def brier_penalised(at: Rank) -> Outcome:
+    return calibrate(at, loss="brier", settings=replace(lates.DEFAULT, regularise=0.1), **ONE_PROBE)
 
 
-def mc_dropout(place: Place) -> Outcome:
-    return calibrate(lates.mc_dropout(network(), samples=3), views="jitter", holdout=loaders(400)["holdout"])
+def temperature_by_soft_ece(at: Rank) -> Outcome:
+    return calibrate(at, loss="soft_ece", train=None, blocks=[])
 
 
-def ensemble(place: Place) -> Outcome:
-    return calibrate([network(0), network(1)], **ONE_PROBE)
+def little_memory(at: Rank) -> Outcome:
+    return calibrate(at, memory=5000)
 
 
-def brier_penalised(place: Place) -> Outcome:
-    return calibrate(loss="brier", settings=replace(lates.DEFAULT, regularise=0.1), **ONE_PROBE)
-
-
-def soft_ece(place: Place) -> Outcome:
-    return calibrate(loss="soft_ece", train=None, blocks=[])
-
-
-def temperature(place: Place) -> Outcome:
-    return calibrate(train=None, blocks=[])
-
-
-def out_of_memory(place: Place) -> Outcome:
-    return calibrate(memory=5000)
-
-
-def lists_of_batches(place: Place) -> Outcome:
-    return calibrate(**{role: list(loader) for role, loader in loaders().items()}, **ONE_PROBE)
-
-
-def shuffled(place: Place) -> Outcome:
-    return calibrate(train=DataLoader(rows(TRAIN, 1), 50, shuffle=True), **ONE_PROBE)
-
-
-def distributed_samplers(place: Place) -> Outcome:
-    """Which pad: neither 601 nor 307 rows are the same number for each of two or three processes."""
-    if place.size == 1:
-        return calibrate(**ONE_PROBE)
-    parts = {"train": rows(TRAIN, 1), "holdout": rows(HELD, 2)}
-    samplers = {
-        role: DistributedSampler(part, place.size, place.number, shuffle=role == "train")
-        for role, part in parts.items()
-    }
-    return calibrate(
-        **{role: DataLoader(part, 50, sampler=samplers[role]) for role, part in parts.items()}, **ONE_PROBE
-    )
-
-
-def own_shares(place: Place) -> Outcome:
-    """The last process has seven rows of the hold-out."""
-    if place.size == 1:
-        return calibrate(views=None, **ONE_PROBE)
-    last = place.number == place.size - 1
-    edge = HELD - 7
-    held = range(edge, HELD) if last else range(place.number, edge, place.size - 1)
-    train = range(place.number, TRAIN, place.size)
-    parts = {"train": Subset(rows(TRAIN, 1), train), "holdout": Subset(rows(HELD, 2), held)}
-    return calibrate(
-        **{role: DataLoader(part, 50) for role, part in parts.items()}, views=None, shares="own", **ONE_PROBE
-    )
-
-
-def batch_statistics_of_their_own(place: Place) -> Outcome:
+def other_batch_statistics(at: Rank) -> Outcome:
     model = network()
-    if place.number:
-        model.get_buffer("body.1.running_mean").add_(place.number)
-    found = calibrate(model, **ONE_PROBE)
-    return replace(found, probabilities=torch.zeros(0))
+    if at.rank:
+        model.get_buffer("body.1.running_mean").add_(at.rank)
+    return replace(calibrate(at, model, **ONE_PROBE), probabilities=torch.zeros(0))
 
 
-class Beside(nn.Module):
-    """The network, which looks at nothing that comes beside the images."""
+class ManyInputs(nn.Module):
+    """The network, which ignores all inputs but the images."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -155,172 +109,75 @@ class Beside(nn.Module):
         return self.inner(images)
 
 
-def inputs_that_are_not_plain(place: Place) -> Outcome:
-    """Sparse, ragged, a number, and columns that lie apart in memory."""
-    ragged = torch.nested.nested_tensor([torch.ones(1), torch.ones(2)])
-    others = (torch.eye(2).to_sparse(), ragged, torch.tensor(0.5), torch.ones(2, 3).T)
-    held = [(images, *others, labels) for images, labels in loaders()["holdout"]]
-    return calibrate(Beside().eval(), train=None, holdout=held, blocks=[])
+def sparse_and_nested_inputs(at: Rank) -> Outcome:
+    nested = torch.nested.nested_tensor([torch.ones(1), torch.ones(2)])
+    others = (torch.eye(2).to_sparse(), nested, torch.tensor(0.5), torch.ones(2, 3).T)
+    holdout = [(images, *others, labels) for images, labels in loaders(at)["holdout"]]
+    return calibrate(at, ManyInputs().eval(), train=None, holdout=holdout, blocks=[])
 
 
-def alone_in_one_process(place: Place) -> Outcome | None:
-    return calibrate(shares="whole") if place.number == 0 else None
+def mc_dropout_with_views(at: Rank) -> Outcome:
+    return calibrate(at, lates.mc_dropout(network(), samples=3), views="jitter", **ONE_PROBE)
 
 
-def exchanges(place: Place) -> dict[str, Any]:
-    """A few numbers and more than an envelope holds, neither of them in the order in which they lie in memory."""
-    few = (place.number + 1) * torch.arange(6).view(2, 3).T
-    many = (place.number + 1) * torch.arange(8000.0).view(100, 80).T
-    with form_team("dealt", torch.device("cpu")) as team:
-        sums = {"few": team.sum(few), "many": team.sum(many), "first": team.first(few), "of_first": team.first(many)}
-        return {**sums, "own": many, "items": team.gather(place.number), "neighbours": team.neighbours()}
+def one_process_alone(at: Rank) -> Outcome | None:
+    return calibrate(Rank(), distributed=False) if at.rank == 0 else None
 
 
-class Broken(Dataset[Any]):
-    """Rows of which the last cannot be read in the second process."""
-
-    def __init__(self, whole: TensorDataset, place: Place) -> None:
-        self.whole, self.place = whole, place
-
-    def __len__(self) -> int:
-        return len(self.whole)
-
-    def __getitem__(self, row: int) -> tuple[Tensor, ...]:
-        if self.place.number == 1 and row > len(self) // 2:
-            raise OSError("the disk is full of holes")
-        return self.whole[row]
+def collectives(at: Rank) -> dict[str, Any]:
+    """Of tensors that are not contiguous."""
+    values = (at.rank + 1) * torch.arange(6).view(2, 3).T
+    processes = Processes.current(torch.device("cpu"))
+    sums = {"sum": processes.sum(values), "first": processes.first(values), "values": values}
+    return {**sums, "gathered": processes.gather(at.rank), "on_this_host": processes.on_this_host()}
 
 
-def a_reader_fails(place: Place) -> Outcome:
-    return calibrate(train=DataLoader(Broken(rows(TRAIN, 1), place), 50))
+def unsharded_loaders(at: Rank) -> Outcome:
+    return calibrate(at, **loaders())
 
 
-def a_trainer_fails(place: Place) -> Outcome:
-    def complain(stage: str, done: int, total: int | None) -> None:
-        if stage == "training probes":
-            raise OSError("no more ink")
-
-    return calibrate(progress=complain)
+def padding_sampler(at: Rank) -> Outcome:
+    data = rows(HELD, 2)
+    sampler = DistributedSampler(data, at.world_size, at.rank)
+    return calibrate(at, holdout=DataLoader(data, 50, sampler=sampler))
 
 
-def a_last_step_fails(place: Place) -> None:
-    """After all that is exchanged: the others are done, and wait."""
-    with form_team("dealt", torch.device("cpu")):
-        if place.number == 2:
-            raise OSError("no more paper")
-
-
-def a_process_fails_before_a_large_sum(place: Place) -> None:
-    with form_team("dealt", torch.device("cpu")) as team:
-        if place.number == 1:
-            raise OSError("no more glue")
-        team.sum(torch.ones(8000))
-
-
-def other_rows(place: Place) -> Outcome:
-    return calibrate(train=DataLoader(rows(TRAIN, 10 + place.number), 50))
-
-
-def changed_rows(place: Place, image: float = 0.0, label: int = 0) -> DataLoader:
-    """The training rows, one of the first batch changed in each process but the first."""
-    images, labels = (values.clone() for values in rows(TRAIN, 1).tensors)
-    images[49, -1, -1, -1] += image * place.number
-    labels[49] = (labels[49] + label * place.number) % CLASSES
-    return DataLoader(TensorDataset(images, labels), 50)
-
-
-def one_other_image(place: Place) -> Outcome:
-    return calibrate(train=changed_rows(place, image=1.0))
-
-
-def one_other_label(place: Place) -> Outcome:
-    return calibrate(train=changed_rows(place, label=1))
-
-
-def other_orders(place: Place) -> Outcome:
-    batches = list(BatchSampler(range(TRAIN), 50, drop_last=False))
-    batches = batches if place.number == 0 else [batches[0], *reversed(batches[1:])]
-    return calibrate(train=DataLoader(rows(TRAIN, 1), batch_sampler=batches))
-
-
-def other_ends(place: Place) -> Outcome:
-    return calibrate(holdout=list(loaders()["holdout"])[: 6 - place.number])
-
-
-def own_shares_of_which_two_are_the_same(place: Place) -> Outcome:
-    return calibrate(train=list(loaders()["train"])[place.number % 2 :], shares="own")
-
-
-def other_parameters(place: Place) -> Outcome:
+def other_parameters(at: Rank) -> Outcome:
     model = network()
-    nn.init.constant_(model.get_parameter("last.bias"), float(place.number))
-    return calibrate(model)
+    nn.init.constant_(model.get_parameter("last.bias"), float(at.rank))
+    return calibrate(at, model)
 
 
-def the_paper_s_solvers(place: Place) -> Outcome:
-    return calibrate(settings=lates.PAPER)
+def settings_of_the_paper(at: Rank) -> Outcome:
+    return calibrate(at, settings=lates.PAPER)
 
 
-IN_THREE: tuple[Callable[[Place], Outcome], ...] = (
+ALIKE: tuple[Callable[[Rank], Outcome], ...] = (
     by_default,
-    fewer_batches_than_processes,
     ensemble,
     brier_penalised,
-    soft_ece,
-    temperature,
-    lists_of_batches,
-    shuffled,
-    distributed_samplers,
-    own_shares,
-    batch_statistics_of_their_own,
-    inputs_that_are_not_plain,
+    temperature_by_soft_ece,
+    little_memory,
+    other_batch_statistics,
+    sparse_and_nested_inputs,
 )
-IN_TWO: tuple[Callable[[Place], Outcome], ...] = (by_default, mc_dropout, out_of_memory)
-FAILING: tuple[Callable[[Place], Outcome | None], ...] = (
-    a_reader_fails,
-    a_trainer_fails,
-    a_last_step_fails,
-    a_process_fails_before_a_large_sum,
-    other_rows,
-    one_other_image,
-    one_other_label,
-    other_orders,
-    other_ends,
-    own_shares_of_which_two_are_the_same,
-    other_parameters,
-    the_paper_s_solvers,
-)
+REFUSED = (unsharded_loaders, padding_sampler, other_parameters, settings_of_the_paper)
 
 
-def work(place: Place, folder: Path) -> None:
-    """The life of one process: everything above in turn, outcomes and faults left in files."""
-    meeting = f"file://{folder}/meeting-{place.size}"
-    dist.init_process_group("gloo", meeting, TIMEOUT, place.size, place.number)
-    tasks = (*IN_THREE, *FAILING, alone_in_one_process, exchanges) if place.size == 3 else IN_TWO
-    torch.save(dict(_try_all(tasks, place)), folder / f"{place.size}-{place.number}")
+def work(at: Rank, folder: Path) -> None:
+    """All tasks in turn; outcomes and errors are left in files."""
+    dist.init_process_group("gloo", f"file://{folder}/store", TIMEOUT, at.world_size, at.rank)
+    tasks = (*ALIKE, *REFUSED, mc_dropout_with_views, one_process_alone, collectives)
+    torch.save(dict(_try_all(tasks, at)), folder / f"rank-{at.rank}")
     dist.destroy_process_group()
 
 
-def _try_all(tasks: tuple[Callable[[Place], Any], ...], place: Place) -> Iterator[tuple[str, Any]]:
+def _try_all(tasks: tuple[Callable[[Rank], Any], ...], at: Rank) -> Iterator[tuple[str, Any]]:
     for task in tasks:
         try:
-            yield task.__name__, task(place)
+            yield task.__name__, task(at)
         except Exception as fault:
             yield task.__name__, (type(fault).__name__, str(fault))
-
-
-def wait_in_vain(place: Place, folder: Path) -> None:
-    """The first process calls calibrate; the second lives on until its input ends, but never does."""
-    soon = datetime.timedelta(seconds=2)
-    dist.init_process_group("gloo", f"file://{folder}/meeting", soon, place.size, place.number)
-    if place.number == 0:
-        try:
-            calibrate()
-        except OtherProcessError as fault:
-            (folder / "said").write_text(str(fault), "utf-8")
-    else:
-        sys.stdin.read()
-    os._exit(0)  # the group is broken: none of it can be taken down in order
 
 
 class Stream:
@@ -364,15 +221,12 @@ def private_bytes() -> int:
     return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("RssAnon"))
 
 
-def live(life: str, first: str, second: str, *rest: str) -> None:
-    torch.set_num_threads(1)
-    if life == "grown_memory":
-        print(grown_memory(int(first), int(second)))
-    else:
-        {"work": work, "wait_in_vain": wait_in_vain}[life](Place(int(first), int(second)), Path(*rest))
-
-
 if __name__ == "__main__":
     from tests import processes  # under its own name, by which its classes are found when they are read back
 
-    processes.live(*sys.argv[1:])
+    torch.set_num_threads(1)
+    task, first, second, *rest = sys.argv[1:]
+    if task == "grown_memory":
+        print(processes.grown_memory(int(first), int(second)))
+    else:
+        processes.work(processes.Rank(int(first), int(second)), Path(*rest))

@@ -1,4 +1,4 @@
-"""The command as a terminal runs it: a program of its own, with colours, to which Ctrl-C is sent while it works."""
+"""The command as a terminal runs it: a process group of its own, with colours."""
 
 import os
 import subprocess
@@ -8,20 +8,20 @@ from pathlib import Path
 import lates
 
 
-def start_command(arguments: list[str], folder: Path, *, own_group: bool = False) -> subprocess.Popen[bytes]:
-    """`lates ARGUMENTS` in that folder, by itself or in a process group of its own."""
+def start_command(arguments: list[str], folder: Path) -> subprocess.Popen[bytes]:
+    """Start `lates ARGUMENTS` in that folder."""
     return subprocess.Popen(
         [sys.executable, "-B", "-c", "from lates.cli import app; app()", *arguments],
         cwd=folder,
         env={**os.environ, "PYTHONPATH": str(Path(lates.__file__).parents[1]), "FORCE_COLOR": "1"},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
-        start_new_session=own_group,
+        start_new_session=True,
     )
 
 
-def wait_until_told(process: subprocess.Popen[bytes], word: bytes) -> None:
-    """Read what the command says until the word appears; it must not end before."""
+def wait_for(process: subprocess.Popen[bytes], word: bytes) -> None:
+    """Read standard error until the word appears; the process must not end before."""
     assert process.stderr is not None
     seen = b""
     while word not in seen:
@@ -31,5 +31,5 @@ def wait_until_told(process: subprocess.Popen[bytes], word: bytes) -> None:
 
 
 def own_lines(printed: str) -> list[str]:
-    """What several processes printed of their own: torch before 2.11 lets them greet one another."""
+    """The output of several processes without Gloo's greetings, which torch before 2.11 prints."""
     return [line for line in printed.splitlines() if not line.startswith("[Gloo]")]

@@ -3,6 +3,7 @@
 import math
 import warnings
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,8 @@ from torch.utils.data import DataLoader, Subset, SubsetRandomSampler, TensorData
 import lates
 from tests.conftest import Problem, calibrate, draw_patterns
 from tests.networks import CLASSES, Network, draw, fail_after, loader, network, untouched
+
+NO_PRIOR = replace(lates.DEFAULT, prior=0.0)
 
 
 def broken(part: str, value: float) -> Network:
@@ -79,6 +82,7 @@ def test_dense_outputs_are_refused() -> None:
         ({"passes": 0}, ValueError, "passes=0: expected at least 1"),
         ({"passes": 1.5}, TypeError, r"passes=1\.5: expected a whole number"),
         ({"seed": None}, TypeError, "seed=None: expected a whole number"),
+        ({"seed": 2**64}, ValueError, "seed=18446744073709551616: expected a whole number of at most 64 bits"),
         ({"memory": "1G"}, ValueError, "memory='1G': expected a number of bytes"),
         ({"device": "cuda:99"}, ValueError, r'device="cuda:99" cannot be used here \(.*Leave it out'),
         ({"views": "blur"}, ValueError, 'Unknown views="blur"'),
@@ -169,15 +173,17 @@ def test_a_table_returned_beside_the_logits_is_not_taken_for_them() -> None:
 @pytest.mark.parametrize("several", [False, True])
 def test_a_hold_out_of_few_rows_is_warned_of_once(several: bool) -> None:
     model = [network(), network(1)] if several else network()
-    with pytest.warns(UserWarning, match="fitted to 30 rows") as warned:
+    with pytest.warns(UserWarning, match="fitted to 30 hold-out rows") as warned:
         lates.calibrate(model, train=loader(60), holdout=loader(30, seed=1), budget=None, progress=False)
-    assert len(warned) == 1
+    assert sum("fitted to" in str(warning.message) for warning in warned) == 1
     images, _ = draw(120)
     with torch.no_grad():
         wrong = network()(images).argmin(1)
     with pytest.warns(UserWarning, match="All weights are 0, .* on these 120 rows") as warned:
-        lates.calibrate([network()] * (1 + several), holdout=[(images, wrong)], blocks=[], progress=False)
-    assert len(warned) == 1
+        lates.calibrate(
+            [network()] * (1 + several), holdout=[(images, wrong)], blocks=[], progress=False, settings=NO_PRIOR
+        )
+    assert sum("All weights are 0" in str(warning.message) for warning in warned) == 1
 
 
 def test_probes_need_the_training_split(problem: Problem) -> None:
@@ -261,7 +267,10 @@ def batched(images: Tensor, labels: Tensor, shuffle: bool = False) -> DataLoader
             batched(draw()[0], draw()[1] + 1, shuffle=True),
             f"labels hold {CLASSES} in row .*expected 0 to {CLASSES - 1}",
         ),
-        (batched(draw()[0] * torch.nan, draw()[1]), "logits of the holdout loader hold NaN in row 0"),
+        (
+            batched(draw()[0] * torch.nan, draw()[1]),
+            "puts out NaN or infinite values in 20 of 20 rows of the holdout loader",
+        ),
     ],
 )
 def test_a_bad_hold_out_is_found_before_the_training_split_is_read(holdout: Any, message: str) -> None:
@@ -288,9 +297,9 @@ def test_masked_classes_are_fitted_when_clamped_as_the_message_says() -> None:
     with torch.no_grad():
         two = model(images)[:, :2]
     labels = (2 * two).softmax(1).multinomial(1, generator=torch.Generator().manual_seed(0))[:, 0]
-    calibrated = lates.calibrate(model, holdout=[(images, labels)], blocks=[], progress=False)
+    calibrated = lates.calibrate(model, holdout=[(images, labels)], blocks=[], progress=False, settings=NO_PRIOR)
     assert calibrated.fit.certified
-    assert calibrated.temperature == pytest.approx(lates.TemperatureScaling().fit(two, labels).temperature_)
+    assert calibrated.temperature == pytest.approx(lates.TemperatureScaling(prior=0).fit(two, labels).temperature_)
 
 
 def test_looking_at_the_beginning_draws_nothing_from_the_loader_s_own_generator() -> None:

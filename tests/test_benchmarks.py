@@ -21,7 +21,7 @@ from benchmarks.environments import PEERS, Peer, python_of
 from benchmarks.inputs import make_logits, make_members, save_logits
 from benchmarks.large import measure
 from benchmarks.memory import PeakMemory
-from benchmarks.records import Goal, Group, Line, Others, machine, merge, results
+from benchmarks.records import Goal, Group, Line, Others, keeps_up, machine, merge, results
 from benchmarks.rows import calibrate, growth, inference, metrics, stack, temperature
 from benchmarks.table import WIDTH, draw_end, draw_group
 from benchmarks.worker import answer
@@ -64,6 +64,13 @@ def test_the_first_of_a_pair_is_the_second_of_the_next() -> None:
     times = in_pairs(lambda: runner("unit", 2.0), lambda: runner("run", 3.0), rounds=3)
     assert calls == ["unit", "run", "run", "unit", "unit", "run"]
     assert times.ratios == (1.5,) * 3
+
+
+@pytest.mark.parametrize(("seconds", "met"), [(1.5, True), (1.6, False)])
+def test_goal_is_at_most_one_and_a_half_times_the_fastest_peer(seconds: float, met: bool) -> None:
+    peers = [Times("slow", [Run(9.0)]), Times("fast", [Run(1.0)])]
+    goal = keeps_up(Times(OURS, [Run(seconds)]), peers)
+    assert (goal.found, goal.met) == (f"{seconds:.2f}x (fast)", met)
 
 
 def test_a_contender_that_fails_is_named_and_the_others_go_on() -> None:
@@ -171,7 +178,7 @@ def test_metrics_row(tmp_path: Path) -> None:
 def test_stack_row() -> None:
     (group,) = stack.measure(((1_000, 5, 3),), rounds=2, threads=1)
     assert [(line.who, line.runs) for line in group.lines] == [(OURS, 2), ("one logsumexp pass", 3)]
-    assert [goal.met for goal in group.goals][1] is True
+    assert [goal.met for goal in group.goals][1:3] == [True, True]
 
 
 def test_inference_row_counts_operations_and_time() -> None:
@@ -197,7 +204,7 @@ def test_a_network_that_does_not_compile_is_named_with_the_reason(monkeypatch: p
 
 def test_calibrate_row_says_where_the_time_goes() -> None:
     (group,) = calibrate.measure(8, 8, rounds=1, threads=1)
-    assert group.lines[0].reached.startswith("train ")
+    assert group.lines[0].reached.startswith("holdout ")
     assert group.lines[1].who == "one inference pass"
 
 

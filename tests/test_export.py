@@ -13,7 +13,7 @@ from torch import Tensor, nn
 import lates
 from lates.export import check_onnx, export_onnx, export_program
 from tests.conftest import Problem
-from tests.test_model import with_weights
+from tests.model.test_model import with_weights
 
 Both = tuple[lates.Features, lates.Features]
 BLOCKS = ["stages.0", "stages.1", "stages.2"]
@@ -93,19 +93,6 @@ def test_an_ensemble_is_one_graph(ensemble: list[nn.Module], problem: Problem, t
     assert_same(export_program(calibrated, problem.images[:2]), calibrated, problem.images)
 
 
-def test_one_logit_gives_two_columns() -> None:
-    rows = torch.randn(200, 4, generator=torch.Generator().manual_seed(0))
-    labels = (rows[:, 0] * rows[:, 1] > 0).long()
-    with torch.random.fork_rng([]):
-        torch.manual_seed(0)
-        model = nn.Sequential(nn.Linear(4, 16), nn.ReLU(), nn.Linear(16, 16), nn.ReLU(), nn.Linear(16, 1))
-    train, holdout = [(rows[:100], labels[:100])], [(rows[100:], labels[100:])]
-    calibrated = lates.calibrate(model, train=train, holdout=holdout, budget=None, progress=False)
-    program = export_program(calibrated, rows[:1])
-    assert program.module()(rows).shape == (200, 2)
-    assert_same(program, calibrated, rows)
-
-
 def test_the_whole_graph_compiles(all_vote: lates.CalibratedModel, problem: Problem) -> None:
     """Without inductor, whose code `test_compile.py` tries: here only that nothing breaks the graph."""
     torch._dynamo.reset()
@@ -115,40 +102,6 @@ def test_the_whole_graph_compiles(all_vote: lates.CalibratedModel, problem: Prob
             torch.testing.assert_close(compiled(problem.images[:rows]), all_vote(problem.images[:rows]))
     predict = torch.compile(all_vote.predict_proba, fullgraph=True, backend="aot_eager")
     torch.testing.assert_close(predict(problem.images), all_vote.predict_proba(problem.images))
-
-
-class BesideItsInputs(nn.Module):
-    """A block that puts out a tuple, as many of transformers do."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.body = nn.Linear(4, 8)
-
-    def forward(self, rows: Tensor) -> tuple[Tensor, Tensor]:
-        return self.body(rows), rows
-
-
-class OfTuples(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.block, self.head = BesideItsInputs(), nn.Linear(8, 3)
-
-    def forward(self, rows: Tensor) -> Tensor:
-        return self.head(self.block(rows)[0].relu())
-
-
-def test_blocks_that_put_out_tuples_compile() -> None:
-    torch._dynamo.reset()
-    rows = torch.randn(200, 4, generator=torch.Generator().manual_seed(0))
-    labels = rows[:, :3].argmax(1)
-    train, holdout = [(rows[:100], labels[:100])], [(rows[100:], labels[100:])]
-    calibrated = lates.calibrate(
-        OfTuples().eval(), train=train, holdout=holdout, blocks=["block"], budget=None, progress=False
-    )
-    assert calibrated.weights["block"] > 0
-    compiled = torch.compile(calibrated, fullgraph=True, backend="aot_eager")
-    with torch.no_grad():
-        torch.testing.assert_close(compiled(rows), calibrated(rows))
 
 
 def test_mc_dropout_is_refused(problem: Problem) -> None:

@@ -1,13 +1,10 @@
 """The calibrated model in ONNX Runtime: it must give what PyTorch gives."""
 
 import logging
-import math
 import sys
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
 
-import numpy as np
 import onnx
 import onnxruntime
 import pytest
@@ -17,11 +14,11 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 import lates
-from lates.export import OPSET, TOLERANCE, Check, check_onnx, export_onnx, export_program, make_onnx
-from lates.voters import Voter
+from lates.export import OPSET, Check, check_onnx, export_onnx, export_program, make_onnx
+from lates.model import StackedNetwork
 from tests.conftest import Problem, draw_patterns
+from tests.model.test_model import NO_FIT
 from tests.test_export import Both, FixedRows, assert_same, voting
-from tests.test_model import NO_FIT
 
 
 @pytest.fixture(scope="module")
@@ -35,16 +32,6 @@ def file(all_vote: lates.CalibratedModel, problem: Problem, tmp_path_factory: py
     path = tmp_path_factory.mktemp("export") / "network.onnx"
     export_onnx(all_vote, problem.images[:1], path)
     return path
-
-
-def test_members_without_weight_are_not_in_the_onnx_file(problem: Problem, features: Both, tmp_path: Path) -> None:
-    path = tmp_path / "early.onnx"
-    calibrated = voting(problem, features, [0.0, 0.7, 0.0, 0.0], rank=3)
-    export_onnx(calibrated, problem.images[:2], path)
-    found = Counter(node.op_type for node in onnx.load(path).graph.node)
-    assert found["MatMul"] + found["Gemm"] == 2, "of the one probe, of low rank"
-    assert found["Conv"] == 5
-    assert check_onnx(calibrated, path, problem.images).passed
 
 
 def test_an_onnx_file_stands_alone_and_says_what_it_takes_and_gives(file: Path, problem: Problem) -> None:
@@ -88,14 +75,8 @@ def test_the_check_measures_against_the_model_that_it_is_given(
     assert not check_onnx(nearly, file, problem.images).passed, "a thousandth of one weight is beyond rounding"
 
 
-def test_a_check_passes_only_within_the_tolerance() -> None:
-    assert Check(3, TOLERANCE, True).passed
-    assert not Check(3, 1.01 * TOLERANCE, True).passed
-    assert not Check(3, math.nan, False).passed
-
-
 def of_its_head(network: nn.Module) -> lates.CalibratedModel:
-    return lates.CalibratedModel([Voter(network, ["head"], torch.ones(1), torch.ones(1), {}, {})], NO_FIT)
+    return lates.CalibratedModel([StackedNetwork(network, ["head"], torch.ones(1), {}, {})], NO_FIT)
 
 
 @pytest.mark.parametrize(("gap", "tied"), [(1e-5, True), (1e-3, False)])
@@ -109,14 +90,6 @@ def test_a_tie_that_rounding_breaks_the_other_way_is_no_other_top_class(gap: flo
     assert check == Check(3, check.difference, tied)
     assert check.difference == pytest.approx(gap / 2, rel=0.2)
     assert check.passed == tied
-
-
-def test_the_check_is_not_under_the_caller_s_autocast(
-    file: Path, all_vote: lates.CalibratedModel, problem: Problem
-) -> None:
-    expected = check_onnx(all_vote, file, problem.images)
-    with torch.autocast("cpu", dtype=torch.bfloat16):
-        assert check_onnx(all_vote, file, problem.images) == expected
 
 
 def test_a_model_too_large_for_one_file_is_refused(
@@ -144,28 +117,6 @@ def test_inputs_of_another_form_than_the_example_s_are_named() -> None:
         ValueError, match=r"The graph takes the inputs rows; here are others\. Pass inputs in the form of"
     ):
         check_onnx(calibrated, graph, {"others": rows})
-
-
-class Watched(Either):
-    """Notes whether cuDNN may be used, and asks for it by the older of PyTorch's interfaces, which tracing does not follow."""
-
-    def __init__(self, note: Callable[[bool], None]) -> None:
-        super().__init__()
-        self.note = note
-
-    def forward(self, rows: Tensor | None = None, others: Tensor | None = None) -> Tensor:
-        self.note(torch.backends.cudnn.enabled)
-        with torch.backends.cudnn.flags(enabled=True):
-            return super().forward(rows, others)
-
-
-def test_the_check_keeps_from_the_coarse_convolutions_of_cudnn() -> None:
-    seen: list[bool] = []
-    rows, network, same = torch.randn(5, 4, generator=torch.Generator().manual_seed(0)), Watched(seen.append), Either()
-    same.load_state_dict(network.state_dict())
-    assert check_onnx(of_its_head(network.eval()), make_onnx(of_its_head(same.eval()), rows), rows).passed
-    assert seen == [False]
-    assert torch.backends.cudnn.enabled
 
 
 class Attentive(nn.Module):
@@ -226,15 +177,3 @@ def test_a_missing_package_names_its_extra(
         check_onnx(all_vote, file, problem.images)
     with pytest.raises(ImportError, match=r'needs the package onnxscript.*Run: pip install "lates\[export\]"'):
         export_onnx(all_vote, problem.images[:2], tmp_path / "network.onnx")
-
-
-def test_numpy_in_numpy_out_is_all_that_serving_needs(
-    file: Path, all_vote: lates.CalibratedModel, problem: Problem
-) -> None:
-    session = onnxruntime.InferenceSession(str(file))
-    logits, probabilities = session.run(None, {"images": problem.images[:7].numpy()})
-    assert isinstance(probabilities, np.ndarray)
-    assert isinstance(logits, np.ndarray)
-    np.testing.assert_allclose(probabilities, all_vote.predict_proba(problem.images[:7]).numpy(), atol=1e-5)
-    np.testing.assert_allclose(probabilities.sum(1), 1, atol=1e-5)
-    assert (logits.argmax(1) == probabilities.argmax(1)).all()

@@ -10,7 +10,7 @@ import lates
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"pooling": "gird"}, "pooling='gird': expected one of 'grid', 'flat'"),
+        ({"pooling": "gird"}, "pooling='gird': expected one of 'grid', 'spatial', 'flat'"),
         ({"views": "blur"}, "views='blur': expected one of None, 'flip', 'shift', 'jitter'"),
         ({"grid": 0}, "grid=0: expected a whole number, at least 1"),
         ({"passes": 0}, "passes=0: expected a whole number, at least 1"),

@@ -26,7 +26,7 @@ def _grow(what: str, base: dict[str, int], rounds: int, threads: int) -> Group:
         point = {**middle, what: size}
         shape = point["rows"], point["classes"], point["members"]
         stack, extra, times = in_fresh_process(fit_repeatedly, shape, rounds, threads)
-        known = f"{extra / 2**20:.1f} MiB more, {stack.steps} steps, {stack.early_steps} before them"
+        known = f"{extra / 2**20:.1f} MiB more, {stack.steps} steps"
         lines.append(Line(f"{size:,} {what}", statistics.median(times.runs), reached=known, repeats=times.runs))
         memories.append(max(extra, 1))
     of_medians = exponent(sizes, [line.amount for line in lines])

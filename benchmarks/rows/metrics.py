@@ -7,7 +7,7 @@ from pathlib import Path
 from benchmarks.contest import ROUNDS, THREADS, Run, Times, compete, gather
 from benchmarks.environments import HOME
 from benchmarks.inputs import save_logits
-from benchmarks.records import Goal, Group, Line
+from benchmarks.records import Goal, Group, Line, keeps_up
 from benchmarks.table import amount
 
 SIZES = ((10_000, 1_000), (50_000, 1_000))
@@ -20,7 +20,6 @@ TITLES = {
     "auc": "Macro AUC",
     "smooth_ece": "Smooth ECE",
 }
-LEAD = {"auc": 4.0}
 PATIENCE = 8.0
 
 
@@ -61,9 +60,7 @@ def _group(task: str, n: int, classes: int, times: list[Times], absent: dict[str
     )
     goals = []
     if peers:
-        least, lead = LEAD.get(task, 1.0), peers[0].median / ours.median
-        text = "faster than every peer" if least == 1 else f"{least:g}x faster than every peer"
-        goals.append(Goal(text, f"{lead:.2f}x ({peers[0].who})", lead > least))
+        goals.append(keeps_up(ours, peers))
     faster = [f"{each.who} {ours.median / rest(each.middle):.2f}x" for each in peers if rest(each.middle) < ours.median]
     if faster:
         goals.append(Goal("faster than lates from probabilities in hand", ", ".join(faster), None))

@@ -7,14 +7,14 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from experiments.networks import resnet18
+from experiments.training.networks import build_network
 
 CLASSES = 10
 
 
 def make_network(seed: int = 0) -> nn.Module:
     torch.manual_seed(seed)
-    return resnet18(CLASSES).eval()
+    return build_network("resnet18", CLASSES).eval()
 
 
 def make_loader(n: int, seed: int, batch: int = 128) -> DataLoader[tuple[Tensor, ...]]:

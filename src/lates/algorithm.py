@@ -1,30 +1,28 @@
 """Algorithm 1 of the paper: probes on the blocks, trained on the training split; weights for all, fitted on the hold-out."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import partial
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
-from lates.batches import check_loader, refuse_overlap
-from lates.blocks import HEAD
-from lates.budget import check_budget, fit_budget
-from lates.checks import check_finite, check_integer
-from lates.features import Features, check_beginning, extract_samples
-from lates.linear import Probe, TrainedProbe, member_logits
-from lates.memory import check_memory, default_memory
 from lates.model import CalibratedModel
-from lates.probes import train_probes
-from lates.progress import Progress, shown
-from lates.sampling import Draws, read_draws
+from lates.network import (
+    Draws,
+    Features,
+    Reading,
+    Views,
+    check_loader,
+    device_of,
+    extract_draws,
+    read_draws,
+    refuse_overlap,
+)
+from lates.probes import check_budget, holdout_accuracies, member_logits, plan_budget, train_probes
+from lates.runtime import Progress, Run
 from lates.settings import DEFAULT, Settings
-from lates.standardised import rows_at_once
-from lates.taps import choose_device
-from lates.team import Shares, Team, form_team
-from lates.views import Views
-from lates.voters import Voter
-from lates.votes import Votes, check_loss, fit_votes
+from lates.stack import check_loss, fit_members
 
 
 def calibrate(
@@ -43,7 +41,7 @@ def calibrate(
     device: torch.device | str | None = None,
     progress: bool | Progress = True,
     settings: Settings = DEFAULT,
-    shares: Shares = "dealt",
+    distributed: bool = True,
 ) -> CalibratedModel:
     """Calibrate a trained classifier with all of its layers; the model itself is left as it was.
 
@@ -51,125 +49,78 @@ def calibrate(
     train     loader of (inputs, labels) on which the model was trained: the probes learn from it
     holdout   loader of rows that trained nothing: it chooses the weights
     blocks    None: all natural blocks; an int: the last n; a list of names; []: temperature scaling, which needs no train
-    loss      "nll", "brier" or "soft_ece"
+    loss      minimised by the weights: "nll", "brier" or "soft_ece"; probes minimise the log-loss
     budget    cap on added parameters, as a share of the network's; None: no cap
-    views     on what variants of the inputs the probes train: None, "flip", "shift", "jitter", a function inputs -> inputs,
-              or "auto", for images what the settings say and None otherwise; `passes` times over (None: as the settings say,
-              and once where there are no views)
-    holdout_views   None, or views as above: then decays, ranks and weights are chosen, and all that is told of the hold-out
-              is measured, on it and one view of each of its rows, which makes them more careful under shift
-    memory    bytes for what grows with the rows; beyond that it spills to temporary files, with the same result
-    progress  bars on a terminal or in a notebook; False: silence; or a function (stage, done, total); in the first process
-    shares    who reads what where torch.distributed runs several processes, all of which must call this and get the same
-              calibration. "dealt": all pass the same loaders, whose batches are dealt out; "own": each passes loaders of
-              rows that no other has; "whole": this process works alone
+    views     on what variants of the inputs the probes train: None, "flip", "shift", "jitter", "robust", a function
+              inputs -> inputs, or "auto", for images what the settings say and None otherwise; `passes` times over (None: as
+              the settings say, and once where there are no views)
+    holdout_views   None, or views as above: then decays, ranks and weights are chosen, and the fit's hold-out numbers are
+              measured, on the hold-out and one view of each of its rows, which makes the result less confident under shift
+    settings  the choices that a user rarely touches: `DEFAULT`, `PAPER`, or your own `Settings`
+    seed      of all that is drawn: views, dropout, the order of a loader that shuffles
+    device    where to work; None: where the model is
+    memory    bytes for what grows with the rows; beyond that it goes to temporary files, with the same result
+    progress  bars on a terminal or in a notebook; False: silence; or a function (stage, done, total); on rank 0
+    distributed   where torch.distributed runs several processes: True, all of them call this, each with loaders of its own
+              shard of the rows, and get the same calibration; False, this process works alone
 
     >>> calibrated = lates.calibrate(model, train=train_loader, holdout=holdout_loader)
     >>> probabilities = calibrated.predict_proba(images)
     """
     draws = read_draws(model)
-    device = choose_device(device, draws.networks[0])
-    team = form_team(shares, device)
-    with team, shown(progress if team.place == 0 else False) as report, torch.inference_mode(False):  # for gradients
-        check_loss(loss, several=len(draws.models) > 1)
-        check_budget(budget)
-        seed = check_integer(seed, "seed")
-        check_memory(memory)
-        _check_loaders(train, holdout, blocks)
-        _check_settings(settings, team)
-        memory = default_memory(device, team.neighbours()) if memory is None else memory
-        read = partial(
-            extract_samples,
-            dropout=draws.dropout,
-            seed=seed,
-            device=device,
-            progress=report,
-            settings=settings,
-            team=team,
-        )
-        hold = partial(
-            read,
-            draws.models,
-            holdout,
-            views=holdout_views,
-            passes=1 if holdout_views is None else 2,
-            plain_first=True,
-            memory=memory // 4,
-            role="holdout",
-        )
-        learn = partial(train_probes, loss=loss, seed=seed, device=device, progress=report, settings=settings)
-        if train is None or blocks == []:
-            held = hold([])
-            trained: Iterator[dict[str, TrainedProbe]] = ({} for _ in draws.networks)
-        else:
-            check_beginning(draws.networks, holdout, dropout=draws.dropout, seed=seed, device=device, role="holdout")
-            seen = read(
-                draws.networks,
-                train,
-                blocks,
-                views=views,
-                passes=passes,
-                budget=budget,
-                keep_logits=False,
-                memory=memory // 2,
-                role="train",
-            )
-            held = hold(like=draws.repeat(seen))
-            spare = memory - sum(features.held for features in (*seen, *held))
-            trained = (learn(seen.pop(0), rows, memory=spare) for rows in held[:: draws.samples])  # one at a time
-        for rows in held:
-            check_finite(rows.logits, "the network's logits of the holdout loader")
-        probes: list[dict[str, Probe]] = []
-        accuracies: list[dict[str, float]] = []
-        for own, rows in zip(trained, held[:: draws.samples], strict=True):
-            probes.append(fit_budget(own, rows, budget, settings=settings) if own else {})
-            accuracies.append(holdout_accuracies(own, rows))
-        room = memory // 4 // len(held)
-        members = [member_logits(own, rows, memory=room) for own, rows in zip(draws.repeat(probes), held, strict=True)]
-        votes = fit_votes(members, held[0].labels, draws, loss, settings, seed, team.sum if team.size > 1 else None)
-    return CalibratedModel(make_voters(draws, held, probes, votes, accuracies), votes.fit, draws.samples, seed)
+    device = device_of(draws.networks[0]) if device is None else device
+    with Run.start(device, seed=seed, memory=memory, distributed=distributed, progress=progress) as run:
+        _check_arguments(train, holdout, blocks, loss, budget, settings, draws, run)
+        reading = Reading("holdout", holdout_views, passes=None, plain_first=True)
+        holdouts = extract_draws(draws, holdout, reading, run.with_memory(1 / 4), settings, blocks, budget=budget)
+        firsts = holdouts[:: draws.samples]  # the first draw of each network
+        reading = Reading("train", views, passes, keep_logits=False)
+        trainings = _extract_training(draws, train, firsts, reading, settings, run)
+        spare = run.memory - sum(features.bytes_in_memory for features in (*trainings, *holdouts))
+        options = {"seed": run.seed, "device": run.device, "progress": run.progress, "memory": spare}
+        probe_loss = loss if settings.optimiser == "sgd" else "nll"
+        trained = [  # popped, so that the training features of one network are freed before those of the next are copied
+            train_probes(trainings.pop(0), first, loss=probe_loss, settings=settings, **options) for first in firsts
+        ]
+        pairs = list(zip(trained, firsts, strict=True))
+        plans = [plan_budget(dense, first, budget, settings) for dense, first in pairs]
+        probes, curves = [plan[0] for plan in plans], [plan[1] for plan in plans]
+        accuracies = [holdout_accuracies(dense, first) for dense, first in pairs]
+        probes_of_draws, room = draws.repeat(probes), run.memory // 4 // len(holdouts)
+        members = [member_logits(*pair, memory=room) for pair in zip(probes_of_draws, holdouts, strict=True)]
+        reduce = run.processes.sum if run.processes.world_size > 1 else None
+        labels, passes = holdouts[0].labels, holdouts[0].passes
+        stack = fit_members(members, labels, draws.samples, loss, settings, run.seed, reduce, passes)
+        stack = stack.with_budgets(curves[0], holdouts[0].parameters) if len(curves) == 1 else stack
+    return CalibratedModel.assemble(model, probes, stack, [first.poolings for first in firsts], accuracies, run.seed)
 
 
-def holdout_accuracies(trained: Mapping[str, TrainedProbe], holdout: Features) -> dict[str, float]:
-    """How often each probe as trained, before any cut, and the head are right on the hold-out.
-
-    Taken now, for probes without a vote are not kept, and how knowledge grows with depth is worth seeing.
-    """
-    right = {name: _right(own.probe, holdout.blocks[name], holdout.labels) for name, own in trained.items()}
-    head = int((holdout.logits.argmax(1) == holdout.labels).sum())
-    counts = holdout.team.sum(torch.tensor([*right.values(), head], dtype=torch.float64))
-    return dict(zip([*right, HEAD], (counts / holdout.all_rows).tolist(), strict=True))
-
-
-def _right(probe: Probe, features: Tensor, labels: Tensor) -> int:
-    step = rows_at_once(features.shape[1], len(probe.bias), probe.bias.device)
-    chunks = zip(features.split(step), labels.split(step), strict=True)
-    return sum(int((probe.logits(rows).argmax(1) == own.to(probe.bias.device)).sum()) for rows, own in chunks)
-
-
-def make_voters(
+def _extract_training(
     draws: Draws,
-    held: Sequence[Features],
-    probes: Sequence[Mapping[str, Probe]],
-    votes: Votes,
-    accuracies: Sequence[Mapping[str, float]],
-) -> list[Voter]:
-    """Each network with its probes and weights; blocks that got no probe are listed with weight 0."""
-    voters: list[Voter] = []
-    for place, (network, own) in enumerate(zip(draws.networks, probes, strict=True)):
-        poolings = held[place * draws.samples].poolings
-        of_member = dict(zip([*own, HEAD], range(len(own) + 1), strict=True))
-        names = [*poolings, HEAD]
-        weights, deviations = votes.weights[place], votes.deviations[place]
-        chosen = [of_member.get(name) for name in names]
-        full_weights = torch.stack([weights[i] if i is not None else weights.new_zeros(()) for i in chosen])
-        full_deviations = torch.stack([deviations[i] if i is not None else weights.new_zeros(()) for i in chosen])
-        alone = [accuracies[place][name] for name in names]
-        voters.append(Voter(network, names, full_weights, full_deviations, own, poolings, draws.dropout, alone))
-    return voters
+    train: Iterable[Any] | None,
+    like: Sequence[Features],
+    reading: Reading,
+    settings: Settings,
+    run: Run,
+) -> list[Features]:
+    """The training features of each network; where there is no block to probe, the loader is not read."""
+    if train is None or not any(rows.blocks for rows in like):
+        return list(like)
+    return extract_draws(replace(draws, samples=1), train, reading, run.with_memory(1 / 2), settings, like=like)
 
 
-def _check_loaders(train: Iterable[Any] | None, holdout: Iterable[Any], blocks: Sequence[str] | int | None) -> None:
+def _check_arguments(
+    train: Iterable[Any] | None,
+    holdout: Iterable[Any],
+    blocks: Sequence[str] | int | None,
+    loss: str,
+    budget: float | None,
+    settings: Settings,
+    draws: Draws,
+    run: Run,
+) -> None:
+    check_loss(loss, several=len(draws.models) > 1)
+    check_budget(budget)
     check_loader(holdout, "holdout")
     if train is not None:
         check_loader(train, "train")
@@ -179,11 +130,8 @@ def _check_loaders(train: Iterable[Any] | None, holdout: Iterable[Any], blocks: 
             "The probes learn from the training split: pass train=, the loader the model was trained on. For temperature "
             "scaling, which needs none, pass blocks=[]."
         )
-
-
-def _check_settings(settings: Settings, team: Team) -> None:
-    if team.size > 1 and "sgd" in (settings.optimiser, settings.solver):
+    if run.processes.world_size > 1 and "sgd" in (settings.optimiser, settings.solver):
         raise ValueError(
-            f"The paper's SGD is for one process, and here are {team.size}. Use the settings' other solvers, or let one "
-            'process work alone: shares="whole".'
+            f"The paper's SGD is for one process, and here are {run.processes.world_size}. Use the settings' other solvers, or "
+            "let one process work alone: distributed=False."
         )

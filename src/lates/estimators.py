@@ -17,8 +17,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from lates.checks import as_tensor, check_labels, check_logits
-from lates.stack import Array, Stack, combine, default_names, fit_stack
+from lates.runtime import Array, as_tensor, check_labels, check_logits, default_names
+from lates.settings import DEFAULT
+from lates.stack import Stack, combine, fit_stack
 
 
 class Calibrator(ABC):
@@ -126,13 +127,15 @@ class TemperatureScaling(Calibrator):
 
     regularise  c of the penalty (c / sqrt(n)) / 2 · temperature_⁻²
     loss        "nll", solved exactly; "brier" or "soft_ece"
+    prior       how strongly few rows keep the temperature at 1; 0: not at all
 
     >>> lates.TemperatureScaling().fit(logits, labels).temperature_
     """
 
-    def __init__(self, regularise: float = 0.0, loss: str = "nll") -> None:
+    def __init__(self, regularise: float = 0.0, loss: str = "nll", prior: float = DEFAULT.prior) -> None:
         self.regularise = regularise
         self.loss = loss
+        self.prior = prior
 
     @property
     def temperature_(self) -> float:
@@ -151,14 +154,22 @@ class LogitStack(Calibrator):
     loss        "nll", solved exactly; "brier" or "soft_ece"
     regularise  c of the penalty (c / sqrt(n)) / 2 · ||weights_||²
     solver      "exact", or "sgd", the paper's
+    prior       how strongly few rows keep the weights at the head as it is; 0: not at all
 
     >>> lates.LogitStack().fit({"layer3": probe_logits, "head": logits}, labels).contributions_
     """
 
-    def __init__(self, loss: str = "nll", regularise: float = 0.0, solver: Literal["exact", "sgd"] = "exact") -> None:
+    def __init__(
+        self,
+        loss: str = "nll",
+        regularise: float = 0.0,
+        solver: Literal["exact", "sgd"] = "exact",
+        prior: float = DEFAULT.prior,
+    ) -> None:
         self.loss = loss
         self.regularise = regularise
         self.solver = solver
+        self.prior = prior
 
     def _named_members(self, X: Array | Mapping[str, Array]) -> Mapping[str, Array]:
         if isinstance(X, Mapping):

@@ -11,7 +11,7 @@ import inspect
 import logging
 import os
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import import_module
@@ -20,13 +20,11 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.backends import cudnn, mha
 
-from lates.batches import LABEL_KEYS, call_arguments, copy_inputs, count_rows, move_inputs, take_rows
-from lates.linear import full_precision
 from lates.model import CalibratedModel
-from lates.storage import check_target, write_whole
-from lates.taps import device_of
-from lates.voters import Voter
+from lates.network import LABEL_KEYS, call_arguments, copy_inputs, count_rows, device_of, move_inputs, take_rows
+from lates.runtime import check_target, full_precision, write_whole
 
 OPSET = 18
 """The ONNX operator set written: the one that PyTorch's exporter is written in, and that runtimes since 2023 read."""
@@ -70,7 +68,7 @@ def export_program(calibrated: CalibratedModel, example: Any) -> torch.export.Ex
     >>> torch.export.save(program, "resnet18.pt2")
     >>> program.module()(images).softmax(-1)
     """
-    return _trace(_Logits(calibrated), _prepared(calibrated, example))
+    return _trace(_Graph(calibrated), _prepared(calibrated, example))
 
 
 def export_onnx(calibrated: CalibratedModel, example: Any, path: str | os.PathLike[str]) -> None:
@@ -89,7 +87,7 @@ def export_onnx(calibrated: CalibratedModel, example: Any, path: str | os.PathLi
 def make_onnx(calibrated: CalibratedModel, example: Any) -> bytes:
     """What `export_onnx` writes."""
     for package in ("onnx", "onnxscript"):
-        _imported(package)
+        import_package(package)
     size = sum(values.nbytes for values in [*calibrated.parameters(), *calibrated.buffers()])
     if size > LARGEST_FILE:
         raise ValueError(
@@ -106,12 +104,13 @@ def check_onnx(calibrated: CalibratedModel, graph: str | os.PathLike[str] | byte
     graph    the path of what `export_onnx` wrote, or what `make_onnx` gave
     inputs   in the form of the example that it was made with, any number of rows
     """
-    runtime = _imported("onnxruntime")
+    runtime = import_package("onnxruntime")
     if not isinstance(graph, bytes) and not Path(graph).is_file():
         raise FileNotFoundError(f"There is no file {graph}. export_onnx(calibrated, example, path) writes one.")
     content = graph if isinstance(graph, bytes) else os.fspath(graph)
     session = runtime.InferenceSession(content, providers=["CPUExecutionProvider"])
-    with full_precision(device_of(calibrated)), _without_cudnn():
+    # without cuDNN, whose convolutions are in TensorFloat-32 by default, and whose own setting raises in some networks
+    with full_precision(device_of(calibrated)), _off(lambda: cudnn.enabled, lambda on: setattr(cudnn, "enabled", on)):
         expected = calibrated.predict_proba(_moved(calibrated, inputs)).double().cpu()
     given = _by_name(calibrated, _moved(calibrated, inputs))
     wanted = [entry.name for entry in session.get_inputs()]
@@ -130,46 +129,24 @@ def check_onnx(calibrated: CalibratedModel, graph: str | os.PathLike[str] | byte
     )
 
 
-@contextmanager
-def _without_cudnn() -> Iterator[None]:
-    """Let convolutions be products of matrices, for which full precision is set: by default cuDNN's are in TensorFloat-32.
+class _Graph(nn.Module):
+    """The calibrated model called with one argument, the inputs as a loader gives them: logits, or also probabilities."""
 
-    Its own setting has two interfaces; after the use of one the other raises, as in networks with a `cudnn.flags` of their own.
-    """
-    before = torch.backends.cudnn.enabled
-    torch.backends.cudnn.enabled = False
-    try:
-        yield
-    finally:
-        torch.backends.cudnn.enabled = before
-
-
-class _Logits(nn.Module):
-    """The calibrated model called with one argument, the inputs as a loader gives them."""
-
-    def __init__(self, calibrated: CalibratedModel) -> None:
+    def __init__(self, calibrated: CalibratedModel, probabilities: bool = False) -> None:
         super().__init__()
-        self.calibrated = calibrated
+        self.calibrated, self.probabilities = calibrated, probabilities
 
-    def forward(self, inputs: Any) -> Tensor:
+    def forward(self, inputs: Any) -> Tensor | tuple[Tensor, Tensor]:
         positional, named = call_arguments(inputs)
-        return self.calibrated(*positional, **named)
-
-
-class _LogitsAndProbabilities(nn.Module):
-    def __init__(self, calibrated: CalibratedModel) -> None:
-        super().__init__()
-        self.calibrated = _Logits(calibrated)
-
-    def forward(self, inputs: Any) -> tuple[Tensor, Tensor]:
-        logits = self.calibrated(inputs)
-        return logits, logits.softmax(-1)
+        logits = self.calibrated(*positional, **named)
+        return (logits, logits.softmax(-1)) if self.probabilities else logits
 
 
 def _trace(module: nn.Module, example: Any) -> torch.export.ExportedProgram:
     shapes = (_free_axes(example, torch.export.Dim.DYNAMIC, torch.export.Dim.AUTO),)
     try:
-        with _plain_attention(), _hushed(FutureWarning), torch.no_grad():
+        # before torch 2.10 an encoder's fast path with a mask would pack its rows, which cannot be traced
+        with _off(mha.get_fastpath_enabled, mha.set_fastpath_enabled), _hushed(FutureWarning), torch.no_grad():
             program = torch.export.export(module, (example,), dynamic_shapes=shapes)
     except Exception as fault:
         raise ValueError(
@@ -195,7 +172,7 @@ def _has_effect(node: torch.fx.Node) -> bool:
 
 
 def _translate(calibrated: CalibratedModel, example: Any) -> torch.onnx.ONNXProgram:
-    program = _trace(_LogitsAndProbabilities(calibrated), example)
+    program = _trace(_Graph(calibrated, probabilities=True), example)
     try:
         with _hushed(Warning):
             translated = torch.onnx.export(
@@ -222,7 +199,7 @@ def _first_line(fault: BaseException) -> str:
 
 def _prepared(calibrated: CalibratedModel, example: Any) -> Any:
     """Plain containers of tensors, on the model's device, of at least two rows: from one row a graph learns "one row"."""
-    if _first_voter(calibrated).dropout:
+    if calibrated.networks[0].dropout:
         raise ValueError(
             "MC dropout cannot be exported: it draws anew in every call. Calibrate and export the plain network, or serve "
             "the calibrated model with PyTorch."
@@ -257,14 +234,10 @@ def _free_axes(example: Any, batch: Any, tokens: Any) -> Any:
     return tuple(map(free, example)) if isinstance(example, tuple) else free(example)
 
 
-def _first_voter(calibrated: CalibratedModel) -> Voter:
-    return next(voter for voter in calibrated.voters if isinstance(voter, Voter))
-
-
 def _by_name(calibrated: CalibratedModel, inputs: Any) -> dict[str, Tensor]:
     """The tensors among the inputs, named as the network's `forward` names them, in order."""
     positional, named = call_arguments(inputs)
-    parameters = inspect.signature(_first_voter(calibrated).network.network.forward).parameters
+    parameters = inspect.signature(calibrated.networks[0].network.network.forward).parameters
     names = [name for name, parameter in parameters.items() if parameter.kind in POSITIONAL]
     names += [f"input_{place}" for place in range(len(names), len(positional))]
     everything = {**dict(zip(names, positional, strict=False)), **named}
@@ -272,14 +245,14 @@ def _by_name(calibrated: CalibratedModel, inputs: Any) -> dict[str, Tensor]:
 
 
 @contextmanager
-def _plain_attention() -> Iterator[None]:
-    """PyTorch's encoders in operations that can be traced: before torch 2.10 one with a mask would pack its rows."""
-    fast = torch.backends.mha.get_fastpath_enabled()
-    torch.backends.mha.set_fastpath_enabled(False)
+def _off(is_on: Callable[[], bool], turn: Callable[[bool], object]) -> Iterator[None]:
+    """Inside, a switch of PyTorch's is off."""
+    before = is_on()
+    turn(False)
     try:
         yield
     finally:
-        torch.backends.mha.set_fastpath_enabled(fast)
+        turn(before)
 
 
 @contextmanager
@@ -296,7 +269,8 @@ def _hushed(category: type[Warning]) -> Iterator[None]:
         log.setLevel(level)
 
 
-def _imported(package: str) -> Any:
+def import_package(package: str) -> Any:
+    """A package that ONNX needs; the error says how to install it."""
     try:
         return import_module(package)
     except ImportError as fault:

@@ -1,4 +1,4 @@
-"""Cached logits: read from every kind of file, fitted and evaluated without a network."""
+"""Saved logits: read from every kind of file, fitted and evaluated without a network."""
 
 import io
 import json
@@ -15,8 +15,7 @@ from safetensors.torch import save_file
 
 import lates
 from lates.cli.cached import read_cached
-from lates.stack import fit_stack
-from lates.storage import write_calibration
+from lates.model import write_calibration
 from tests.cli.commands import run
 from tests.problems import sharpened, two_signals
 
@@ -44,19 +43,8 @@ def write_both(path: Path, logits: np.ndarray, labels: np.ndarray) -> None:
         write_csv(path, logits, labels)
 
 
-@pytest.mark.parametrize("suffix", [".npz", ".safetensors", ".csv"])
-def test_logits_and_labels_of_one_file(tmp_path: Path, suffix: str) -> None:
-    logits, labels = draw()
-    path = tmp_path / f"cached{suffix}"
-    write_both(path, logits, labels)
-    cached = read_cached(path)
-    assert list(cached.members) == ["head"]
-    assert np.array_equal(cached.head.numpy(), logits)
-    assert np.array_equal(cached.labels.numpy(), labels)
-
-
 @pytest.mark.parametrize("header", ["", "a,b,c,target"])
-def test_labels_among_the_logits_of_a_table_are_no_class(tmp_path: Path, header: str) -> None:
+def test_a_label_column_without_its_name_is_refused(tmp_path: Path, header: str) -> None:
     logits, labels = draw()
     table = np.column_stack([logits, labels])
     np.savetxt(tmp_path / "plain.csv", table, delimiter=",", header=header, comments="", fmt="%.17g")
@@ -67,7 +55,7 @@ def test_labels_among_the_logits_of_a_table_are_no_class(tmp_path: Path, header:
 
 
 @pytest.mark.parametrize("suffix", [".npy", ".npz", ".safetensors", ".csv"])
-def test_labels_of_a_file_of_their_own(tmp_path: Path, suffix: str) -> None:
+def test_labels_are_read_from_a_separate_file(tmp_path: Path, suffix: str) -> None:
     logits, labels = draw()
     np.save(tmp_path / "logits.npy", logits)
     path = tmp_path / f"labels{suffix}"
@@ -84,15 +72,6 @@ def test_labels_of_a_file_of_their_own(tmp_path: Path, suffix: str) -> None:
     assert np.array_equal(cached.labels.numpy(), labels)
 
 
-def test_a_table_without_header_is_all_logits(tmp_path: Path) -> None:
-    logits, labels = draw()
-    np.savetxt(tmp_path / "logits.csv", logits, delimiter=",", fmt="%.17g")
-    np.savetxt(tmp_path / "labels.csv", labels, header="label", comments="", fmt="%d")
-    cached = read_cached(tmp_path / "logits.csv", tmp_path / "labels.csv")
-    assert np.array_equal(cached.head.numpy(), logits)
-    assert np.array_equal(cached.labels.numpy(), labels)
-
-
 @settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     rows=st.integers(1, 6),
@@ -101,13 +80,16 @@ def test_a_table_without_header_is_all_logits(tmp_path: Path) -> None:
     dtype=st.sampled_from(["<f2", "<f4", "<f8", ">f4", ">f8"]),
     suffix=st.sampled_from([".npz", ".safetensors", ".csv"]),
 )
-def test_what_was_written_is_read(tmp_path: Path, rows: int, classes: int, seed: int, dtype: str, suffix: str) -> None:
+def test_written_files_are_read_back(
+    tmp_path: Path, rows: int, classes: int, seed: int, dtype: str, suffix: str
+) -> None:
     random = np.random.default_rng(seed)
     logits = random.normal(scale=30, size=(rows, classes)).astype(dtype)
     labels = random.integers(0, classes, rows)
     path = tmp_path / f"cached{suffix}"
     write_both(path, logits if suffix != ".safetensors" else logits.astype(logits.dtype.newbyteorder("=")), labels)
     cached = read_cached(path)
+    assert list(cached.members) == ["head"]
     assert np.array_equal(cached.head.double().numpy(), logits.astype(np.float64))
     assert np.array_equal(cached.labels.numpy(), labels)
 
@@ -141,7 +123,11 @@ BAD: dict[str, tuple[str, Callable[[], bytes], str]] = {
     ),
     "labels twice": (".npz", lambda: save_npz(logits=LOGITS, label=LABELS, labels=LABELS), "There are labels in"),
     "labels alone": (".npz", lambda: save_npz(labels=LABELS), "holds no logits. Save logits"),
-    "no head": (".npz", lambda: save_npz(a=LOGITS, b=LOGITS, labels=LABELS), 'Name the network\'s own logits "head"'),
+    "no head": (
+        ".npz",
+        lambda: save_npz(a=LOGITS, b=LOGITS, labels=LABELS),
+        'Name the logits of the network itself "head"',
+    ),
     "an extra array": (
         ".npz",
         lambda: save_npz(head=LOGITS, ids=LABELS, labels=LABELS),
@@ -173,7 +159,7 @@ BAD: dict[str, tuple[str, Callable[[], bytes], str]] = {
 
 
 @pytest.mark.parametrize("fault", BAD)
-def test_what_cannot_be_read_is_told_in_words(tmp_path: Path, fault: str) -> None:
+def test_unreadable_files_are_explained(tmp_path: Path, fault: str) -> None:
     suffix, content, message = BAD[fault]
     path = tmp_path / f"cached{suffix}"
     path.write_bytes(content())
@@ -185,11 +171,7 @@ def test_what_cannot_be_read_is_told_in_words(tmp_path: Path, fault: str) -> Non
     assert "--debug" not in result.stderr
 
 
-def test_a_missing_file_is_named(tmp_path: Path) -> None:
-    assert f"There is no file {tmp_path / 'none.npz'}." in run("evaluate", tmp_path / "none.npz").stderr
-
-
-def test_fit_finds_the_library_s_temperature_and_keeps_it(tmp_path: Path) -> None:
+def test_fit_finds_the_temperature_of_the_library_and_saves_it(tmp_path: Path) -> None:
     logits, labels = draw()
     write_both(tmp_path / "holdout.npz", logits, labels)
     kept = tmp_path / "fitted.safetensors"
@@ -215,7 +197,7 @@ def test_fit_finds_the_library_s_temperature_and_keeps_it(tmp_path: Path) -> Non
         (["--regularise", "0.5"], {"regularise": 0.5}),
     ],
 )
-def test_fit_finds_the_library_s_stack(tmp_path: Path, arguments: list[str], options: dict[str, Any]) -> None:
+def test_fit_finds_the_stack_of_the_library(tmp_path: Path, arguments: list[str], options: dict[str, Any]) -> None:
     members, labels, _ = two_signals(ROWS, CLASSES, silent=1)
     named: dict[str, Any] = {"a": members[0].numpy(), "b": members[1].numpy(), "head": members[2].numpy()}
     np.savez(tmp_path / "m.npz", **named, labels=labels.numpy())
@@ -228,20 +210,20 @@ def test_fit_finds_the_library_s_stack(tmp_path: Path, arguments: list[str], opt
     assert [member["name"] for member in alone["members"]] == ["head"]
 
 
-def test_fit_says_what_it_reached_in_80_columns(tmp_path: Path) -> None:
+def test_fit_describes_the_fit_in_80_columns(tmp_path: Path) -> None:
     logits, labels = draw()
     write_both(tmp_path / "holdout.npz", logits, labels)
     result = run("fit", tmp_path / "holdout.npz")
     lines = result.stdout.splitlines()
     assert max(map(len, lines)) <= 80
-    assert "Fitted to nll on 400 rows of 3 classes: the optimum, certified." in lines
-    assert lines[3].startswith("Temperature ")
+    assert {"log-loss on the hold-out, 400 rows:", "fitted to nll: the optimum, certified"} <= set(lines)
+    assert lines[-2].startswith("temperature ")
     calibrated = lates.TemperatureScaling().fit(logits, labels).calibrated_logits(logits)
     before, after = (lates.metrics.ece(own, labels) for own in (logits, calibrated))
-    assert lines[-1] == f"ECE there: {before:.4f} before, {after:.4f} after. Judge on other rows."
+    assert lines[-1] == f"ECE there: {before:.4f} before, {after:.4f} after. Evaluate on other rows."
     found = json.loads(run("fit", tmp_path / "holdout.npz", "--json").stdout)
     assert found["ece"] == pytest.approx({"before": before, "after": after})
-    assert found["residual"] == fit_stack({"head": logits}, labels).residual
+    assert found["residual"] == lates.fit_stack({"head": logits}, labels).residual
 
 
 def test_a_stack_of_the_head_alone_is_refused(tmp_path: Path) -> None:
@@ -249,16 +231,6 @@ def test_a_stack_of_the_head_alone_is_refused(tmp_path: Path) -> None:
     result = run("fit", tmp_path / "holdout.npz", "--method", "stack")
     assert result.exit_code == 1
     assert "holds the head alone; a stack needs further members" in result.stderr
-
-
-def test_fit_does_not_overwrite_unless_asked(tmp_path: Path) -> None:
-    write_both(tmp_path / "holdout.npz", *draw())
-    output = tmp_path / "fitted.safetensors"
-    output.write_text("precious")
-    assert run("fit", tmp_path / "holdout.npz", "-o", output).exit_code == 1
-    assert output.read_text() == "precious"
-    assert run("fit", tmp_path / "holdout.npz", "-o", output, "--force").exit_code == 0
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["fitted.safetensors", "holdout.npz"]
 
 
 def test_evaluate_measures_cached_logits_before_and_after(tmp_path: Path) -> None:
@@ -276,24 +248,14 @@ def test_evaluate_measures_cached_logits_before_and_after(tmp_path: Path) -> Non
             found = one["measured"][method][metric]
             for part in ("value", "low", "high"):
                 assert found[part] == pytest.approx(getattr(expected, part), abs=1e-9)
-    assert one["differences"]["logits"]["nll"]["high"] < 0
+    assert one["differences"]["temperature"]["logits"]["nll"]["high"] < 0
     table = run("evaluate", tmp_path / "test.csv", "--fitted", tmp_path / "fitted.safetensors").stdout
-    assert "* temperature better, ! worse than logits by more than chance (paired); of" in table
+    assert "* better, ! worse than logits beyond chance" in table
     assert max(map(len, table.splitlines())) <= 80
 
 
-def test_evaluate_takes_labels_of_a_file_of_their_own(tmp_path: Path) -> None:
-    logits, labels = draw()
-    np.save(tmp_path / "logits.npy", logits)
-    np.save(tmp_path / "labels.npy", labels)
-    result = run("evaluate", tmp_path / "logits.npy", "--labels", tmp_path / "labels.npy", "--seed", "5", "--json")
-    [one] = json.loads(result.stdout)["sets"]
-    expected = lates.metrics.bootstrap(lates.metrics.nll, logits, labels, seed=5)
-    assert one["measured"]["head"]["nll"] == pytest.approx(vars(expected), abs=1e-9)
-
-
 @pytest.mark.parametrize("fields", [{}, {"weights": 3}, []], ids=["none", "few", "a list"])
-def test_weights_whose_description_is_damaged_are_refused(tmp_path: Path, fields: Any) -> None:
+def test_damaged_weights_are_refused(tmp_path: Path, fields: Any) -> None:
     write_calibration(tmp_path / "fitted.safetensors", {"weights": torch.ones(1)}, {"fitted": fields})
     write_both(tmp_path / "test.npz", *draw())
     result = run("evaluate", tmp_path / "test.npz", "--fitted", tmp_path / "fitted.safetensors")
@@ -307,8 +269,8 @@ def test_members_without_weights_are_measured_but_not_compared(tmp_path: Path) -
     np.savez(tmp_path / "m.npz", a=members[0].numpy(), head=members[1].numpy(), labels=labels.numpy())
     [one] = json.loads(run("evaluate", tmp_path / "m.npz", "--json").stdout)["sets"]
     assert list(one["measured"]) == ["a", "head"]
-    assert one["differences"] == {}
-    assert "by more than chance" not in run("evaluate", tmp_path / "m.npz").stdout
+    assert one["differences"] == {"a": {}, "head": {}}
+    assert "beyond chance" not in run("evaluate", tmp_path / "m.npz").stdout
 
 
 def test_weights_for_other_logits_are_refused(tmp_path: Path) -> None:
@@ -323,10 +285,13 @@ def test_weights_for_other_logits_are_refused(tmp_path: Path) -> None:
     other = run("evaluate", tmp_path / "narrow.npz", "--fitted", tmp_path / "temperature.safetensors")
     assert "The weights are for 3 classes; the logits have 2." in other.stderr
     not_logits = run("evaluate", tmp_path / "stack.safetensors")
-    assert "if `lates fit` wrote it, pass cached logits first and this file as --fitted" in not_logits.stderr
+    assert "if `lates fit` wrote it, pass saved logits first and this file as --fitted" in not_logits.stderr
     sources = ["--model", "any:model", "--data", "any:data"]
     no_network = run("evaluate", tmp_path / "stack.safetensors", *sources)
-    assert "holds weights for cached logits, by `lates fit`; expected what `lates calibrate` wrote" in no_network.stderr
+    assert (
+        "holds weights for saved logits, by `lates fit`; expected a file written by `lates calibrate`"
+        in no_network.stderr
+    )
     assert {fewer.exit_code, other.exit_code, not_logits.exit_code, no_network.exit_code} == {1}
 
 

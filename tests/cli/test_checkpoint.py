@@ -1,4 +1,4 @@
-"""`--checkpoint`: every usual form is read, every mismatch named, and nothing is unpickled but tensors."""
+"""`--checkpoint`: every usual form is read, every mismatch named, and only tensors are unpickled."""
 
 import pickle
 from collections.abc import Callable
@@ -28,6 +28,7 @@ def prefixed(prefix: str) -> Callable[[dict[str, Tensor]], dict[str, Tensor]]:
 
 FORMS: dict[str, Callable[[dict[str, Tensor]], Any]] = {
     "plain": dict,
+    "of safetensors": dict,
     "beside other things": lambda state: {"epoch": 3, "optimizer": {"lr": 0.1}, "state_dict": state},
     "under model": lambda state: {"model": state, "args": {"arch": "small"}},
     "under model_state_dict": lambda state: {"model_state_dict": state},
@@ -40,22 +41,15 @@ FORMS: dict[str, Callable[[dict[str, Tensor]], Any]] = {
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_every_usual_form_fills_the_network(tmp_path: Path, form: str) -> None:
+def test_every_usual_form_is_loaded(tmp_path: Path, form: str) -> None:
     source, target = make_network(seed=1), make_network(seed=2)
-    torch.save(FORMS[form](source.state_dict()), tmp_path / "weights.pt")
-    load_checkpoint(target, tmp_path / "weights.pt")
-    for name, value in source.state_dict().items():
-        assert torch.equal(target.state_dict()[name], value)
-
-
-def test_safetensors_are_read(tmp_path: Path) -> None:
-    source, target = make_network(seed=1), make_network(seed=2)
-    save_file(source.state_dict(), tmp_path / "weights.safetensors")
-    load_checkpoint(target, tmp_path / "weights.safetensors")
+    path = tmp_path / ("weights.safetensors" if form == "of safetensors" else "weights.pt")
+    (save_file if form == "of safetensors" else torch.save)(FORMS[form](source.state_dict()), path)
+    load_checkpoint(target, path)
     torch.testing.assert_close(target.state_dict(), source.state_dict(), rtol=0, atol=0)
 
 
-def test_a_tied_weight_may_stand_under_one_of_its_names(tmp_path: Path) -> None:
+def test_tied_weights_may_come_under_one_name(tmp_path: Path) -> None:
     def tied(seed: int) -> nn.Module:
         network = make_network(seed, width=3)
         network[2] = nn.Linear(3, 3)
@@ -68,7 +62,7 @@ def test_a_tied_weight_may_stand_under_one_of_its_names(tmp_path: Path) -> None:
     torch.testing.assert_close(target.state_dict(), source.state_dict())
 
 
-def test_a_prefix_that_is_the_network_s_own_stays(tmp_path: Path) -> None:
+def test_prefixes_of_the_network_itself_stay(tmp_path: Path) -> None:
     source, target = (nn.ModuleDict({"model": make_network(seed)}) for seed in (1, 2))
     torch.save(source.state_dict(), tmp_path / "weights.pt")
     load_checkpoint(target, tmp_path / "weights.pt")
@@ -79,7 +73,7 @@ def test_a_prefix_that_is_the_network_s_own_stays(tmp_path: Path) -> None:
     ("change", "message"),
     [
         (lambda state: state.pop("0.bias"), "missing: 0.bias."),
-        (lambda state: state.update({"9.bias": torch.zeros(2)}), "unknown: 9.bias."),
+        (lambda state: state.update({"9.bias": torch.zeros(2)}), "unexpected: 9.bias."),
         (lambda state: state.update({"2.bias": torch.zeros(7)}), "other shape: 2.bias is [7], expected [2]."),
         (
             lambda state: [state.pop(name) for name in list(state) if not name.startswith("2.bias")],
@@ -93,7 +87,7 @@ def test_mismatches_are_named_and_change_nothing(
     state, target = dict(make_network(seed=1).state_dict()), make_network(seed=2)
     change(state)
     torch.save(state, tmp_path / "weights.pt")
-    with pytest.raises(ValueError, match="is of another network than --model makes") as caught:
+    with pytest.raises(ValueError, match="belongs to another network than --model makes") as caught:
         load_checkpoint(target, tmp_path / "weights.pt")
     assert str(caught.value).endswith(message)
     torch.testing.assert_close(target.state_dict(), make_network(seed=2).state_dict())
@@ -119,24 +113,16 @@ def test_code_in_a_checkpoint_does_not_run(tmp_path: Path, save: str) -> None:
     assert not sprung.exists()
 
 
-@pytest.mark.parametrize("name", ["weights.pt", "weights.safetensors"])
-@pytest.mark.parametrize("content", [b"", b"PK\x03\x04 and then nothing", b"\x80\x02}"])
-def test_damaged_files_are_refused_in_words(tmp_path: Path, name: str, content: bytes) -> None:
-    (tmp_path / name).write_bytes(content)
-    with pytest.raises(ValueError, match=f"{name} (is damaged, or no checkpoint|holds more than weights)"):
-        load_checkpoint(make_network(), tmp_path / name)
-
-
 @pytest.mark.parametrize("content", [b"import torch\n", b"hello", b"%PDF-1.7", b"\x89HDF\r\n", b"0.1,0.2\n"])
-def test_what_is_no_checkpoint_is_called_none(tmp_path: Path, content: bytes) -> None:
+def test_other_kinds_of_files_are_refused(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "my_module.py").write_bytes(content)
-    with pytest.raises(ValueError, match=r"my_module\.py is no checkpoint: expected what torch\.save wrote"):
+    with pytest.raises(ValueError, match=r"my_module\.py is no checkpoint: expected a state_dict saved by torch\.save"):
         load_checkpoint(make_network(), tmp_path / "my_module.py")
 
 
 @given(place=st.floats(0, 1, exclude_max=True), bit=st.integers(0, 7), legacy=st.booleans())
 @settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_a_single_wrong_bit_breaks_no_reader_but_in_words(tmp_path: Path, place: float, bit: int, legacy: bool) -> None:
+def test_a_flipped_bit_raises_only_value_errors(tmp_path: Path, place: float, bit: int, legacy: bool) -> None:
     path, network = tmp_path / "weights.pt", make_network()
     torch.save(network.state_dict(), path, _use_new_zipfile_serialization=not legacy)
     content = bytearray(path.read_bytes())
@@ -154,8 +140,3 @@ def test_a_file_without_a_state_dict_is_refused(tmp_path: Path, content: Any, me
     with pytest.raises(ValueError, match="expected a state_dict, name -> tensor") as caught:
         load_checkpoint(make_network(), tmp_path / "weights.pt")
     assert message in str(caught.value)
-
-
-def test_a_missing_file_is_named(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError, match="There is no checkpoint"):
-        load_checkpoint(make_network(), tmp_path / "none.pt")

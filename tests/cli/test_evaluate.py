@@ -1,4 +1,4 @@
-"""`lates evaluate` measures what the library would, and only the network that was calibrated."""
+"""`lates evaluate` measures what the library measures, and only the network that was calibrated."""
 
 import json
 from pathlib import Path
@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import lates
-from lates.report.predictions import read_predictions
+from lates.report import read_predictions
 from tests.cli.commands import CALIBRATION, calibrate, gathered, run, sources, their
 from tests.cli_problem import Folder
 
@@ -25,37 +25,33 @@ def test_evaluate_measures_network_temperature_and_lates_on_every_test_set(folde
         logits, labels = gathered(network, loaders["test"][one["name"]])
         cooled = logits * calibrated.fit.temperature_weights[0]
         stacked, _ = gathered(calibrated, loaders["test"][one["name"]])
-        for method, own in (("network", logits), ("temperature", cooled), ("lates", stacked)):
-            summary = lates.metrics.summary(own, labels)
+        for method, values in (("network", logits), ("temperature", cooled), ("lates", stacked)):
+            summary = lates.metrics.summary(values, labels)
             for metric in ("accuracy", "nll", "brier", "ece"):
                 found = one["measured"][method][metric]
                 assert found["value"] == pytest.approx(summary[metric], abs=1e-5)
                 assert found["low"] <= found["value"] <= found["high"]
             assert one["auc"][method] == pytest.approx(summary["auc"], abs=1e-5)
             assert one["ece_floor"][method] == pytest.approx(summary["ece_floor"], abs=1e-4)
-        gain = one["differences"]["temperature"]["nll"]["value"]
+        gain = one["differences"]["lates"]["temperature"]["nll"]["value"]
         assert gain == pytest.approx(lates.metrics.nll(stacked, labels) - lates.metrics.nll(cooled, labels), abs=1e-5)
 
 
 def test_evaluate_prints_a_table_of_80_columns(folder: Folder) -> None:
     calibrate(folder)
-    result = run("evaluate", CALIBRATION, *sources(folder))
-    lines = result.stdout.splitlines()
+    lines = run("evaluate", CALIBRATION, *sources(folder)).stdout.splitlines()
     assert max(map(len, lines)) <= 80
-    assert [line for line in lines if line.endswith(" classes")] == [
-        "plain, 500 rows, 4 classes",
-        "noisy, 400 rows, 4 classes",
-    ]
+    assert {"plain, 500 rows, 4 classes", "noisy, 400 rows, 4 classes"} <= set(lines)
     for method in ("network", "temperature", "LATES"):
         assert sum(line.startswith(f"  {method} ") for line in lines) == 2
-    assert "* LATES better, ! worse than temperature by more than chance (paired); of" in lines
+    assert any(line.startswith("* better, ! worse than temperature beyond chance") for line in lines)
 
 
 @pytest.mark.parametrize(
     "command",
     [("evaluate",), ("report", "-o", "page.html"), ("export", "-o", "their.onnx"), ("export", "-o", "their.pt2")],
 )
-def test_a_forgotten_checkpoint_is_an_error(folder: Folder, command: tuple[str, ...]) -> None:
+def test_commands_refuse_a_forgotten_checkpoint(folder: Folder, command: tuple[str, ...]) -> None:
     calibrate(folder)
     name, *output = command
     untrained = ["--model", folder.name("make_model"), "--data", folder.name("make_loaders")]
@@ -65,72 +61,49 @@ def test_a_forgotten_checkpoint_is_an_error(folder: Folder, command: tuple[str, 
     assert [path.name for path in Path().iterdir()] == [CALIBRATION]
 
 
-def test_another_checkpoint_is_doubted(folder: Folder) -> None:
+def test_evaluate_refuses_other_weights_unless_allowed(folder: Folder) -> None:
     calibrate(folder)
     state = torch.load(folder.weights, weights_only=True)
     torch.save({name: value + 1 for name, value in state.items()}, "later.pt")
-    own = ["--model", folder.name("make_model"), "--data", folder.name("make_loaders"), "--checkpoint", "later.pt"]
-    result = run("evaluate", CALIBRATION, *own)
-    assert result.exit_code == 1
-    assert "weights differ from those it was calibrated with. Is --checkpoint the one of then?" in result.stderr
+    other = ["--model", folder.name("make_model"), "--data", folder.name("make_loaders"), "--checkpoint", "later.pt"]
+    refused = run("evaluate", CALIBRATION, *other)
+    assert refused.exit_code == 1
+    assert "weights differ from those it was calibrated with. Is --checkpoint the same as then?" in refused.stderr
+    allowed = run("evaluate", CALIBRATION, *other, "--other-weights")
+    assert allowed.exit_code == 0, allowed.output
+    assert allowed.stderr.startswith("Warning: 6 of 6 tensors of this network have other values")
 
 
-def test_other_weights_than_at_calibration_are_judged_when_asked_for(folder: Folder) -> None:
-    calibrate(folder)
-    untrained = ["--model", folder.name("make_model"), "--data", folder.name("make_loaders")]
-    result = run("evaluate", CALIBRATION, *untrained, "--other-weights")
-    assert result.exit_code == 0, result.output
-    assert result.stderr.startswith("Warning: 6 of 6 tensors of this network have other values")
-    assert "trained weights were never loaded" in result.stderr
-
-
-@pytest.mark.parametrize("command", ["evaluate", "report", "export"])
-def test_the_examples_load_the_checkpoint(command: str) -> None:
-    assert "--checkpoint weights.pt" in run(command, "--help").stdout
-
-
-def test_the_seed_draws_dropout_s_samples_and_the_rows(folder: Folder) -> None:
-    own = sources(folder, model="make_dropout")
-    run("calibrate", *own, "-o", CALIBRATION, "--blocks", "none")
+def test_evaluate_takes_dropout_samples_and_intervals_from_the_seed(folder: Folder) -> None:
+    dropout = sources(folder, model="make_dropout")
+    run("calibrate", *dropout, "-o", CALIBRATION, "--blocks", "none")
     calibrated = lates.load(CALIBRATION, lates.mc_dropout(their(folder)[0], samples=3))
     loader = their(folder)[1]["test"]["plain"]
-    found = json.loads(run("evaluate", CALIBRATION, *own, "--seed", "7", "--json").stdout)["sets"][0]
+    found = json.loads(run("evaluate", CALIBRATION, *dropout, "--seed", "7", "--json").stdout)["sets"][0]
     predictions = read_predictions(calibrated, loader, "plain", seed=7)
     logits = predictions.logits["network"]
     expected = lates.metrics.bootstrap(lates.metrics.nll, logits, predictions.labels, draws=1000, seed=7)
     assert found["measured"]["network"]["nll"] == pytest.approx(vars(expected), abs=1e-9)
 
 
-def test_evaluate_computes_where_it_is_told(folder: Folder) -> None:
-    calibrate(folder)
-    result = run("evaluate", CALIBRATION, *sources(folder), "--device", "gpu")
-    assert result.exit_code == 1
-    assert result.stderr.startswith("Error: --device gpu: not usable here (")
-
-
-def test_the_calibration_of_a_network_is_not_for_cached_logits(folder: Folder) -> None:
+def test_evaluate_names_what_it_cannot_use(folder: Folder) -> None:
     calibrate(folder)
     np.savez("test.npz", logits=np.eye(4), labels=np.arange(4))
-    result = run("evaluate", "test.npz", "--fitted", CALIBRATION)
-    assert result.exit_code == 1
-    assert result.stderr == f"Error: {CALIBRATION} calibrates a network; expected what `lates fit` wrote.\n"
+    for arguments, message in {
+        (CALIBRATION, *sources(folder), "--device", "gpu"): "Error: --device gpu: not usable here (",
+        (CALIBRATION, *sources(folder, data="make_holdout")): "gave holdout; this command needs test.",
+        ("test.npz", "--fitted", CALIBRATION): f"Error: {CALIBRATION} calibrates a network; expected a file written by",
+        (CALIBRATION,): "is a calibration. Pass its network and data too",
+    }.items():
+        result = run("evaluate", *arguments)
+        assert (result.exit_code, result.stdout) == (1, "")
+        assert message in result.stderr
 
 
-def test_missing_loaders_are_named(folder: Folder) -> None:
-    calibrate(folder)
-    result = run("evaluate", CALIBRATION, *sources(folder, data="make_holdout"))
-    assert result.exit_code == 1
-    assert "gave holdout; this command needs test." in result.stderr
-
-
-def test_evaluate_wants_model_and_data_together(folder: Folder) -> None:
+def test_evaluate_refuses_options_that_do_not_go_together(folder: Folder) -> None:
     for given, missing in (("--model", "--data"), ("--data", "--model")):
         half = run("evaluate", CALIBRATION, given, folder.name("make_model"))
         assert half.exit_code == 2
         assert f"Invalid value for {missing}: --model and --data go together." in half.stderr
-    calibrate(folder)
-    alone = run("evaluate", CALIBRATION)
-    assert alone.exit_code == 1
-    assert "is a calibration. Pass its network and data too" in alone.stderr
     for option in ("--labels", "--fitted"):
         assert run("evaluate", CALIBRATION, *sources(folder), option, "other.npy").exit_code == 2

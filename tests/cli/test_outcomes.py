@@ -1,120 +1,103 @@
-"""How a command ends, whatever breaks in it: in words, silently, or with the code that was asked for."""
+"""How a command ends: its exit code, and what it prints on standard error."""
 
 import errno
-import io
+import os
 import signal
 import sys
 from collections.abc import Callable
 from contextlib import suppress
-from multiprocessing.process import BaseProcess
 from pathlib import Path
 
 import pytest
 import typer
 from typer.testing import Result
 
-from lates.cli.outcomes import ToldInWords, tell
+from lates.cli.outcomes import Command
 from lates.cli.outputs import check_output
-from tests.cli.commands import RUNNER
+from tests.cli.commands import CALIBRATION, RUNNER, calibrate, run
+from tests.cli_problem import Folder
+from tests.terminal import start_command, wait_for
+
+DEBUG = "`lates --debug …` shows where it was raised."
 
 
 def run_command(body: Callable[[], object]) -> Result:
-    """Run a command of this body, below a root that has `--debug`."""
     app = typer.Typer()
 
     @app.callback()
     def root(debug: bool = False) -> None: ...
 
-    @app.command("break", cls=ToldInWords)
+    @app.command("break", cls=Command)
     def command() -> None:
         body()
 
     return RUNNER.invoke(app, ["break"])
 
 
-def raising(fault: BaseException) -> Callable[[], object]:
-    def body() -> None:
-        raise fault
-
-    return body
-
-
-DEBUG = "`lates --debug …` shows where it arose."
-
-
 @pytest.mark.parametrize(
-    ("fault", "told"),
+    ("error", "code", "printed"),
     [
-        (OSError(errno.ENOSPC, "No space left on device"), "Error: No space left on device\n"),
-        (OSError(errno.EACCES, "Permission denied", "a.txt"), "Error: [Errno 13] Permission denied: 'a.txt'\n"),
-        (TimeoutError(), "Error: TimeoutError\n"),
-        (ValueError("no such thing"), f"Error: ValueError: no such thing\n{DEBUG}\n"),
-        (KeyError("name"), f"Error: KeyError: 'name'\n{DEBUG}\n"),
+        (OSError(errno.ENOSPC, "No space left on device"), 1, "Error: No space left on device\n"),
+        (OSError(errno.EACCES, "Permission denied", "a.txt"), 1, "Error: [Errno 13] Permission denied: 'a.txt'\n"),
+        (TimeoutError(), 1, "Error: TimeoutError\n"),
+        (ValueError("no such thing"), 1, f"Error: ValueError: no such thing\n{DEBUG}\n"),
+        (KeyError("name"), 1, f"Error: KeyError: 'name'\n{DEBUG}\n"),
+        (BrokenPipeError(errno.EPIPE, "Broken pipe"), 1, ""),
+        (SystemExit(3), 3, ""),
+        (typer.Exit(4), 4, ""),
+        (KeyboardInterrupt(), 130, "Stopped.\n"),
     ],
 )
-def test_of_what_is_not_ours_the_kind_is_told_too(fault: Exception, told: str) -> None:
-    result = run_command(raising(fault))
-    assert (result.exit_code, result.stdout, result.stderr) == (1, "", told)
+def test_command_ends_with_code_and_message(error: BaseException, code: int, printed: str) -> None:
+    def body() -> None:
+        raise error
+
+    result = run_command(body)
+    assert (result.exit_code, result.stdout, result.stderr) == (code, "", printed)
 
 
-def test_what_we_say_ourselves_is_told_as_it_is(tmp_path: Path) -> None:
+def test_command_prints_errors_of_lates_without_their_type(tmp_path: Path) -> None:
     result = run_command(lambda: check_output(tmp_path / "none" / "file", force=False))
     assert result.exit_code == 1
     assert result.stderr.startswith(f"Error: Cannot save to {tmp_path / 'none' / 'file'}: there is no folder")
     assert "--debug" not in result.stderr
 
 
-@pytest.mark.parametrize(
-    ("fault", "code"),
-    [
-        (BrokenPipeError(errno.EPIPE, "Broken pipe"), 1),
-        (SystemExit(3), 3),
-        (typer.Exit(4), 4),
-        (KeyboardInterrupt(), 130),
-    ],
-)
-def test_a_closed_pipe_and_an_exit_are_no_errors(fault: BaseException, code: int) -> None:
-    result = run_command(raising(fault))
-    assert (result.exit_code, result.stdout) == (code, "")
-    assert result.stderr == ("Stopped.\n" if code == 130 else "")
+@pytest.mark.parametrize(("arguments", "variable"), [(["--debug"], ""), ([], "1")])
+def test_debug_shows_the_traceback(tmp_path: Path, arguments: list[str], variable: str) -> None:
+    (tmp_path / "damaged.safetensors").write_bytes(b"nothing")
+    result = run(*arguments, "demo", "--weights", tmp_path / "damaged.safetensors", LATES_DEBUG=variable)
+    assert isinstance(result.exception, ValueError)
+    assert "does not hold the weights" in str(result.exception)
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="processes are started as ever there")
-def test_while_it_runs_it_hears_ctrl_c_in_its_own_way_and_afterwards_as_before() -> None:
-    def hearing() -> tuple[object, ...]:
-        return signal.getsignal(signal.SIGINT), sys.unraisablehook, BaseProcess.start
+def test_ctrl_c_while_writing_leaves_the_old_file(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
+    calibrate(folder)
+    before = Path(CALIBRATION).read_bytes()
 
-    inside: list[tuple[object, ...]] = []
-    for then in (lambda: None, raising(ValueError("broken"))):
-        before = hearing()
-        run_command(lambda then=then: (inside.append(hearing()), then()))
-        assert hearing() == before
-        assert all(own is not old for own, old in zip(inside[-1], before, strict=True))
+    def interrupt(descriptor: int) -> None:
+        raise KeyboardInterrupt
 
-
-@pytest.mark.skipif(sys.platform == "win32", reason="SIGINT cannot be sent to one process there")
-def test_what_breaks_after_ctrl_c_breaks_because_of_it() -> None:
-    def body() -> None:
-        with suppress(KeyboardInterrupt):
-            signal.raise_signal(signal.SIGINT)
-        raise RuntimeError("a worker is gone")
-
-    result = run_command(body)
-    assert (result.exit_code, result.stderr) == (130, "Stopped.\n")
+    monkeypatch.setattr(os, "fsync", interrupt)
+    result = calibrate(folder, "--force", "--seed", "1")
+    assert (result.exit_code, result.stdout, result.stderr) == (130, "", "Stopped.\n")
+    assert Path(CALIBRATION).read_bytes() == before
+    assert list(Path().iterdir()) == [Path(CALIBRATION)]
 
 
-class Terminal(io.StringIO):
-    def isatty(self) -> bool:
-        return True
-
-
-def test_a_terminal_gets_indented_lines_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
-    terminal = Terminal()
-    monkeypatch.setenv("COLUMNS", "30")
-    monkeypatch.setattr(sys, "stderr", terminal)
-    tell("Of so many words a line holds but a few.\n    of these it holds all, however many")
-    assert terminal.getvalue().splitlines() == [
-        "Of so many words a line holds",
-        "but a few.",
-        "    of these it holds all, however many",
-    ]
+@pytest.mark.skipif(sys.platform == "win32", reason="has no process groups")
+def test_ctrl_c_with_loader_workers_stops_and_writes_nothing(made: Folder, tmp_path: Path) -> None:
+    """The training loader is endless; like a terminal, the test signals the whole process group."""
+    (tmp_path / "their_module.py").write_bytes((made.path / "their_module.py").read_bytes())
+    options = ["--model", "their_module:make_model", "--data", "their_module:make_endless", "-o", CALIBRATION]
+    process = start_command(["calibrate", *options], tmp_path)
+    try:
+        wait_for(process, b"train")
+        os.killpg(process.pid, signal.SIGINT)
+        out, printed = process.communicate(timeout=60)
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+    assert (process.returncode, out) == (130, b""), printed.decode()
+    assert b"Stopped.\n" in printed
+    assert [path.name for path in tmp_path.iterdir()] == ["their_module.py"]

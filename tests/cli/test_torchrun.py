@@ -1,4 +1,4 @@
-"""`lates calibrate` in several processes: the calibration of one, written and told once."""
+"""`lates calibrate` under torchrun: the calibration of one process, written and printed once."""
 
 import os
 import subprocess
@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import lates
-from lates.cli.torchrun import is_first
+from lates.cli.torchrun import world
 from tests.cli_problem import MODULE, make_folder
 from tests.terminal import own_lines
 
@@ -33,7 +33,7 @@ def run(folder: Path, start: list[str], *options: str) -> "subprocess.CompletedP
     )
 
 
-def test_two_processes_write_once_what_one_would(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_two_processes_write_the_calibration_of_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     theirs = make_folder(tmp_path)
     alone, together = run(tmp_path, [], "-o", "alone.safetensors"), run(tmp_path, TORCHRUN, "-o", "two.safetensors")
     assert (alone.returncode, together.returncode) == (0, 0), together.stderr
@@ -48,7 +48,7 @@ def test_two_processes_write_once_what_one_would(tmp_path: Path, monkeypatch: py
     torch.testing.assert_close(two.predict_proba(rows), one.predict_proba(rows), rtol=0, atol=1e-5)
 
 
-def test_a_file_that_is_there_is_refused_before_any_work(tmp_path: Path) -> None:
+def test_two_processes_refuse_an_existing_file_once(tmp_path: Path) -> None:
     make_folder(tmp_path)
     (tmp_path / "mine.safetensors").write_text("mine", "utf-8")
     refused = run(tmp_path, TORCHRUN, "-o", "mine.safetensors")
@@ -57,10 +57,15 @@ def test_a_file_that_is_there_is_refused_before_any_work(tmp_path: Path) -> None
     assert (tmp_path / "mine.safetensors").read_text("utf-8") == "mine"
 
 
-def test_a_rank_without_others_is_the_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Schedulers set RANK for jobs of one process as well."""
-    monkeypatch.setenv("RANK", "3")
-    monkeypatch.delenv("WORLD_SIZE", raising=False)
-    assert is_first()
-    monkeypatch.setenv("WORLD_SIZE", "4")
-    assert not is_first()
+@pytest.mark.parametrize(
+    ("rank", "size", "expected"), [("3", None, (0, 1)), ("3", "4", (3, 4)), ("0", "1", (0, 1)), (None, "4", (0, 1))]
+)
+def test_world_is_one_process_without_torchrun(
+    monkeypatch: pytest.MonkeyPatch, rank: str | None, size: str | None, expected: tuple[int, int]
+) -> None:
+    """Schedulers set one of the variables for single processes as well."""
+    for name, value in (("RANK", rank), ("WORLD_SIZE", size)):
+        monkeypatch.delenv(name, raising=False)
+        if value is not None:
+            monkeypatch.setenv(name, value)
+    assert world() == expected

@@ -7,8 +7,8 @@ import torch
 from torch.utils.data import DataLoader
 
 import lates
+from lates.report import Predictions, read_predictions
 from lates.report.numbers import Findings, find
-from lates.report.predictions import Predictions, read_predictions
 from tests.conftest import Problem, loader_of
 
 

@@ -2,13 +2,14 @@
 
 import math
 
-from lates.metrics import Interval
-from lates.report.numbers import Bin, ClassNumbers, Findings, Member, SetNumbers, Subject
-from lates.report.predictions import LATES, NETWORK, TEMPERATURE
-from lates.report.resampling import Intervals
+import torch
+
+from lates.metrics import Comparison, Interval, Intervals
+from lates.report import LATES, NETWORK, TEMPERATURE
+from lates.report.numbers import Bin, ClassNumbers, ClassScore, Findings, Member, Subject
+from lates.stack import Stack
 
 METHODS = (NETWORK, TEMPERATURE, LATES)
-NEVER = (math.nan, math.nan)
 
 
 def interval(value: float, low: float, high: float) -> Interval:
@@ -31,27 +32,26 @@ DIFFERENCES = {
     TEMPERATURE: intervals(0.012, -0.05, 0.015, -0.0085, -0.01, 0.01),
 }
 FLOOR = {NETWORK: 0.0101, TEMPERATURE: 0.0202, LATES: 0.0303}
-PLAIN = SetNumbers("plain", 2000, 1000, MEASURED, DIFFERENCES, FLOOR)
+PLAIN = Comparison(2000, 3, 1000, MEASURED, {LATES: DIFFERENCES}, FLOOR)
 FOGGED = {**MEASURED, LATES: intervals(0.512, 1.65, 0.475, 0.2315, 0.25, 0.011)}
-FOG = SetNumbers("fog", 1500, 900, FOGGED, DIFFERENCES, FLOOR)
+FOG = Comparison(1500, 3, 900, FOGGED, {LATES: DIFFERENCES}, FLOOR)
 
-SUBJECT = Subject(
-    network="Net",
-    networks=1,
-    samples=1,
-    parameters=20_000,
-    added_parameters=1_500,
-    classes=3,
-    members=4,
-    voting=3,
+FIT = Stack(
+    weights=torch.tensor([0.05, 0.0, 0.5, 0.8]),
+    names=("early", "silent", "late", "head"),
+    deviations=torch.ones(4),
     loss="nll",
-    holdout_rows=5_000,
+    rows=5_000,
+    classes=3,
     nll_network=0.9001,
     nll_temperature=0.7002,
     nll=0.6503,
     certified=True,
-    temperatures=(1.23456,),
-    changed_tensors=0,
+    unbounded=False,
+    temperature_weights=(1 / 1.23456,),
+)
+SUBJECT = Subject(
+    network="Net", networks=1, samples=1, parameters=20_000, added_parameters=1_500, changed_tensors=0, fit=FIT
 )
 MEMBERS = (
     Member(0, "early", 0.05, 0.04, interval(0.4, 0.38, 0.42), 0.41),
@@ -61,34 +61,21 @@ MEMBERS = (
 )
 
 
-def bins(count: int, right: int, confidence: float) -> tuple[Bin, ...]:
+def bins(count: int, correct: int, confidence: float) -> tuple[Bin, ...]:
     """Nothing below a half, and `count` above."""
-    empty = Bin(0.0, 0.5, 0, 0, math.nan, math.nan, NEVER)
-    return empty, Bin(0.5, 1.0, count, right, confidence, right / count, (0.7, 0.9))
+    nothing = [math.nan] * 4
+    return Bin(0.0, 0.5, 0, 0, *nothing), Bin(0.5, 1.0, count, correct, confidence, correct / count, 0.7, 0.9)
 
 
-CLASSES = (
-    ClassNumbers(
-        "cat",
-        700,
-        error={NETWORK: 0.2, TEMPERATURE: 0.15, LATES: 0.125},
-        predicted={NETWORK: 1100, TEMPERATURE: 1100, LATES: 1300},
-        confidence={NETWORK: 0.91, TEMPERATURE: 0.81, LATES: 0.71},
-        precision={NETWORK: 0.52, TEMPERATURE: 0.52, LATES: 0.53},
-    ),
-    ClassNumbers(
-        "dog",
-        1300,
-        error={NETWORK: 0.1, TEMPERATURE: 0.05, LATES: 0.025},
-        predicted={NETWORK: 900, TEMPERATURE: 900, LATES: 0},
-        confidence={NETWORK: 0.92, TEMPERATURE: 0.82, LATES: math.nan},
-        precision={NETWORK: 0.95, TEMPERATURE: 0.95, LATES: math.nan},
-    ),
+CAT = (0.2, 1100, 0.91, 0.52), (0.15, 1100, 0.81, 0.52), (0.125, 1300, 0.71, 0.53)
+DOG = (0.1, 900, 0.92, 0.95), (0.05, 900, 0.82, 0.95), (0.025, 0, math.nan, math.nan)
+CLASSES = tuple(
+    ClassNumbers(name, rows, {method: ClassScore(*score) for method, score in zip(METHODS, scores, strict=True)})
+    for name, rows, scores in (("cat", 700, CAT), ("dog", 1300, DOG))
 )
 KNOWN = Findings(
     SUBJECT,
-    METHODS,
-    sets=(PLAIN, FOG),
+    sets={"plain": PLAIN, "fog": FOG},
     points={
         "classwise_ece": {NETWORK: 0.15, TEMPERATURE: 0.1, LATES: 0.075},
         "auc": {NETWORK: 0.9111, TEMPERATURE: 0.9222, LATES: 0.9333},

@@ -1,46 +1,46 @@
 """The page's tables and facts hold the numbers found, each under its own heading."""
 
-import math
 from dataclasses import replace
 
-from lates.report.charts import FEW_SETS, WORST_CLASSES
+from lates.report.charts import WORST_CLASSES
 from lates.report.sections import sections_of
-from tests.report.known import CLASSES, FOG, KNOWN, MEMBERS, PLAIN, SUBJECT
+from tests.report.known import CLASSES, FIT, KNOWN, MEMBERS, SUBJECT
 from tests.report.pages import facts_in, table_in
 
 KNOWN_PAGE = "".join(sections_of(KNOWN))
 
 
-def test_the_facts_are_those_of_the_subject() -> None:
+def test_facts_describe_the_subject() -> None:
     assert facts_in(KNOWN_PAGE) == {
         "Network": "Net",
         "Parameters": "20,000",
         "Added by the probes": "1,500 (7.5 %)",
         "Classes": "3",
-        "Members that vote": "3 of 4",
+        "Members with weight": "3 of 4",
         "Weights fitted on": "5,000 held-out inputs",
-        "Weights fitted to": "log-loss, the certified optimum",
-        "Temperature scaling divides by": "1.235",
+        "Weights fitted to": "log-loss: the optimum, certified",
+        "Temperature of temperature scaling": "1.235",
         "Hold-out log-loss, network": "0.9001",
         "… with temperature scaling": "0.7002",
         "… with all members": "0.6503",
     }
 
 
-def test_the_facts_of_several_networks_and_of_heads_alone() -> None:
-    subject = replace(SUBJECT, networks=2, members=2, certified=False, temperatures=(2.0, math.inf), parameters=0)
-    facts = facts_in("".join(sections_of(replace(KNOWN, subject=subject))))
+def test_facts_of_several_networks_and_of_heads_alone() -> None:
+    fit = replace(FIT, certified=False, temperature_weights=(0.5, 0.0))
+    subject = replace(SUBJECT, networks=2, parameters=0, fit=fit)
+    facts = facts_in("".join(sections_of(replace(KNOWN, subject=subject, members=MEMBERS[2:]))))
     assert facts["Network"] == "Net, ensemble of 2"
-    assert facts["Weights fitted to"] == "log-loss, not certified"
-    assert facts["Temperature scaling divides by"] == "2.000, ∞"
+    assert facts["Weights fitted to"] == "log-loss: not certified"
+    assert facts["Temperature of temperature scaling"] == "2.000, ∞"
     assert "… with all members" not in facts
     sampled = facts_in("".join(sections_of(replace(KNOWN, subject=replace(SUBJECT, samples=2)))))
     assert sampled["Network"] == "Net, mean of 2 dropout samples"
 
 
-def test_the_comparison_s_table() -> None:
+def test_comparison_table_has_values_differences_and_verdicts() -> None:
     caption = (
-        "2,000 test inputs; 95\u00a0% intervals from 1,000 bootstrap draws; differences paired, those of shares in "
+        "2,000 test inputs; 95\u00a0% intervals from 1,000 bootstrap draws; paired differences, those of shares in "
         "percentage points"
     )
     head, *rows = table_in(KNOWN_PAGE, caption)
@@ -62,8 +62,8 @@ def test_the_comparison_s_table() -> None:
     assert cells["Area under ROC"] == ["0.9111", "0.9222", "0.9333", "–", "–"]
 
 
-def test_the_members_table() -> None:
-    caption = "Every member considered, from the first block to the head"
+def test_members_table_has_every_member_and_its_source() -> None:
+    caption = "Every member, from the first block to the head"
     assert table_in(KNOWN_PAGE, caption)[1:] == [
         ["early", "0.0500", "4.0 %", "40.0 % | 38.0 to 42.0 %"],
         ["silent", "0.0000", "0.0 %", "55.0 % | on the hold-out"],
@@ -76,10 +76,10 @@ def test_the_members_table() -> None:
     assert names == ["1/early", "1/silent", "2/late", "1/head"]
     assert table_in(html, caption)[3][-1] == "no probe kept"
     assert "<h3>Network 1. Contribution to the prediction</h3>" in html
-    assert "<h3>Network 2. Accuracy of each member by itself</h3>" in html
+    assert "<h3>Network 2. Accuracy of each member alone</h3>" in html
 
 
-def test_the_bins_table() -> None:
+def test_bins_table_has_every_method() -> None:
     empty, full = table_in(KNOWN_PAGE, "Inputs, mean confidence and accuracy per bin")[1:]
     assert empty == ["0.0 to 50.0 %", *["0", "–", "–"] * 3]
     assert full == [
@@ -90,16 +90,10 @@ def test_the_bins_table() -> None:
     ]
 
 
-def test_the_coverage_s_table() -> None:
-    caption = "How often the answer is wrong, by the share of inputs answered, the surest first"
-    rows = table_in(KNOWN_PAGE, caption)[1:]
-    assert [row[0] for row in rows] == [f"{tenth}0 %" for tenth in range(1, 11)]
-    assert rows[7] == ["80 %", "16.00 %", "16.00 %", "15.04 %"]
-
-
-def test_the_classes_table() -> None:
+def test_classes_table_has_every_class_and_method() -> None:
     cat, dog = table_in(
-        KNOWN_PAGE, "Error of each class's probability; how often it was answered, how sure then, how often right"
+        KNOWN_PAGE,
+        "Calibration error of each class's probability; how often it was predicted, how confidently and correctly",
     )[1:]
     assert cat == [
         *("cat", "700"),
@@ -113,7 +107,7 @@ def test_the_classes_table() -> None:
     assert f"<figcaption>The {WORST_CLASSES} worst of 1,200 classes. Ordered by" in many
 
 
-def test_the_table_of_test_sets() -> None:
+def test_sets_table_has_differences_and_values() -> None:
     head, plain, fog = table_in(KNOWN_PAGE, "Every test set, with 95\u00a0% intervals")
     assert head[:4] == [
         "Test set", "Inputs", "Log-loss, LATES minus network", "Log-loss, LATES minus temperature scaling",
@@ -121,9 +115,3 @@ def test_the_table_of_test_sets() -> None:
     assert dict(zip(head, plain, strict=True))["Log-loss, LATES"] == "0.6500 | 0.6390 to 0.6610"
     assert fog[:4] == ["fog", "1,500", "−0.2500 better | −0.2510 to −0.2490", "−0.0500 better | −0.0600 to −0.0400"]
     assert dict(zip(head, fog, strict=True))["Accuracy, LATES"] == "51.2 % | 50.1 to 52.3 %"
-
-
-def test_charts_of_many_test_sets_are_as_wide_as_the_page() -> None:
-    few, many = ("".join(sections_of(replace(KNOWN, sets=(PLAIN, *[FOG] * n)))) for n in (FEW_SETS - 1, FEW_SETS))
-    assert '<div class="grid three"><figure><h3>Accuracy</h3>' in few
-    assert '<div class="grid "><figure><h3>Accuracy</h3>' in many

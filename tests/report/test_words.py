@@ -5,9 +5,8 @@ from dataclasses import replace
 
 import pytest
 
-from lates.report import words
-from lates.report.numbers import Member
-from lates.report.predictions import NETWORK, TEMPERATURE
+from lates.report import LATES, NETWORK, TEMPERATURE, formats, words
+from lates.report.numbers import Findings, Member
 from tests.report.known import CLASSES, DIFFERENCES, FOG, KNOWN, MEMBERS, PLAIN, SUBJECT, interval
 
 
@@ -30,183 +29,160 @@ def plain(text: str) -> str:
     ],
 )
 def test_shares_are_in_percent_and_scores_have_four_digits(value: float, metric: str, text: str) -> None:
-    assert plain(words.number(value, metric)) == text
+    assert plain(formats.number(value, metric)) == text
 
 
-@pytest.mark.parametrize(
-    ("value", "text"),
-    [(0.0315, "3.15 percentage points"), (-0.0315, "3.15 percentage points"), (0.125, "12.5 percentage points")],
-)
-def test_points_have_no_sign_and_large_ones_fewer_digits(value: float, text: str) -> None:
-    assert words.points(value) == text
-
-
-@pytest.mark.parametrize(("value", "text"), [(0.6, "60 %"), (0.095, "10 %"), (0.04, "4.0 %"), (0.0, "0 %")])
-def test_small_shares_have_a_digit_more(value: float, text: str) -> None:
-    assert plain(words.share(value)) == text
-
-
-def test_intervals_name_their_unit_once_and_differences_their_sign() -> None:
-    assert plain(words.between(interval(0.5, 0.4, 0.6), "accuracy")) == "40.0 to 60.0 %"
-    assert words.between(interval(0.5, 0.4, 0.6), "nll") == "0.4000 to 0.6000"
-    assert words.signed_range(interval(0.0, -0.01, 0.02), "ece") == "−1.00 to +2.00"
-    assert words.signed(-0.25, "nll") == "−0.2500"
-
-
-def test_the_lead() -> None:
+def test_lead_gives_accuracy_log_loss_and_calibration_error() -> None:
     assert plain(words.lead(KNOWN)) == (
-        "On 2,000 test inputs LATES is right in 81.2 % (95 % interval 80.1 to 82.3 %), the network alone in 80.0 %. Its "
-        "log-loss, which rewards honest probabilities, is 0.6500 against 0.7000 for temperature scaling: an improvement "
-        "beyond chance. Its stated confidence is off by 3.15 percentage points on average; a perfectly calibrated model "
-        "would measure about 3.03 on so many inputs."
+        "Layer-stack temperature scaling (LATES) classifies 81.2 % of 2,000 test inputs correctly (95 % interval 80.1 to "
+        "82.3 %), the network alone 80.0 %. Its log-loss, which rewards well-calibrated probabilities, is 0.6500, against "
+        "0.7000 for temperature scaling: a significant improvement. Its confidence differs from its accuracy by 3.15 "
+        "percentage points on average; a perfectly calibrated model would measure about 3.03 on this many inputs."
     )
-    for rows, inputs in ((1, "1 test input"), (2, "2 test inputs")):
-        few = replace(KNOWN, sets=(replace(PLAIN, rows=rows),))
-        assert words.lead(few).startswith(f"On {inputs} LATES is right")
+    few = replace(KNOWN, sets={"plain": replace(PLAIN, rows=1)})
+    assert " of 1 test input correctly" in words.lead(few)
+
+
+def with_differences(**differences: tuple[float, float]) -> Findings:
+    """The known findings, where these metrics' differences to temperature scaling have these intervals."""
+    changed = {metric: interval((low + high) / 2, low, high) for metric, (low, high) in differences.items()}
+    return replace(KNOWN, sets={"plain": replace(PLAIN, differences={LATES: {**DIFFERENCES, TEMPERATURE: changed}})})
 
 
 @pytest.mark.parametrize(
     ("low", "high", "outcome"),
     [
-        (-0.2, -0.1, "an improvement beyond chance"),
-        (0.1, 0.2, "a loss beyond chance"),
-        (-0.1, 0.1, "no difference beyond chance"),
+        (-0.2, -0.1, "a significant improvement"),
+        (0.1, 0.2, "significantly worse"),
+        (-0.1, 0.1, "not a significant difference"),
     ],
 )
-def test_the_log_loss_is_judged_against_the_rival(low: float, high: float, outcome: str) -> None:
-    differences = {**DIFFERENCES, TEMPERATURE: {"nll": interval((low + high) / 2, low, high)}}
-    found = replace(KNOWN, sets=(replace(PLAIN, differences=differences),))
-    assert words.log_loss_sentence(found).endswith(f"for temperature scaling: {outcome}.")
+def test_lead_judges_the_log_loss_against_the_baseline(low: float, high: float, outcome: str) -> None:
+    assert f"for temperature scaling: {outcome}. Its" in words.lead(with_differences(nll=(low, high)))
 
 
 @pytest.mark.parametrize(
     ("changed", "beginning"),
-    [(0, ""), (1, "Caution: 1 tensor of this network has"), (1234, "Caution: 1,234 tensors of this network have")],
+    [
+        (0, ""),
+        (1, "Caution: 1 tensor of this network differs"),
+        (1234, "Caution: 1,234 tensors of this network differ"),
+    ],
 )
-def test_a_network_that_changed_is_cautioned_of(changed: int, beginning: str) -> None:
+def test_warning_counts_the_tensors_that_changed(changed: int, beginning: str) -> None:
     text = words.warning(replace(KNOWN, subject=replace(SUBJECT, changed_tensors=changed)))
     assert text.startswith(beginning)
     assert bool(text) == bool(changed)
 
 
-def test_the_comparison_names_what_is_better_and_what_is_worse() -> None:
+def test_comparison_names_the_metrics_that_are_better_or_worse() -> None:
     assert plain(words.comparison(KNOWN)) == (
-        "Against temperature scaling, LATES is better in accuracy and log-loss and worse in Brier score, judged by the "
-        "95 % interval of the paired difference (1,000 bootstrap draws of these inputs)."
+        "Compared with temperature scaling, LATES is better in accuracy and log-loss and worse in Brier score, judged by the "
+        "95 % interval of the paired difference (1,000 bootstrap draws of the test inputs)."
     )
-    unclear = dict.fromkeys(DIFFERENCES[TEMPERATURE], interval(0.1, -0.1, 0.3))
-    same = replace(KNOWN, sets=(replace(PLAIN, differences={**DIFFERENCES, TEMPERATURE: unclear}),))
+    same = with_differences(nll=(-0.1, 0.3), ece=(-0.1, 0.3))
     assert "LATES is not clearly different in any metric, judged" in words.comparison(same)
-    assert words.listed(["accuracy", "log-loss", "Brier score"]) == "accuracy, log-loss and Brier score"
 
 
-def test_a_metric_s_chart_reads_out_every_method() -> None:
-    assert plain(words.metric_alt(PLAIN, "ece")) == (
-        "Calibration error with 95 % intervals: Network 12.00 % (10.90 to 13.10 %); Temperature scaling 4.00 % (2.90 to "
-        "5.10 %); LATES 3.15 % (2.05 to 4.25 %)."
-    )
-
-
-def voting(*shares: float, networks: int = 1) -> tuple[Member, ...]:
-    """The known members with other contributions, the last `networks` of them heads."""
-    members = tuple(replace(one, contribution=own) for one, own in zip(MEMBERS, shares, strict=True))
-    return tuple(replace(one, name="head") if place >= 4 - networks else one for place, one in enumerate(members))
+def contributing(*shares: float, heads: int = 1) -> tuple[Member, ...]:
+    """The known members with other weights and contributions, the last `heads` of them heads."""
+    members = tuple(replace(one, weight=own, contribution=own) for one, own in zip(MEMBERS, shares, strict=True))
+    return tuple(replace(one, name="head") if place >= 4 - heads else one for place, one in enumerate(members))
 
 
 @pytest.mark.parametrize(
-    ("shares", "text"),
+    ("members", "text"),
     [
         (
-            (0.04, 0.0, 0.36, 0.6),
-            "3 of 4 members vote. The head has 60 % of the weight; the probes on earlier blocks have 40 %; the strongest "
-            "of them, on block “late”, has 36 %.",
+            contributing(0.04, 0.0, 0.36, 0.6),
+            "3 of 4 members have weight. The head contributes 60 %, the probes on earlier blocks 40 %; the largest "
+            "contribution among them, 36 %, is that of block “late”.",
         ),
         (
-            (0.6, 0.0, 0.4, 0.0),
-            "3 of 4 members vote. The head has no vote; the probes on earlier blocks have 100 %; the strongest of them, "
-            "on block “early”, has 60 %.",
+            contributing(0.6, 0.0, 0.4, 0.0),
+            "2 of 4 members have weight. The head contributes 0 %, the probes on earlier blocks 100 %; the largest "
+            "contribution among them, 60 %, is that of block “early”.",
         ),
-        ((0.0, 0.0, 0.0, 1.0), "The head votes alone: no probe improved the hold-out's loss."),
-        ((0.0, 0.0, 0.0, 0.0), "No member votes: all weights are 0, and every class is equally likely."),
+        (contributing(0.0, 0.0, 0.0, 1.0), "Only the head has weight: no probe improved the loss on the hold-out."),
+        (contributing(0.0, 0.0, 0.0, 0.0), "All weights are 0: every class is equally likely."),
+        (
+            contributing(0.1, 0.2, 0.3, 0.4, heads=4),
+            "Only the head was given a weight: this is temperature scaling.",
+        ),
     ],
 )
-def test_the_votes(shares: tuple[float, ...], text: str) -> None:
-    assert plain(words.votes(replace(KNOWN, members=voting(*shares)))) == text
+def test_contributions_fit_the_weights(members: tuple[Member, ...], text: str) -> None:
+    assert plain(words.contributions(replace(KNOWN, members=members))) == text
 
 
-def test_heads_alone_are_temperature_scaling_however_many_networks_there_are() -> None:
-    heads = replace(SUBJECT, members=4, networks=4)
-    found = replace(KNOWN, members=voting(0.1, 0.2, 0.3, 0.4, networks=4), subject=heads)
-    assert words.votes(found) == "Only the head was given a weight: this is temperature scaling."
-
-
-def test_members_of_an_ensemble_are_named_with_their_network() -> None:
-    found = replace(KNOWN, subject=replace(SUBJECT, networks=2))
-    assert words.full_name(MEMBERS[2], found) == "block “late” of network 1"
+ALONE = "The head alone has an accuracy of 80.0 %"
+WORSE = replace(MEMBERS[1], name="worse", holdout_accuracy=0.3)
 
 
 @pytest.mark.parametrize(
-    ("kept", "text"),
+    ("members", "text"),
     [
         (
-            (0, 1, 2, 3),
-            "The best probe that votes, on block “late”, is right in 70.0 % by itself; the head alone is right in 80.0 %, "
-            "all together in 81.2 %. Probes without a vote are not kept: hollow dots say how often they were right on the "
-            "hold-out, whole, before the budget cut any; the best of them, on block “silent”, in 55.0 %.",
+            (*MEMBERS, WORSE),
+            f"{ALONE}, the best probe with weight, on block “late”, 70.0 %, all members together 81.2 %. Probes of weight 0 "
+            "are not kept; hollow dots show their accuracy on the hold-out as trained, before the budget reduced any. The "
+            "best of them, on block “silent”, had 55.0 %.",
         ),
         (
-            (0, 3),
-            "The best probe that votes, on block “early”, is right in 40.0 % by itself; the head alone is right in 80.0 %, "
-            "all together in 81.2 %.",
+            (MEMBERS[0], MEMBERS[3]),
+            f"{ALONE}, the best probe with weight, on block “early”, 40.0 %, all members together 81.2 %.",
         ),
-        ((3,), "No probe votes; the head alone is right in 80.0 %."),
+        ((MEMBERS[3],), f"{ALONE}."),
+        (
+            (replace(MEMBERS[1], holdout_accuracy=None), MEMBERS[3]),
+            f"{ALONE}. Probes of weight 0 are not kept.",
+        ),
     ],
 )
-def test_what_members_know_by_themselves(kept: tuple[int, ...], text: str) -> None:
-    assert plain(words.depth(replace(KNOWN, members=tuple(MEMBERS[place] for place in kept)))) == text
+def test_depth_gives_the_best_members_alone(members: tuple[Member, ...], text: str) -> None:
+    assert plain(words.depth(replace(KNOWN, members=members))) == text
 
 
-def test_the_best_of_the_silent_is_named_where_it_was_measured() -> None:
-    worse = replace(MEMBERS[1], name="worse", holdout_accuracy=0.3)
-    text = words.depth(replace(KNOWN, members=(*MEMBERS, worse)))
-    assert plain(text).endswith("the best of them, on block “silent”, in 55.0 %.")
-    unknown = tuple(replace(one, holdout_accuracy=None) for one in MEMBERS)
-    assert words.depth(replace(KNOWN, members=unknown)).endswith(" Probes without a vote are not kept.")
-
-
-def test_a_panel_says_how_far_off_and_which_way() -> None:
-    assert plain(words.panel(KNOWN, NETWORK)) == (
-        "Calibration error 12.00 % (95 % interval 10.90 to 13.10 %; 1.01 % expected by chance alone); on the whole too sure "
-        "by 12.0 percentage points. 100 % of the inputs get a confidence above 50 %; of those 400 of 2,000 are wrong."
+def test_reliability_and_histogram_give_size_and_direction_of_the_error() -> None:
+    assert plain(words.reliability(KNOWN, NETWORK)) == (
+        "Calibration error 12.00 % (95 % interval 10.90 to 13.10 %; 1.01 % expected by chance alone). Overall overconfident "
+        "by 12.0 percentage points."
     )
-    assert "on the whole not sure enough by 1.00 percentage points." in words.panel(KNOWN, TEMPERATURE)
-
-
-def test_honesty_and_handing_over_compare_all_methods() -> None:
-    assert plain(words.honesty(KNOWN)).endswith(
-        "Stated confidence and accuracy differ by 12.00 (the network alone), 4.00 (temperature scaling) and 3.15 (LATES) "
-        "percentage points, on average over all inputs."
-    )
-    assert plain(words.handing_over(KNOWN)) == (
-        "Hand the least sure 20 % of the inputs to somebody else, and the error rate on the rest is 16.0 % (the network "
-        "alone), 16.0 % (temperature scaling) and 15.0 % (LATES); on all inputs LATES errs in 18.8 %."
+    assert words.reliability(KNOWN, TEMPERATURE).endswith("Overall underconfident by 1.00 percentage points.")
+    assert plain(words.histogram(KNOWN, NETWORK)) == (
+        "100 % of the inputs have a confidence above 50 %; of those 400 of 2,000 are wrong."
     )
 
 
-def test_the_worst_class() -> None:
+def test_calibration_and_deferral_compare_all_methods() -> None:
+    assert plain(words.calibration(KNOWN)).endswith(
+        "On average over all inputs, confidence and accuracy differ by 12.00 (the network alone), 4.00 (temperature scaling) "
+        "and 3.15 (LATES) percentage points."
+    )
+    assert plain(words.deferral(KNOWN)) == (
+        "Without the 20 % of inputs with the lowest confidence, the error rate is 16.0 % (the network alone), 16.0 % "
+        "(temperature scaling) and 15.0 % (LATES); on all inputs that of LATES is 18.8 %."
+    )
+
+
+def test_classwise_describes_the_worst_class() -> None:
     assert plain(words.classwise(KNOWN)) == (
-        "The probabilities of class “cat” are furthest off, by 12.5 percentage points: where it is the answer, LATES is "
-        "71.0 % sure on average and right in 53.0 %. Averaged over classes the error is 7.50 points, against 10.00 for "
+        "Class “cat” has the largest calibration error, 12.5 percentage points: where LATES predicts it, the mean confidence "
+        "is 71.0 % and 53.0 % of these predictions are correct. The mean over classes is 7.50 points, against 10.00 for "
         "temperature scaling."
     )
     never = words.classwise(replace(KNOWN, classes=CLASSES[::-1]))
-    assert "class “dog” are furthest off, by 2.50 percentage points: it is never the answer. Averaged" in never
+    assert "Class “dog” has the largest calibration error, 2.50 percentage points: it is never predicted. The" in never
 
 
-def test_shifted_sets_are_counted_without_the_plain_one() -> None:
-    assert words.shifts(KNOWN) == (
-        "On 1 shifted set the log-loss of LATES is, against temperature scaling, clearly better on 1, clearly worse on 0 "
-        "and not clearly different on 0; against the network alone, clearly better on 1, clearly worse on 0 and not clearly "
-        "different on 0."
+def test_shifts_count_verdicts_against_both_baselines_without_the_plain_set() -> None:
+    """A loss against the network must not be hidden by a gain on a temperature scaling that the shift has ruined."""
+    differences = {NETWORK: {"nll": interval(0.108, 0.1, 0.12)}, TEMPERATURE: {"nll": interval(-0.16, -0.2, -0.1)}}
+    odd = replace(FOG, differences={LATES: differences})
+    assert words.shifts(replace(KNOWN, sets={"plain": PLAIN, "fog": odd})) == (
+        "On 1 shifted set, the log-loss of LATES is, compared with temperature scaling, better on 1, worse on 0 and not "
+        "clearly different on 0; compared with the network alone, better on 0, worse on 1 and not clearly different on 0."
     )
-    assert words.shifts(replace(KNOWN, sets=(PLAIN, FOG, FOG))).startswith("On 2 shifted sets the log-loss of LATES is")
+    assert words.shifts(replace(KNOWN, sets={"plain": PLAIN, "fog": FOG, "rain": FOG})).startswith(
+        "On 2 shifted sets, "
+    )

@@ -1,6 +1,6 @@
-"""The command `lates`. What needs torch is imported inside the commands: reading the help must not wait for it.
+"""The command `lates`. What needs torch is imported inside the commands, so that `lates --help` does not wait for it.
 
-Exit codes: 0 done, 1 failed, 2 wrongly called, 130 stopped by Ctrl-C. Results go to standard output, all else to
+Exit codes: 0 done, 1 failed, 2 wrong usage, 130 stopped by Ctrl-C. Results go to standard output, everything else to
 standard error.
 """
 
@@ -15,7 +15,7 @@ from lates.cli.evaluate import evaluate_file
 from lates.cli.export import export_calibration
 from lates.cli.fit import fit_cached
 from lates.cli.inspect import inspect_file
-from lates.cli.outcomes import ToldInWords
+from lates.cli.outcomes import Command
 from lates.cli.report import report_calibration
 
 app = typer.Typer(
@@ -35,19 +35,19 @@ def main(
         bool, typer.Option("--debug", envvar="LATES_DEBUG", help="Show the traceback of an error.")
     ] = False,
     show_version: Annotated[
-        bool, typer.Option("--version", callback=print_version, is_eager=True, help="Show the version and stop.")
+        bool, typer.Option("--version", callback=print_version, is_eager=True, help="Show the version and exit.")
     ] = False,
 ) -> None:
     """Calibrate a PyTorch classifier with all of its layers.
 
-    Start with `lates demo`. On your own model: `lates calibrate`, then `lates evaluate` and `lates report`; to ship it,
-    `lates export`. On logits that you saved, without a model: `lates fit` and `lates evaluate`.
+    Start with `lates demo`. For your own model: `lates calibrate`, then `lates evaluate` and `lates report`; to deploy
+    it, `lates export`. For saved logits, without a model: `lates fit` and `lates evaluate`.
 
     In Python: `lates.calibrate(model, train=train_loader, holdout=holdout_loader)`
     """
 
 
-for name, command in {
+COMMANDS = {
     "demo": show_demo,
     "calibrate": calibrate_model,
     "evaluate": evaluate_file,
@@ -55,5 +55,6 @@ for name, command in {
     "export": export_calibration,
     "inspect": inspect_file,
     "fit": fit_cached,
-}.items():
-    app.command(name, cls=ToldInWords)(command)
+}
+for name, command in COMMANDS.items():
+    app.command(name, cls=Command)(command)

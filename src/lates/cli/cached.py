@@ -1,8 +1,8 @@
-"""Logits that somebody saved: .npz, .npy, .safetensors or .csv -> members and labels. Nothing is unpickled.
+"""Saved logits: .npz, .npy, .safetensors or .csv -> members and labels. Nothing is unpickled.
 
-Labels are the array, or column, named "labels" or "label", or a file of their own. All else are logits: one array
-[n, classes], one array [n, classes, members], the head last, or one array [n, classes] for each member. Files do not all
-keep an order, so among several the head is the one named "head" or "logits".
+Labels are the array, or column, named "labels" or "label", or a separate file. Everything else is logits: one array
+[n, classes]; one array [n, classes, members], the head last; or one array [n, classes] per member. Not every format keeps
+an order, so among several arrays the head is the one named "head" or "logits".
 """
 
 import csv
@@ -17,10 +17,8 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
 
-from lates.batches import LABEL_KEYS
-from lates.blocks import HEAD
-from lates.checks import as_tensor, check_labels, check_logits
-from lates.stack import default_names
+from lates.network import HEAD, LABEL_KEYS
+from lates.runtime import as_tensor, check_labels, check_logits, default_names
 
 HEADS = (HEAD, "logits")
 INDEX_COLUMNS = ("", "id", "index")
@@ -38,27 +36,22 @@ class Cached:
     def head(self) -> Tensor:
         return self.members[HEAD]
 
-    @property
-    def shape(self) -> tuple[int, int]:
-        rows, classes = self.head.shape
-        return rows, classes
-
 
 def read_cached(path: Path, labels_path: Path | None = None) -> Cached:
-    """The logits of a file, with the labels that lie beside them or in a file of their own; all of it checked."""
+    """The logits of a file with its labels, or those of a separate file; everything is checked."""
     arrays = read_arrays(path)
-    inside = [arrays.pop(key) for key in LABEL_KEYS if key in arrays]
-    if len(inside) + (labels_path is not None) > 1:
+    labels = [arrays.pop(key) for key in LABEL_KEYS if key in arrays]
+    if len(labels) + (labels_path is not None) > 1:
         raise ValueError(
             f"There are labels in {path}{f' and in {labels_path}' if labels_path else ' twice'}. Keep one."
         )
     if labels_path is not None:
-        inside = [read_labels(labels_path)]
-    if not inside:
+        labels = [read_labels(labels_path)]
+    if not labels:
         raise ValueError(
             f'{path} holds no labels: expected an array or column named "labels". Or pass --labels with a file of them.'
         )
-    members = named_members(arrays, path)
+    members = name_members(arrays, path)
     for name, logits in members.items():
         check_logits(logits, f'{path}: logits of member "{name}"')
         if logits.shape != members[HEAD].shape:
@@ -66,25 +59,24 @@ def read_cached(path: Path, labels_path: Path | None = None) -> Cached:
                 f'{path}: member "{name}" has shape {list(logits.shape)}, the head {list(members[HEAD].shape)}; expected '
                 "the same rows and classes."
             )
-    cached = Cached(members, check_labels(inside[0], *members[HEAD].shape))
+    cached = Cached(members, check_labels(labels[0], *members[HEAD].shape))
     if path.suffix == ".csv":
         refuse_label_column(cached, path)
     return cached
 
 
 def refuse_label_column(cached: Cached, path: Path) -> None:
-    """A table's column of labels, without its name, would count as one class more."""
+    """A column of labels without that name would count as one more class."""
     same = (cached.head == cached.labels[:, None]).all(dim=0)
     if cached.labels.unique().numel() > 1 and bool(same.any()):
-        column = int(same.nonzero()[0, 0]) + 1
         raise ValueError(
-            f'{path}: column {column} holds the labels, not logits. Give the file a header that names it "label", and leave '
-            "out --labels."
+            f"{path}: column {int(same.nonzero()[0, 0]) + 1} holds the labels, not logits. Give the file a header that "
+            'names it "label", and leave out --labels.'
         )
 
 
-def named_members(arrays: Mapping[str, Tensor], path: Path) -> dict[str, Tensor]:
-    """Which array is which member; the head comes out last and is called so."""
+def name_members(arrays: Mapping[str, Tensor], path: Path) -> dict[str, Tensor]:
+    """Which array is which member; the head comes last."""
     if not arrays:
         raise ValueError(f"{path} holds no logits. {FORMS}")
     if len(arrays) == 1:
@@ -96,15 +88,16 @@ def named_members(arrays: Mapping[str, Tensor], path: Path) -> dict[str, Tensor]
                 f'{path}: "{name}" has shape {list(values.shape)}; expected logits [n, classes] or [n, classes, members].'
             )
         return {HEAD: values}
-    flat = [f"{name} {list(values.shape)}" for name, values in arrays.items() if values.ndim != 2]
-    if flat:
+    others = [f"{name} {list(values.shape)}" for name, values in arrays.items() if values.ndim != 2]
+    if others:
         raise ValueError(
-            f"{path} holds {', '.join(flat)} among several arrays; expected labels, and logits [n, classes] of each member."
+            f"{path} holds {', '.join(others)} among several arrays; expected labels, and logits [n, classes] per member."
         )
     heads = [name for name in HEADS if name in arrays]
     if len(heads) != 1:
         raise ValueError(
-            f'{path} holds {", ".join(arrays)}. Name the network\'s own logits "head", so that it is clear which they are.'
+            f'{path} holds {", ".join(arrays)}. Name the logits of the network itself "head", so that it is clear which '
+            "they are."
         )
     members = {name: values for name, values in arrays.items() if name != heads[0]}
     return {**members, HEAD: arrays[heads[0]]}
@@ -113,11 +106,13 @@ def named_members(arrays: Mapping[str, Tensor], path: Path) -> dict[str, Tensor]
 def read_labels(path: Path) -> Tensor:
     """The only array of a file, or the one named "labels"; a single column counts as [n]."""
     arrays = read_arrays(path)
-    found = [arrays[key] for key in LABEL_KEYS if key in arrays] or list(arrays.values())
-    if len(found) != 1:
+    candidates = [arrays[key] for key in LABEL_KEYS if key in arrays] or list(arrays.values())
+    if len(candidates) != 1:
         raise ValueError(f'{path} holds {", ".join(arrays) or "nothing"}; expected one array, or one named "labels".')
-    labels = found[0].squeeze(1) if found[0].ndim == 2 and found[0].shape[1] == 1 else found[0]
-    return _whole_numbers(labels, path) if path.suffix == ".csv" else labels
+    [labels] = candidates
+    if labels.ndim == 2 and labels.shape[1] == 1:
+        labels = labels.squeeze(1)
+    return _to_integers(labels, path) if path.suffix == ".csv" else labels
 
 
 def read_arrays(path: Path) -> dict[str, Tensor]:
@@ -128,23 +123,23 @@ def read_arrays(path: Path) -> dict[str, Tensor]:
         raise ValueError(f"{path}: cannot read {path.suffix or 'a file without suffix'}. Known: {', '.join(READERS)}.")
     try:
         return READERS[path.suffix](path)
-    except (SafetensorError, zipfile.BadZipFile, EOFError, KeyError) as fault:
-        raise ValueError(f"{path} is damaged, or no {path.suffix} file ({fault}).") from fault
+    except (SafetensorError, zipfile.BadZipFile, EOFError, KeyError) as error:
+        raise ValueError(f"{path} is damaged, or no {path.suffix} file ({error}).") from error
 
 
 def _read_numpy(path: Path) -> dict[str, Tensor]:
     try:
         loaded = np.load(path, allow_pickle=False)
         arrays = {"logits": loaded} if isinstance(loaded, np.ndarray) else dict(loaded.items())
-    except ValueError as fault:
-        raise ValueError(f"{path} holds Python objects, or no arrays at all: refused ({fault}). {FORMS}") from fault
-    return {name: _tensor(values, name, path) for name, values in arrays.items()}
-
-
-def _tensor(values: np.ndarray, name: str, path: Path) -> Tensor:
-    if values.dtype.kind not in "fiub":
-        raise ValueError(f"{path}: {name} is of dtype {values.dtype}; expected numbers.")
-    return as_tensor(np.ascontiguousarray(values, dtype=values.dtype.newbyteorder("=")), name)
+    except ValueError as error:
+        raise ValueError(f"{path} holds Python objects, or no arrays at all: refused ({error}). {FORMS}") from error
+    for name, values in arrays.items():
+        if values.dtype.kind not in "fiub":
+            raise ValueError(f"{path}: {name} is of dtype {values.dtype}; expected numbers.")
+    return {
+        name: as_tensor(np.ascontiguousarray(values, dtype=values.dtype.newbyteorder("=")), name)
+        for name, values in arrays.items()
+    }
 
 
 def _read_csv(path: Path) -> dict[str, Tensor]:
@@ -153,21 +148,22 @@ def _read_csv(path: Path) -> dict[str, Tensor]:
     if not text:
         raise ValueError(f"{path} is empty. {FORMS}")
     first = next(csv.reader(io.StringIO(text)))
-    header = [] if all(_is_number(cell) for cell in first) else [cell.strip() for cell in first]
+    header = [] if all(map(_is_number, first)) else [cell.strip() for cell in first]
     if header and "\n" not in text:
         raise ValueError(f"{path} is empty below its header. {FORMS}")
-    strange = [name or "a column without name" for name in header if name.lower() in INDEX_COLUMNS]
-    if strange:
-        raise ValueError(f"{path} has {strange[0]}: a row number is no logit. Save without it (pandas: index=False).")
+    for name in header:
+        if name.lower() in INDEX_COLUMNS:
+            column = name or "a column without name"
+            raise ValueError(f"{path} has {column}: a row number is no logit. Save without it (pandas: index=False).")
     try:
         values = np.loadtxt(io.StringIO(text), delimiter=",", skiprows=int(bool(header)), ndmin=2, dtype=np.float64)
-    except ValueError as fault:
-        raise ValueError(f"{path}: not a table of numbers ({fault}).") from fault
-    labelled = [place for place, name in enumerate(header) if name in LABEL_KEYS]
+    except ValueError as error:
+        raise ValueError(f"{path}: not a table of numbers ({error}).") from error
     table = as_tensor(values, "the table")
-    found = {header[place]: _whole_numbers(table[:, place], path) for place in labelled}
+    labelled = {place: name for place, name in enumerate(header) if name in LABEL_KEYS}
+    labels = {name: _to_integers(table[:, place], path) for place, name in labelled.items()}
     classes = [place for place in range(values.shape[1]) if place not in labelled]
-    return {**found, **({"logits": table[:, classes]} if classes else {})}
+    return {**labels, **({"logits": table[:, classes]} if classes else {})}
 
 
 def _is_number(cell: str) -> bool:
@@ -178,13 +174,11 @@ def _is_number(cell: str) -> bool:
     return True
 
 
-def _whole_numbers(values: Tensor, path: Path) -> Tensor:
-    """Labels out of a text file, where every number is read as a fraction."""
-    if not values.is_floating_point():
-        return values
-    broken = (values != values.round()).nonzero()
-    if len(broken):
-        row = int(broken[0, 0])
+def _to_integers(values: Tensor, path: Path) -> Tensor:
+    """Labels of a text file, where every number was read as a float."""
+    fractions = (values != values.round()).nonzero()
+    if len(fractions):
+        row = int(fractions[0, 0])
         raise ValueError(f"{path}: label {float(values.reshape(-1)[row])} in row {row}; expected whole class numbers.")
     return values.long()
 

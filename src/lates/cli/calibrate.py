@@ -1,22 +1,23 @@
 """`lates calibrate`: your network and loaders -> a calibration file."""
 
+import re
+import shlex
 import time
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from lates.cli.fit import Loss
-from lates.cli.options import OUTPUT, AsJson, Checkpoints, Data, Device, Force, Model
-from lates.cli.outputs import check_output, continued, print_json, tell_written
-from lates.cli.torchrun import is_first, joined
+from lates.cli.options import AsJson, Checkpoints, Data, Device, Force, Model, result
+from lates.cli.outputs import check_output, print_json, print_written
+from lates.cli.torchrun import process_group, world
 
-if TYPE_CHECKING:
-    from lates.cli.sources import Network
-
-HOW = "How to calibrate"
 NONE, ALL, LAST = "none", "all", "last:"
 UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30}
+
+method = partial(typer.Option, rich_help_panel="Method")
 
 
 def calibrate_model(
@@ -27,69 +28,58 @@ def calibrate_model(
     device: Device = None,
     blocks: Annotated[
         str,
-        typer.Option(
+        method(
             metavar="NAMES",
-            rich_help_panel=HOW,
-            help="Which blocks get a probe: all; last:3, the last three; names with commas between them; none, which is "
-            "temperature scaling and needs no `train`. A name that is wrong is answered with the right ones.",
+            help="Which blocks get a probe: all; last:3, the last three; names separated by commas; or none, which is "
+            "temperature scaling and needs no `train`. A wrong name is answered with the list of right ones.",
         ),
     ] = ALL,
-    loss: Annotated[Loss, typer.Option(rich_help_panel=HOW, help="What probes and weights minimise.")] = Loss.nll,
+    loss: Annotated[Loss, method(help="What the weights minimise.")] = "nll",
     budget: Annotated[
         str,
-        typer.Option(
-            metavar="SHARE",
-            rich_help_panel=HOW,
-            help="Cap on added parameters, as a share of the network's; none: no cap.",
-        ),
+        method(metavar="FRACTION", help="Cap on added parameters, as a fraction of the network's; none: no cap."),
     ] = "0.01",
     views: Annotated[
         str,
-        typer.Option(
+        method(
             metavar="NAME",
-            rich_help_panel=HOW,
-            help="On which variants of the inputs the probes train: flip, shift, jitter, none, your own function "
-            "module:name (inputs -> inputs), or auto, which is shift for images.",
+            help="Augmentation of the probes' training inputs: flip, shift, jitter, robust, none, a function "
+            "of yours module:name (inputs -> inputs), or auto, which is robust for images.",
         ),
     ] = "auto",
     passes: Annotated[
-        int | None,
-        typer.Option(min=1, rich_help_panel=HOW, help="How many views of each row.", show_default="as views need"),
+        int | None, method(min=1, help="Augmented views per row.", show_default="chosen by --views")
     ] = None,
     holdout_views: Annotated[
         str,
-        typer.Option(
+        method(
             metavar="NAME",
-            rich_help_panel=HOW,
-            help="Against shift: choose the weights on the hold-out and one such variant of each of its rows.",
+            help="For robustness to shift: fit the weights on the hold-out plus one augmented view of each row.",
         ),
     ] = NONE,
-    paper: Annotated[bool, typer.Option("--paper", rich_help_panel=HOW, help="The paper to the letter.")] = False,
+    paper: Annotated[bool, method("--paper", help="The paper's choices instead of ours.")] = False,
     memory: Annotated[
         str | None,
-        typer.Option(
+        method(
             metavar="BYTES",
-            rich_help_panel=HOW,
-            help="Features kept in memory, e.g. 500M or 8G; the rest goes to a temporary file.",
-            show_default="part of what is free",
+            help="Memory for features, e.g. 500M or 8G; what exceeds it goes to a temporary file.",
+            show_default="a part of the free memory",
         ),
     ] = None,
-    seed: Annotated[int, typer.Option(min=0, rich_help_panel=HOW, help="Of all that is drawn at random.")] = 0,
+    seed: Annotated[int, method(min=0, help="Seed of everything that is random.")] = 0,
     output: Annotated[
         Path,
-        typer.Option(
+        result(
             "--output",
             "-o",
             metavar="FILE",
-            rich_help_panel=OUTPUT,
             help="Where to write probes and weights (never the network), e.g. my.lates.safetensors.",
-            show_default=False,
         ),
     ],
     force: Force = False,
     as_json: AsJson = False,
 ) -> None:
-    """Calibrate your own network; its weights stay as they are.
+    """Calibrate your own network; its weights stay unchanged.
 
     Write a file `my_module.py` with two functions:
 
@@ -99,63 +89,71 @@ def calibrate_model(
         def make_loaders():  # DataLoaders of (inputs, labels)
             return {"train": ..., "holdout": ..., "test": ...}
 
-    and call, in its folder:
+    and run, in its folder:
 
         lates calibrate --model my_module:make_model \\
             --checkpoint weights.pt --data my_module:make_loaders \\
             -o my.lates.safetensors
 
-    It needs `holdout`, and `train` unless you say `--blocks none`. Then see what it did: `lates evaluate`, `lates report`.
+    It needs `holdout`, and `train` unless you pass `--blocks none`. Look at the result with `lates evaluate` and
+    `lates report`.
 
-    On eight cards: `torchrun --nproc-per-node 8 --no-python lates calibrate --device cuda …`
+    On eight GPUs: `torchrun --nproc-per-node 8 --no-python lates calibrate --device cuda …`
     """
-    if is_first():
+    rank, world_size = world()
+    if rank == 0:
         check_output(output, force)
-    wanted = parse_blocks(blocks)
-    share, spill = parse_budget(budget), None if memory is None else parse_bytes(memory)
+    chosen, cap, limit = parse_blocks(blocks), parse_budget(budget), None if memory is None else parse_bytes(memory)
     import lates
     from lates.cli.sources import find_named, make_loaders, make_network
+    from lates.network import refuse_overlap, shard_loader
 
     def view(name: str, option: str) -> Any:
         return None if name == NONE else find_named(name, option) if ":" in name else name
 
-    with joined(device):
+    with process_group(device):
         loaders = make_loaders(data)
+        train, holdout = loaders.by_role.get("train"), loaders["holdout"]
         network = make_network(model, checkpoints, device)
-        refuse_count(blocks, network)
+        if world_size > 1:
+            if train is not None:
+                refuse_overlap(train, holdout)  # shards might hide it
+                train = shard_loader(train, rank, world_size)
+            holdout = shard_loader(holdout, rank, world_size)
         start = time.perf_counter()
         calibrated = lates.calibrate(
             network,
-            train=loaders.train,
-            holdout=loaders.needed_holdout,
-            blocks=wanted,
-            loss=loss.value,
-            budget=share,
+            train=train,
+            holdout=holdout,
+            blocks=chosen,
+            loss=loss,
+            budget=cap,
             views=view(views, "--views"),
             passes=passes,
             holdout_views=view(holdout_views, "--holdout-views"),
-            memory=spill,
+            memory=limit,
             seed=seed,
             settings=lates.PAPER if paper else lates.DEFAULT,
         )
         seconds = time.perf_counter() - start
-    if not is_first():
+    if rank > 0:
         return
     calibrated.save(output)
-    tell_written(output)
+    print_written(output)
     from lates.cli.contents import read_contents
 
     if as_json:
-        print_json({**read_contents(output), "seconds": seconds})
+        print_json({**read_contents(output)[1], "seconds": seconds})
     else:
         typer.echo(str(calibrated))
         loaded = [["--checkpoint", str(path)] for path in checkpoints or ()]
         evaluate = [["lates", "evaluate", str(output)], ["--model", model], *loaded, ["--data", data]]
-        typer.echo(f"\nNext:\n{continued(evaluate)}", err=True)
+        command = " \\\n    ".join(map(shlex.join, evaluate))
+        typer.echo(f"\nNext:\n{command}", err=True)
 
 
 def parse_blocks(text: str) -> list[str] | int | None:
-    """all: None; none: no block; last:3: the last three; otherwise names. A bare number is a name: of nn.Sequential's."""
+    """all: None; none: no block; last:3: the last three; otherwise names. A bare number is a name, as in nn.Sequential."""
     if text == ALL:
         return None
     if text == NONE:
@@ -167,31 +165,18 @@ def parse_blocks(text: str) -> list[str] | int | None:
     return [name.strip() for name in text.split(",") if name.strip()]
 
 
-def refuse_count(text: str, network: "Network") -> None:
-    """A number that is no block's name was meant as a count."""
-    from lates.blocks import named_modules
-    from lates.sampling import read_draws
-
-    if text.isdecimal() and not any(text in named_modules(one) for one in read_draws(network).networks):
-        raise typer.BadParameter(
-            f'no block is named "{text}"; {LAST}{text} takes the last {text}.', param_hint="--blocks"
-        )
-
-
 def parse_budget(text: str) -> float | None:
     if text == NONE:
         return None
     try:
         return float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
     except ValueError:
-        raise typer.BadParameter(
-            f'"{text}": expected a share such as 0.01 or 1%, or none.', param_hint="--budget"
-        ) from None
+        message = f'"{text}": expected a fraction such as 0.01 or 1%, or none.'
+        raise typer.BadParameter(message, param_hint="--budget") from None
 
 
 def parse_bytes(text: str) -> int:
-    number = text.upper().removesuffix("B").removesuffix("I").rstrip("KMG")
-    unit = text.upper().removesuffix("B").removesuffix("I")[len(number) :]
-    if not number.isdecimal() or unit not in UNITS:
+    found = re.fullmatch(r"(\d+)([KMG]?)(I?B)?", text.upper())
+    if found is None:
         raise typer.BadParameter(f'"{text}": expected a number of bytes, such as 500M or 8G.', param_hint="--memory")
-    return int(number) * UNITS[unit]
+    return int(found[1]) * UNITS[found[2]]

@@ -9,54 +9,49 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from lates.storage import some_of
+from lates.model import differences, some_of
 
 NESTS = ("state_dict", "model_state_dict", "model")
-"""Under which keys training scripts keep the state_dict among other things."""
+"""Keys under which training scripts save the state_dict among other things."""
 
 PREFIXES = ("module.", "_orig_mod.", "model.")
 """What DataParallel, torch.compile and Lightning put before each name."""
 
-BEGINNINGS = (b"PK\x03\x04", b"\x80")
-"""Of what torch.save wrote: a zip archive, or, before PyTorch 1.6, a pickle."""
+MAGIC = (b"PK\x03\x04", b"\x80")
+"""First bytes of a file written by torch.save: a zip archive, or, before PyTorch 1.6, a pickle."""
 
 
 def load_checkpoint(network: nn.Module, path: Path) -> None:
-    """Fill the network with the weights of a file; names and shapes must be the network's."""
+    """Load the weights of a file into the network; names and shapes must be the network's."""
     if not path.is_file():
         raise FileNotFoundError(f"There is no checkpoint {path}.")
     expected = network.state_dict()
-    state = without_prefix(find_state(read_tensors(path), path), expected)
+    state = strip_prefixes(find_state(read_tensors(path), path), expected)
     check_names(state, expected, path)
-    network.load_state_dict(state, strict=False)  # names were checked; tied weights may stand under one of theirs
+    network.load_state_dict(state, strict=False)  # names were checked; of tied weights one name is enough
 
 
 def read_tensors(path: Path) -> Any:
-    if path.suffix != ".safetensors":
-        with open(path, "rb") as file:
-            beginning = file.read(4)
-        if beginning and not beginning.startswith(BEGINNINGS):
-            raise ValueError(
-                f"{path} is no checkpoint: expected what torch.save wrote of a state_dict, or a .safetensors file."
-            )
+    safe = path.suffix == ".safetensors"
+    content = b"" if safe else path.open("rb").read(4)
+    if content and not content.startswith(MAGIC):
+        raise ValueError(f"{path} is no checkpoint: expected a state_dict saved by torch.save, or a .safetensors file.")
     try:
-        if path.suffix == ".safetensors":
-            return load_file(path)
-        return torch.load(path, map_location="cpu", weights_only=True)
+        return load_file(path) if safe else torch.load(path, map_location="cpu", weights_only=True)
     except OSError:
         raise
-    except pickle.UnpicklingError as fault:
+    except pickle.UnpicklingError as error:
         raise ValueError(
             f"{path} holds more than weights, and reading that could run code: refused. Save the weights alone, by "
             "torch.save(model.state_dict(), …) or as .safetensors."
-        ) from fault
-    except Exception as fault:  # what is damaged may break the readers anywhere
-        reason = f"{type(fault).__name__}: {fault}".partition("\n")[0]
-        raise ValueError(f"{path} is damaged, or no checkpoint ({reason}).") from fault
+        ) from error
+    except Exception as error:  # a damaged file may break the readers in any way
+        reason = f"{type(error).__name__}: {error}".partition("\n")[0]
+        raise ValueError(f"{path} is damaged, or no checkpoint ({reason}).") from error
 
 
 def find_state(content: Any, path: Path) -> dict[str, Any]:
-    """The state_dict in what a file held: all of it, or what lies under one of the usual keys."""
+    """The state_dict in a file's content: all of it, or what lies under one of the usual keys."""
     while isinstance(content, Mapping):
         nest = next((key for key in NESTS if isinstance(content.get(key), Mapping)), None)
         if nest is None:
@@ -70,7 +65,7 @@ def find_state(content: Any, path: Path) -> dict[str, Any]:
     )
 
 
-def without_prefix(state: dict[str, Any], expected: Mapping[str, Any]) -> dict[str, Any]:
+def strip_prefixes(state: dict[str, Any], expected: Mapping[str, Any]) -> dict[str, Any]:
     """The names as the network has them, where wrappers put a prefix before all of them."""
     while expected.keys().isdisjoint(state):
         prefix = next((prefix for prefix in PREFIXES if all(name.startswith(prefix) for name in state)), None)
@@ -81,23 +76,14 @@ def without_prefix(state: dict[str, Any], expected: Mapping[str, Any]) -> dict[s
 
 
 def check_names(state: Mapping[str, Any], expected: Mapping[str, Any], path: Path) -> None:
-    """Missing, unknown or otherwise shaped entries are an error; a weight tied to one that came is not missing."""
-    shapes = {name: list(value.shape) for name, value in expected.items() if isinstance(value, Tensor)}
-    came = {_place(expected[name]) for name in state if name in shapes}
-    faults = {
-        "missing": [name for name in shapes if name not in state and _place(expected[name]) not in came],
-        "unknown": [name for name in state if name not in expected],
-        "other shape": [
-            f"{name} is {list(state[name].shape)}, expected {shape}"
-            for name, shape in shapes.items()
-            if name in state and list(state[name].shape) != shape
-        ],
+    """Refuse missing names, unexpected names and other shapes; a weight tied to one that came is not missing."""
+    came = {value.data_ptr() for name, value in expected.items() if name in state and isinstance(value, Tensor)}
+    needed = {
+        name: value.shape
+        for name, value in expected.items()
+        if isinstance(value, Tensor) and (name in state or not value.numel() or value.data_ptr() not in came)
     }
-    told = "; ".join(f"{what}: {some_of(names)}" for what, names in faults.items() if names)
-    if told:
-        raise ValueError(f"{path} is of another network than --model makes. {told}.")
-
-
-def _place(value: Tensor) -> tuple[int, ...]:
-    """Equal for two names of one tensor; an empty one has no place and is like no other."""
-    return (value.data_ptr(), *value.shape) if value.numel() else (id(value),)
+    others = expected.keys() - needed.keys()
+    given = {name: getattr(value, "shape", ()) for name, value in state.items() if name not in others}
+    if listed := differences(given, needed):
+        raise ValueError(f"{path} belongs to another network than --model makes. {listed}.")

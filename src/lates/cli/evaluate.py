@@ -1,60 +1,52 @@
-"""`lates evaluate`: metrics with intervals, of a calibration on its network or of cached logits."""
+"""`lates evaluate`: metrics with intervals, of a calibration on its network or of saved logits."""
 
+from collections.abc import Mapping
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
 
-from lates.cli.options import SOURCES, AsJson, Checkpoints, Device, OtherWeights, Seed
+from lates.cli.options import AsJson, Checkpoints, Device, OtherWeights, Seed, source
 from lates.cli.outputs import print_json
 
 if TYPE_CHECKING:
-    from lates.report.predictions import Predictions
+    from torch import Tensor
 
-CACHED = "Cached logits"
+    from lates.model import CalibratedModel
+
+    Test = tuple[Mapping[str, Tensor], Tensor]  # method -> logits [n, classes], the main method last; labels [n]
+
+cached = partial(typer.Option, rich_help_panel="Saved logits", show_default=False)
 
 
 def evaluate_file(
     file: Annotated[
         Path,
-        typer.Argument(help="What `lates calibrate` wrote; or cached logits, as for `lates fit`.", show_default=False),
+        typer.Argument(help="A file written by `lates calibrate`; or logits, as for `lates fit`.", show_default=False),
     ],
-    model: Annotated[
-        str | None,
-        typer.Option(
-            metavar="MODULE:NAME", rich_help_panel=SOURCES, help="As for `lates calibrate`.", show_default=False
-        ),
-    ] = None,
+    model: Annotated[str | None, source(metavar="MODULE:NAME", help="As for `lates calibrate`.")] = None,
     data: Annotated[
         str | None,
-        typer.Option(
+        source(
             metavar="MODULE:NAME",
-            rich_help_panel=SOURCES,
-            help="As for `lates calibrate`; its `test` is needed, a loader or a mapping from names to loaders.",
-            show_default=False,
+            help="As for `lates calibrate`; `test` is needed: a loader, or a dict of names and loaders.",
         ),
     ] = None,
     checkpoints: Checkpoints = None,
     other_weights: OtherWeights = False,
     device: Device = None,
-    labels: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE", rich_help_panel=CACHED, help="Labels, where the first file has none.", show_default=False
-        ),
-    ] = None,
+    labels: Annotated[Path | None, cached(metavar="FILE", help="Labels [n], if the first file has none.")] = None,
     fitted: Annotated[
         Path | None,
-        typer.Option(
-            metavar="FILE", rich_help_panel=CACHED, help="What `lates fit` wrote, to judge it here.", show_default=False
-        ),
+        cached(metavar="FILE", help="A file written by `lates fit`, to evaluate it on these logits."),
     ] = None,
     seed: Seed = 0,
     as_json: AsJson = False,
 ) -> None:
-    """Measure: accuracy, ECE, NLL, Brier, AUC, with intervals, on rows that served neither training nor fitting.
+    """Measure accuracy, ECE, NLL, Brier and AUC with intervals, on rows used for neither training nor fitting.
 
     A calibration is compared with the network alone and with temperature scaling, on each test set:
 
@@ -62,74 +54,69 @@ def evaluate_file(
             --model my_module:make_model --checkpoint weights.pt \\
             --data my_module:make_loaders
 
-    Cached logits need no network; with `--fitted`, they are compared before and after:
+    Saved logits need no network; with `--fitted`, they are compared before and after:
 
         lates evaluate test.npz
         lates evaluate test.npz --fitted fitted.safetensors
     """
     if (model is None) != (data is None):
         raise typer.BadParameter("--model and --data go together.", param_hint="--model" if data else "--data")
-    from lates.cli.measures import explanation, measure, measures_lines
-    from lates.progress import shown
+    if model is not None and (labels is not None or fitted is not None):
+        raise typer.BadParameter("is for saved logits, without --model.", param_hint="--labels / --fitted")
+    from lates import metrics
+    from lates.cli.table import comparison_lines, explain
 
     if model is not None and data is not None:
-        if labels is not None or fitted is not None:
-            raise typer.BadParameter("is for cached logits, without --model.", param_hint="--labels / --fitted")
-        predictions = predict_tests(file, model, checkpoints, data, device, other_weights, seed)
+        from lates.cli.sources import load_calibrated
+
+        tests = predict_tests(load_calibrated(file, model, checkpoints, device, other_weights), data, seed)
     else:
-        predictions = {file.name: read_methods(file, labels, fitted)}
-    with shown(True) as progress:
-        sets = []
-        for done, (name, own) in enumerate(predictions.items(), start=1):
-            sets.append(measure(name, own, seed, compared=model is not None or fitted is not None))
-            if progress is not None:
-                progress("measuring", done, len(predictions))
+        tests = {file.name: read_methods(file, labels, fitted)}
+    others = list(next(iter(tests.values()))[0])[:-1] if model is not None or fitted is not None else []
+    baseline = others[-1] if others else None
+    comparisons = {
+        name: metrics.compare(methods, truth, baselines=others, seed=seed) for name, (methods, truth) in tests.items()
+    }
+    auc = {
+        name: {method: metrics.auc(logits, truth) for method, logits in methods.items()}
+        for name, (methods, truth) in tests.items()
+    }
     if as_json:
-        print_json({"file": str(file), "sets": [asdict(one) for one in sets]})
+        sets = [{"name": name, **asdict(found), "auc": auc[name]} for name, found in comparisons.items()]
+        print_json({"file": str(file), "sets": sets})
         return
-    Console().print(measures_lines(sets), soft_wrap=True)
-    typer.echo(f"\n{explanation(sets)}")
+    Console().print(comparison_lines(comparisons, auc, baseline, intervals=True), soft_wrap=True)
+    typer.echo(f"\n{explain(comparisons, baseline, intervals=True)}")
 
 
-def predict_tests(
-    file: Path,
-    model: str,
-    checkpoints: list[Path] | None,
-    data: str,
-    device: str | None,
-    other_weights: bool,
-    seed: int,
-) -> dict[str, "Predictions"]:
-    """What network, temperature and LATES say of each test set."""
-    from lates.cli.sources import load_calibrated, make_loaders
-    from lates.progress import shown
-    from lates.report.predictions import read_predictions
+def predict_tests(calibrated: "CalibratedModel", data: str, seed: int) -> "dict[str, Test]":
+    """What network, temperature scaling and LATES predict on each test set."""
+    from lates.cli.sources import make_loaders
+    from lates.report import read_predictions
+    from lates.runtime import shown
 
-    calibrated = load_calibrated(file, model, checkpoints, device, other_weights)
-    loaders = make_loaders(data).needed_test
+    tests: dict[str, Test] = {}
     with shown(True) as progress:
-        return {
-            name: read_predictions(calibrated, loader, name, seed=seed, progress=progress)
-            for name, loader in loaders.items()
-        }
+        for name, loader in make_loaders(data)["test"].items():
+            found = read_predictions(calibrated, loader, name, seed=seed, progress=progress)
+            tests[name] = found.logits, found.labels
+    return tests
 
 
-def read_methods(file: Path, labels: Path | None, fitted: Path | None) -> "Predictions":
-    """Cached logits as they are, member by member, the head last; or the head before and after what `lates fit` found."""
+def read_methods(file: Path, labels: Path | None, fitted: Path | None) -> "Test":
+    """Saved logits, member by member, the head last; or the head before and after `lates fit`."""
     from lates.cli.cached import read_cached
     from lates.cli.contents import holds_calibration
-    from lates.cli.fitted import read_fitted
-    from lates.report.predictions import Predictions
+    from lates.cli.fitted import apply_fitted, read_fitted
 
     if holds_calibration(file):
         raise ValueError(
             f"{file} is a calibration. Pass its network and data too: --model module:function --data module:function; "
-            "or, if `lates fit` wrote it, pass cached logits first and this file as --fitted."
+            "or, if `lates fit` wrote it, pass saved logits first and this file as --fitted."
         )
     cached = read_cached(file, labels)
-    methods = cached.members
-    if fitted is not None:
-        found = read_fitted(fitted)
-        methods = {"logits": cached.head, found.method: found.apply(cached)}
-    right = {"head": cached.head.argmax(1) == cached.labels}
-    return Predictions(cached.labels, dict(methods), right)
+    if fitted is None:
+        return cached.members, cached.labels
+    stack = read_fitted(fitted)
+    method = "temperature" if len(stack.names) == 1 else "stack"
+    return {"logits": cached.head, method: apply_fitted(stack, cached)}, cached.labels

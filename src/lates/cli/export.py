@@ -2,14 +2,13 @@
 
 import io
 from dataclasses import asdict
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from lates.cli.options import OUTPUT, AsJson, Checkpoints, Data, Device, Force, Model, OtherWeights
-from lates.cli.outputs import check_output, print_json, tell_written
+from lates.cli import options
+from lates.cli.outputs import check_output, print_json, print_written
 
 if TYPE_CHECKING:
     from lates.export import Check
@@ -19,38 +18,30 @@ ONNX, PROGRAM = ".onnx", ".pt2"
 
 
 def export_calibration(
-    file: Annotated[Path, typer.Argument(help="What `lates calibrate` wrote.", show_default=False)],
-    model: Model,
-    data: Data,
+    file: options.CalibrationFile,
+    model: options.Model,
+    data: options.Data,
     output: Annotated[
         Path,
-        typer.Option(
-            "--output",
-            "-o",
-            metavar="FILE",
-            rich_help_panel=OUTPUT,
-            help=f"Where to write: {ONNX} for ONNX, {PROGRAM} for torch.export.",
-            show_default=False,
-        ),
+        options.result("--output", "-o", metavar="FILE", help=f"{ONNX} writes ONNX, {PROGRAM} writes torch.export."),
     ],
-    checkpoints: Checkpoints = None,
-    other_weights: OtherWeights = False,
-    device: Device = None,
+    checkpoints: options.Checkpoints = None,
+    other_weights: options.OtherWeights = False,
+    device: options.Device = None,
     check: Annotated[
         bool,
-        typer.Option(
+        options.result(
             "--check",
-            rich_help_panel=OUTPUT,
-            help="Run the ONNX file on batches of three sizes and compare with PyTorch; keep it only if it agrees.",
+            help="Run the ONNX graph on batches of three sizes, compare with PyTorch, and write it only if they agree.",
         ),
     ] = False,
-    force: Force = False,
-    as_json: AsJson = False,
+    force: options.Force = False,
+    as_json: options.AsJson = False,
 ) -> None:
-    """Export the calibrated model, network and all, as one ONNX or torch.export graph.
+    """Export the calibrated model, including the network, as one ONNX or torch.export graph.
 
-    Any loader of `--data` will do: its first batch shows how the network is called. Batches of other sizes fit later.
-    Blocks without a vote are not in the graph.
+    Any loader of `--data` will do: its first batch shows how the network is called. The batch size stays free. Blocks
+    with weight 0 are not in the graph.
 
         lates export my.lates.safetensors -o my.onnx --check \\
             --model my_module:make_model --checkpoint weights.pt \\
@@ -59,18 +50,18 @@ def export_calibration(
     if output.suffix not in (ONNX, PROGRAM):
         raise typer.BadParameter(f"{output}: expected a name ending in {ONNX} or {PROGRAM}.", param_hint="--output")
     if check and output.suffix != ONNX:
-        raise typer.BadParameter(f"only has a meaning for {ONNX}.", param_hint="--check")
+        raise typer.BadParameter(f"works for {ONNX} only.", param_hint="--check")
     check_output(output, force)
-    if check:
-        import_runtime()
     import torch
 
     from lates.cli.sources import load_calibrated, make_loaders
-    from lates.export import export_program, make_onnx
-    from lates.storage import write_whole
+    from lates.export import export_program, import_package, make_onnx
+    from lates.runtime import write_whole
 
+    if check:
+        import_package("onnxruntime")  # fail before the work, not after it
     calibrated = load_calibrated(file, model, checkpoints, device, other_weights)
-    inputs = make_loaders(data).first_inputs
+    inputs = make_loaders(data).first_inputs()
     checks: list[Check] = []
     if output.suffix == PROGRAM:
         program = io.BytesIO()
@@ -80,10 +71,9 @@ def export_calibration(
         content = make_onnx(calibrated, inputs)
         checks = check_sizes(calibrated, content, inputs) if check else []
     write_whole(output, content)
-    tell_written(output)
+    print_written(output)
     if as_json:
-        size = output.stat().st_size
-        print_json({"file": str(output), "bytes": size, "checks": [asdict(one) for one in checks]})
+        print_json({"file": str(output), "bytes": len(content), "checks": [asdict(one) for one in checks]})
     elif checks:
         typer.echo(
             f"ONNX Runtime against PyTorch, batches of {', '.join(str(one.rows) for one in checks)} rows:\n"
@@ -91,20 +81,10 @@ def export_calibration(
         )
 
 
-def import_runtime() -> None:
-    """Tell what --check lacks before the work, not after it."""
-    try:
-        import_module("onnxruntime")
-    except ImportError as fault:
-        raise ImportError(
-            f'--check needs the package onnxruntime, which does not import ({fault}). Run: pip install "lates[export]"'
-        ) from fault
-
-
 def check_sizes(calibrated: "CalibratedModel", graph: bytes, inputs: Any) -> list["Check"]:
-    """The graph on one row, on the batch it was traced with and on another count: a trace may have kept the number of rows."""
-    from lates.batches import count_rows, take_rows
+    """Run the graph on one row, on the traced batch and on a larger one: a trace may fix the batch size."""
     from lates.export import TOLERANCE, check_onnx
+    from lates.network import count_rows, take_rows
 
     rows = count_rows(inputs)
     checks = [check_onnx(calibrated, graph, take_rows(inputs, rows, count)) for count in sorted({1, rows, rows + 2})]
@@ -114,6 +94,6 @@ def check_sizes(calibrated: "CalibratedModel", graph: bytes, inputs: Any) -> lis
             raise ValueError(
                 f"The exported graph does not compute what the model computes: on {one.rows} rows, probabilities differ by "
                 f"up to {one.difference:.1e}, {top}; expected at most {TOLERANCE:.0e}. Does the network draw at random, or "
-                "compute with values that it keeps in Python? Tracing writes such values into the graph. Nothing was written."
+                "compute with values that it keeps in Python? Tracing fixes such values in the graph. Nothing was written."
             )
     return checks

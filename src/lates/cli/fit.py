@@ -1,71 +1,57 @@
-"""`lates fit`: temperature scaling, or a stack of several members, on logits that somebody saved."""
+"""`lates fit`: temperature scaling, or a stack of several members, on saved logits."""
 
-from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
-from lates.cli.options import OUTPUT, AsJson, Force
-from lates.cli.outputs import check_output, print_json, tell_written
+from lates.cli.options import AsJson, Force, result
+from lates.cli.outputs import check_output, print_json, print_written
+from lates.settings import DEFAULT
 
-
-class Loss(StrEnum):
-    nll = "nll"
-    brier = "brier"
-    soft_ece = "soft_ece"
-
-
-class Method(StrEnum):
-    temperature = "temperature"
-    stack = "stack"
-
-
-Logits = Annotated[
-    Path,
-    typer.Argument(
-        metavar="LOGITS",
-        help="Logits, and labels beside them: .npz, .safetensors or .csv; or .npy with --labels.",
-        show_default=False,
-    ),
-]
-Labels = Annotated[
-    Path | None,
-    typer.Option(metavar="FILE", help="Labels [n], where the first file has none.", show_default=False),
-]
+Loss = Literal["nll", "brier", "soft_ece"]
 
 
 def fit_cached(
-    logits: Logits,
-    labels: Labels = None,
-    method: Annotated[
-        Method | None,
-        typer.Option(
-            help="One temperature for the head, or a weight for each member. Without it: a stack where the file has "
-            "several members.",
+    logits: Annotated[
+        Path,
+        typer.Argument(
+            metavar="LOGITS",
+            help="Logits and labels: .npz, .safetensors or .csv; or logits as .npy with --labels.",
             show_default=False,
         ),
-    ] = None,
-    loss: Annotated[Loss, typer.Option(help="What to minimise; nll is solved exactly.")] = Loss.nll,
-    regularise: Annotated[
-        float, typer.Option(min=0.0, help="c of the penalty (c / sqrt(n)) / 2 · |weights|²; helps where rows are few.")
-    ] = 0.0,
-    output: Annotated[
+    ],
+    labels: Annotated[
         Path | None,
+        typer.Option(metavar="FILE", help="Labels [n], if the first file has none.", show_default=False),
+    ] = None,
+    method: Annotated[
+        Literal["temperature", "stack"] | None,
         typer.Option(
-            "--output", "-o", metavar="FILE", rich_help_panel=OUTPUT, help="Keep the weights.", show_default=False
+            help="One temperature for the head, or one weight per member.",
+            show_default="stack if the file has several members",
         ),
     ] = None,
+    loss: Annotated[Loss, typer.Option(help="What to minimise; nll is solved exactly.")] = "nll",
+    prior: Annotated[
+        float,
+        typer.Option(min=0.0, help="How strongly few rows keep the weights at the network as it is; 0: not at all."),
+    ] = DEFAULT.prior,
+    regularise: Annotated[
+        float, typer.Option(min=0.0, help="c of the paper's penalty (c / sqrt(n)) / 2 · |weights|².")
+    ] = 0.0,
+    output: Annotated[Path | None, result("--output", "-o", metavar="FILE", help="Where to write the weights.")] = None,
     force: Force = False,
     as_json: AsJson = False,
 ) -> None:
-    """Fit a temperature, or a stack of several members, on cached logits; no network is needed.
+    """Fit a temperature, or a stack of several members, on saved logits; no network is needed.
 
-    Use rows that trained nothing. In an .npz or .safetensors file `labels` are the labels [n]; all else are logits, one
-    array [n, classes], one [n, classes, members], the head last, or one [n, classes] for each member, the network's
-    own named `head`. In a .csv, a column `label` and one column for each class.
+    Use rows that were used for no training. In an .npz or .safetensors file, `labels` are the labels [n]; everything
+    else is logits: one array [n, classes]; or one array [n, classes, members] with the head last; or one array
+    [n, classes] per member, with the network's output named `head`. In a .csv file: a column `label` and one column
+    per class.
 
-    Fit, keep, and judge on other rows:
+    Fit on some rows, then evaluate on others:
 
         lates fit holdout.npz -o fitted.safetensors
         lates evaluate test.npz --fitted fitted.safetensors
@@ -73,26 +59,24 @@ def fit_cached(
     if output is not None:
         check_output(output, force)
     from lates import metrics
-    from lates.blocks import HEAD
     from lates.cli.cached import read_cached
     from lates.cli.contents import describe_contents, fitted_contents
-    from lates.cli.fitted import Fitted
+    from lates.cli.fitted import apply_fitted, save_fitted
+    from lates.network import HEAD
     from lates.stack import fit_stack
 
     cached = read_cached(logits, labels)
-    if method is Method.stack and len(cached.members) == 1:
+    if method == "stack" and len(cached.members) == 1:
         raise ValueError(f"{logits} holds the head alone; a stack needs further members. Use --method temperature.")
-    members = {HEAD: cached.head} if method is Method.temperature else cached.members
-    stack = fit_stack(members, cached.labels, loss=loss.value, regularise=regularise)
-    fitted = Fitted.of(stack, cached, metrics.nll(cached.head, cached.labels))
-    calibrated = fitted.apply(cached)
-    eces = {"before": metrics.ece(cached.head, cached.labels), "after": metrics.ece(calibrated, cached.labels)}
+    members = {HEAD: cached.head} if method == "temperature" else cached.members
+    stack = fit_stack(members, cached.labels, loss=loss, prior=prior, regularise=regularise)
     if output is not None:
-        fitted.save(output)
-        tell_written(output)
-    contents = fitted_contents(fitted)
+        save_fitted(stack, output)
+        print_written(output)
+    before, after = (metrics.ece(values, cached.labels) for values in (cached.head, apply_fitted(stack, cached)))
+    contents = fitted_contents(stack)
     if as_json:
-        print_json({**contents, "ece": eces, "residual": stack.residual})
+        print_json({**contents, "ece": {"before": before, "after": after}, "residual": stack.residual})
     else:
-        typer.echo(describe_contents(contents))
-        typer.echo(f"ECE there: {eces['before']:.4f} before, {eces['after']:.4f} after. Judge on other rows.")
+        typer.echo(describe_contents(stack, contents))
+        typer.echo(f"ECE there: {before:.4f} before, {after:.4f} after. Evaluate on other rows.")

@@ -10,19 +10,21 @@ from lates.cli.outputs import print_json
 
 
 def inspect_file(
-    file: Annotated[Path, typer.Argument(help="What `lates calibrate` or `lates fit` wrote.", show_default=False)],
+    file: Annotated[
+        Path, typer.Argument(help="A file written by `lates calibrate` or `lates fit`.", show_default=False)
+    ],
     as_json: AsJson = False,
 ) -> None:
-    """Show what is in a calibration file: who votes, how it was fitted, which network it is for.
+    """Show what is in a calibration file: members and weights, the fit, the network it belongs to.
 
-    Neither the network nor any code of yours is needed, and nothing is unpickled.
+    It needs neither the network nor any of your code, and unpickles nothing.
 
         lates inspect my.lates.safetensors
     """
     from lates.cli.contents import describe_contents, read_contents
 
-    contents = read_contents(file)
+    stack, contents = read_contents(file)
     if as_json:
         print_json(contents)
     else:
-        typer.echo(describe_contents(contents))
+        typer.echo(describe_contents(stack, contents))

@@ -1,29 +1,25 @@
-"""What the user's own code gives the commands: a network and loaders, by `module:function`."""
+"""What the user's code gives the commands: a network and loaders, by `module:function`."""
 
 import os
 import sys
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import redirect_stdout
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from difflib import get_close_matches
 from importlib import import_module
-from importlib.util import module_from_spec, spec_from_file_location
 from operator import attrgetter
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import torch
 import typer
 from torch import nn
 
-from lates.batches import check_loader, read_batches
 from lates.cli.checkpoint import load_checkpoint
-from lates.cli.fitted import is_fitted
-from lates.model import CalibratedModel, load
-from lates.sampling import read_draws
-from lates.storage import OtherWeightsWarning, read_calibration
+from lates.cli.fitted import KEY as FITTED
+from lates.model import CalibratedModel, OtherWeightsWarning, load, read_calibration
+from lates.network import check_loader, read_batches, read_draws
 
 Network = nn.Module | Sequence[nn.Module]
 ROLES = ("train", "holdout", "test")
@@ -34,93 +30,68 @@ CONTRACT = (
 
 
 def find_named(source: str, option: str) -> Any:
-    """What `module:name` names, with the current folder importable, or `folder/file.py:name` in just that file."""
+    """The object that `module:name` or `folder/file.py:name` names; the current folder can be imported from."""
     place, _, name = source.rpartition(":")
     if not place or not name:
         raise typer.BadParameter(f'"{source}": expected module:function, as in my_module:make_it.', param_hint=option)
-    make_importable(Path.cwd())
+    file = Path(place).resolve() if place.endswith(".py") else None
+    if file is not None and not file.is_file():
+        raise ValueError(f"{option} {source}: there is no file {file}.")
+    sys.path.insert(0, os.getcwd())
+    module_name = place if file is None else importable_name(file)
     try:
-        with redirect_stdout(sys.stderr):  # standard output is for results; user's code may print
-            module = import_file(Path(place)) if place.endswith(".py") else import_module(place)
-    except NoSuchFileError as fault:
-        raise ValueError(f"{option} {source}: {fault}") from fault
-    except ModuleNotFoundError as fault:
-        if fault.name and f"{place}.".startswith(f"{fault.name}."):
+        with redirect_stdout(sys.stderr):  # standard output is for results, and the user's code may print
+            module = import_module(module_name)
+    except Exception as error:
+        if isinstance(error, ModuleNotFoundError) and f"{module_name}.".startswith(f"{error.name}."):
             raise ValueError(
                 f'{option} {source}: there is no module "{place}" in {os.getcwd()} or among the installed packages.'
-            ) from fault
-        raise failed(option, source, fault) from fault
-    except Exception as fault:
-        raise failed(option, source, fault) from fault
+            ) from error
+        raise failed(option, source, error) from error
+    if file is not None and module.__file__ != str(file):
+        raise ValueError(
+            f'{option} {source}: the module name "{module_name}" is taken by {module.__file__ or "Python itself"}. '
+            "Rename the file."
+        )
     try:
         return attrgetter(name)(module)
-    except AttributeError as fault:
-        own = [
+    except AttributeError as error:
+        functions = [
             key
             for key, value in vars(module).items()
             if callable(value) and not key.startswith("_") and getattr(value, "__module__", None) == module.__name__
         ]
-        nearest = "".join(f' Did you mean "{key}"?' for key in get_close_matches(name, own, n=1))
+        nearest = "".join(f' Did you mean "{key}"?' for key in get_close_matches(name, functions, n=1))
         raise ValueError(
             f'{option} {source}: module "{module.__name__}" has no "{name}".{nearest} It has '
-            f"{', '.join(own) or 'no function of its own'}."
-        ) from fault
+            f"{', '.join(functions) or 'no function of its own'}."
+        ) from error
 
 
-class NoSuchFileError(Exception):
-    pass
-
-
-def import_file(path: Path) -> ModuleType:
-    """The module in a file, as Python would run it: what lies beside it can be imported.
-
-    Its name is the dotted path below the current folder, so that relative imports work; elsewhere, the file's own name.
-    One that another file has taken already, such as an installed package, is left to that file.
-    """
-    file = path.resolve()
-    if not file.is_file():
-        raise NoSuchFileError(f"there is no file {file}.")
-    inside = file.relative_to(Path.cwd()) if file.is_relative_to(Path.cwd()) else Path(file.name)
-    name = ".".join(inside.with_suffix("").parts)
-    for known in (name, unique := "_".join(file.with_suffix("").parts[1:])):
-        if getattr(sys.modules.get(known), "__file__", None) == str(file):
-            return sys.modules[known]
-    if name in sys.modules:
-        name = unique
-    make_importable(file.parent)
-    spec = spec_from_file_location(name, file)
-    assert spec is not None  # nor is its loader, for a name ending in .py
-    assert spec.loader is not None
-    module = sys.modules[name] = module_from_spec(spec)
-    try:
-        spec.loader.exec_module(module)
-    except BaseException:
-        del sys.modules[name]
-        raise
-    return module
-
-
-def make_importable(folder: Path) -> None:
-    if str(folder) not in sys.path:
-        sys.path.insert(0, str(folder))
+def importable_name(file: Path) -> str:
+    """The name of a file's module: dotted where its folder is a package. Modules beside it become importable too."""
+    root = file.parent
+    while (root / "__init__.py").is_file():
+        root = root.parent
+    sys.path[:0] = [str(root), str(file.parent)]
+    return ".".join(file.relative_to(root).with_suffix("").parts)
 
 
 def call_named(source: str, option: str) -> Any:
-    """What the function `module:name` returns; anything that is no function, such as a network, is taken as it is."""
-    found = find_named(source, option)
-    if not callable(found) or isinstance(found, nn.Module):
-        return found
+    """What the function `module:name` returns; an object that is no function, such as a network, is returned itself."""
+    named = find_named(source, option)
+    if not callable(named) or isinstance(named, nn.Module):
+        return named
     try:
         with redirect_stdout(sys.stderr):
-            return found()
-    except Exception as fault:
-        raise failed(option, source, fault) from fault
+            return named()
+    except Exception as error:
+        raise failed(option, source, error) from error
 
 
-def failed(option: str, source: str, fault: Exception) -> ValueError:
-    """The user's code raised: say so, for the message alone would look like one of `lates`."""
-    told = f"{type(fault).__name__}: {fault}"
-    return ValueError(f"{option} {source} raised {told}\n`lates --debug …` shows where.")
+def failed(option: str, source: str, error: Exception) -> ValueError:
+    """The user's code raised an error: without its source the message would look like one of `lates`."""
+    return ValueError(f"{option} {source} raised {type(error).__name__}: {error}\n`lates --debug …` shows where.")
 
 
 def make_network(source: str, checkpoints: Sequence[Path] | None, device: str | None) -> Network:
@@ -128,8 +99,8 @@ def make_network(source: str, checkpoints: Sequence[Path] | None, device: str | 
     made = call_named(source, "--model")
     try:
         networks = read_draws(made).networks
-    except TypeError as fault:
-        raise ValueError(f"--model {source} gave no network. {fault}") from fault
+    except TypeError as error:
+        raise ValueError(f"--model {source} gave no network. {error}") from error
     if checkpoints and len(checkpoints) != len(networks):
         raise ValueError(
             f"--model {source} gave {len(networks)} network(s); --checkpoint came {len(checkpoints)} time(s). Pass it once "
@@ -137,93 +108,73 @@ def make_network(source: str, checkpoints: Sequence[Path] | None, device: str | 
         )
     for network, checkpoint in zip(networks, checkpoints or (), strict=False):
         load_checkpoint(network, checkpoint)
-    if device is not None:
-        for network in networks:
-            move_to(network, device)
+    for network in networks:
+        try:
+            network.to(device)
+        except (RuntimeError, AssertionError, ValueError) as error:
+            reason = str(error).partition("\n")[0]
+            raise ValueError(f'--device {device}: not usable here ({reason}). "cpu" always is.') from error
     return made
 
 
 def load_calibrated(
     file: Path, model: str, checkpoints: Sequence[Path] | None, device: str | None, other_weights: bool
 ) -> CalibratedModel:
-    """The calibration of a file on the user's network; a wrong file is told before the network is made.
+    """The calibration of a file on the user's network; a wrong file is refused before the network is made.
 
-    Weights that differ from those at calibration are mostly a checkpoint that was forgotten: an error, unless meant.
+    Weights that differ from those at calibration mostly mean a forgotten checkpoint: an error, unless allowed.
     """
     _, metadata = read_calibration(file)
-    if is_fitted(metadata):
+    if FITTED in metadata:
         raise ValueError(
-            f"{file} holds weights for cached logits, by `lates fit`; expected what `lates calibrate` wrote."
+            f"{file} holds weights for saved logits, by `lates fit`; expected a file written by `lates calibrate`."
         )
     network = make_network(model, checkpoints, device)
     with warnings.catch_warnings():
         warnings.simplefilter("always" if other_weights else "error", OtherWeightsWarning)
         try:
             return load(file, network)
-        except OtherWeightsWarning as fault:
-            cause = "Is --checkpoint the one of then?" if checkpoints else "Did you forget --checkpoint?"
+        except OtherWeightsWarning as error:
+            cause = "Is --checkpoint the same as then?" if checkpoints else "Did you forget --checkpoint?"
             raise ValueError(
                 f"The network's weights differ from those it was calibrated with. {cause} If they are meant to differ, pass "
-                f"--other-weights.\n{fault}"
-            ) from fault
-
-
-def move_to(network: nn.Module, device: str) -> None:
-    try:
-        network.to(torch.device(device))
-    except (RuntimeError, AssertionError, ValueError) as fault:
-        reason = str(fault).partition("\n")[0]
-        raise ValueError(f'--device {device}: not usable here ({reason}). "cpu" always is.') from fault
+                f"--other-weights.\n{error}"
+            ) from error
 
 
 @dataclass(frozen=True)
 class Loaders:
-    """The user's loaders by role; `test` by name, first the plain test set, then its shifts."""
+    """The user's loaders by role; `test` is a dict by name, first the plain test set, then shifted ones."""
 
     source: str
-    train: Iterable[Any] | None = None
-    holdout: Iterable[Any] | None = None
-    test: Mapping[str, Iterable[Any]] = field(default_factory=dict)
+    by_role: dict[str, Any]
 
-    @property
-    def needed_holdout(self) -> Iterable[Any]:
-        if self.holdout is None:
-            raise self._lacking("holdout")
-        return self.holdout
+    def __getitem__(self, role: str) -> Any:
+        if role not in self.by_role:
+            given = ", ".join(self.by_role) or "nothing"
+            raise ValueError(f"--data {self.source} gave {given}; this command needs {role}. {CONTRACT}")
+        return self.by_role[role]
 
-    @property
-    def needed_test(self) -> Mapping[str, Iterable[Any]]:
-        if not self.test:
-            raise self._lacking("test")
-        return self.test
-
-    @property
     def first_inputs(self) -> Any:
         """The inputs of one batch, to show how the network is called."""
-        for role, loader in {**self.test, "holdout": self.holdout, "train": self.train}.items():
-            if loader is not None:
-                return next(iter(read_batches(loader, torch.device("cpu"), role))).inputs
-        raise self._lacking("test")
-
-    def _lacking(self, role: str) -> ValueError:
-        roles = {"train": self.train, "holdout": self.holdout, "test": self.test or None}
-        given = ", ".join(name for name, loader in roles.items() if loader is not None) or "nothing"
-        return ValueError(f"--data {self.source} gave {given}; this command needs {role}. {CONTRACT}")
+        role = next((role for role in reversed(ROLES) if role in self.by_role), "test")
+        loader = next(iter(self[role].values())) if role == "test" else self[role]
+        return next(iter(read_batches(loader, torch.device("cpu"), role))).inputs
 
 
 def make_loaders(source: str) -> Loaders:
-    """The user's loaders, each checked to be something that can be read more than once."""
+    """The user's loaders, each of which can be read more than once."""
     made = call_named(source, "--data")
     if isinstance(made, tuple | list) and len(made) in (2, 3):
         made = dict(zip(ROLES, made, strict=False))
     if not isinstance(made, Mapping) or not set(made) <= set(ROLES):
         came = f"keys {', '.join(map(str, made))}" if isinstance(made, Mapping) else f"a {type(made).__name__}"
         raise ValueError(f"--data {source} gave {came}. {CONTRACT}")
-    test = made.get("test")
-    tests = dict(test) if isinstance(test, Mapping) else {} if test is None else {"test": test}
-    for role, loader in {**made, "test": None, **tests}.items():
-        if loader is not None and not isinstance(loader, Iterable):
+    by_role = {role: made[role] for role in ROLES if made.get(role) is not None}
+    test = by_role.pop("test", {})
+    tests = {str(name): loader for name, loader in test.items()} if isinstance(test, Mapping) else {"test": test}
+    for role, loader in {**by_role, **tests}.items():
+        if not isinstance(loader, Iterable):
             raise ValueError(f"--data {source} gave a {type(loader).__name__} as {role}. {CONTRACT}")
-        if loader is not None:
-            check_loader(loader, str(role))
-    return Loaders(source, made.get("train"), made.get("holdout"), {str(name): own for name, own in tests.items()})
+        check_loader(loader, role)
+    return Loaders(source, {**by_role, "test": tests} if tests else by_role)

@@ -1,28 +1,10 @@
-"""The command `lates demo`: the main job, on images and a network that come with the package.
+"""What `lates demo` computes: the main task, on images and a network that come with the package.
 
-images ─► network (training) ─► shifts ─► comparison ─► table, page
+images ─► network (training) ─► shifts ─► experiment
 """
 
-from lates.demo.comparison import Calibrations, Comparison, calibrate_all, compare
-from lates.demo.images import Split, Splits, load_splits
-from lates.demo.network import SmallResNet, load_network, same_weights, save_network
-from lates.demo.page import write_page
-from lates.demo.table import show
-from lates.demo.training import train_network
-
-__all__ = [
-    "Calibrations",
-    "Comparison",
-    "SmallResNet",
-    "Split",
-    "Splits",
-    "calibrate_all",
-    "compare",
-    "load_network",
-    "load_splits",
-    "same_weights",
-    "save_network",
-    "show",
-    "train_network",
-    "write_page",
-]
+from lates.demo.images import CLASS_NAMES, Split, Splits, load_splits
+from lates.demo.network import SmallResNet, load_network, save_network
+from lates.demo.training import EPOCHS, train_network
+from lates.demo.shifts import shift_split
+from lates.demo.experiment import LATES, NO_VIEWS, TEMPERATURE, Calibrated, Cost, Results, calibrate_all, compare_all

@@ -1,4 +1,4 @@
-"""What goes in: 12,000 images of Fashion-MNIST, shipped with the package, in three splits."""
+"""The data: 12,000 images of Fashion-MNIST, shipped with the package, in three splits."""
 
 from dataclasses import dataclass
 from importlib.resources import files
@@ -7,8 +7,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-SIZES = {"train": 6000, "holdout": 2000, "test": 4000}
+SIZES = (6000, 2000, 4000)
+"""Of train, holdout and test."""
 BATCH = 500
+CLASS_NAMES = "T-shirt", "Trouser", "Pullover", "Dress", "Coat", "Sandal", "Shirt", "Sneaker", "Bag", "Ankle boot"
 
 
 @dataclass(frozen=True, eq=False)
@@ -26,28 +28,26 @@ class Split:
 
     @property
     def batches(self) -> list[tuple[Tensor, Tensor]]:
-        """A list of (images, labels): all that `lates` asks of a loader."""
+        """A list of (images, labels): all that `lates` needs of a loader."""
         return list(zip(self.images.split(BATCH), self.labels.split(BATCH), strict=True))
 
 
 @dataclass(frozen=True, eq=False)
 class Splits:
-    """`train` trains network and probes, `holdout` chooses the weights, `test` is only reported on."""
+    """`train` trains network and probes, `holdout` fits the weights, `test` is only measured on."""
 
     train: Split
     holdout: Split
     test: Split
 
     def shrink(self, factor: int) -> "Splits":
-        """The first 1 / factor of each split: quicker, and rougher."""
+        """The first 1 / factor of each split: faster, less precise."""
         return Splits(*(split.first(len(split) // factor) for split in (self.train, self.holdout, self.test)))
 
 
 def load_splits() -> Splits:
-    """The shipped images, which are in random order, cut one after the other."""
+    """The shipped images, which are in random order, cut into consecutive splits."""
     with files("lates").joinpath("data", "fashion.npz").open("rb") as file, np.load(file, allow_pickle=False) as arrays:
         images = torch.from_numpy(arrays["images"]).float().div(255).unsqueeze(1)
         labels = torch.from_numpy(arrays["labels"]).long()
-    sizes = list(SIZES.values())
-    parts = zip(SIZES, images.split(sizes), labels.split(sizes), strict=True)
-    return Splits(**{name: Split(own_images, own_labels) for name, own_images, own_labels in parts})
+    return Splits(*(Split(*part) for part in zip(images.split(SIZES), labels.split(SIZES), strict=True)))

@@ -1,16 +1,15 @@
-"""The classifier that the demonstration calibrates: a residual network of 175,000 parameters."""
+"""The classifier that the demo calibrates: a residual network of 175,000 parameters."""
 
 from importlib.resources import files
 from pathlib import Path
 
-import torch
 import torch.nn.functional as F
 from safetensors import SafetensorError
 from safetensors.torch import load
 from safetensors.torch import save as serialise
 from torch import Tensor, nn
 
-from lates.storage import write_whole
+from lates.runtime import write_whole
 
 
 class ResidualBlock(nn.Module):
@@ -48,27 +47,20 @@ class SmallResNet(nn.Module):
 
 
 def load_network(path: Path | None = None) -> SmallResNet:
-    """The shipped network, or one that `lates demo --train` wrote; in evaluation."""
+    """The shipped network, or one that `lates demo --train` wrote, in evaluation mode."""
     network = SmallResNet().eval()
     source = files("lates").joinpath("data", "network.safetensors") if path is None else path
     if not source.is_file():
         raise FileNotFoundError(f"There is no file {source}. `lates demo --train --weights {source}` writes one.")
     try:
         network.load_state_dict(load(source.read_bytes()))
-    except (SafetensorError, RuntimeError) as fault:
+    except (SafetensorError, RuntimeError) as error:
         raise ValueError(
-            f"{source} does not hold the weights of the demonstration's network: expected a file that "
-            f"`lates demo --train` wrote. {fault}"
-        ) from fault
+            f"{source} does not hold the weights of the demo's network: expected a file that "
+            f"`lates demo --train` wrote. {error}"
+        ) from error
     return network
 
 
-def same_weights(one: SmallResNet, other: SmallResNet) -> bool:
-    """Whether two networks agree to the last bit."""
-    pairs = zip(one.state_dict().values(), other.state_dict().values(), strict=True)
-    return all(torch.equal(own, its) for own, its in pairs)
-
-
 def save_network(network: SmallResNet, path: Path) -> None:
-    """Whole or, after an interruption, not at all."""
     write_whole(path, serialise(network.state_dict()))

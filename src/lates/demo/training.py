@@ -1,4 +1,4 @@
-"""How the shipped network came about: plain SGD, flips only, to the end. That makes it accurate and far too sure."""
+"""How the shipped network was trained: plain SGD, flips only, to the end. That makes it accurate and overconfident."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -8,8 +8,8 @@ import torch.nn.functional as F
 
 from lates.demo.images import Split
 from lates.demo.network import SmallResNet
-from lates.progress import Progress
-from lates.views import flip
+from lates.network import flip
+from lates.runtime import Progress
 
 EPOCHS = 30
 BATCH = 128
@@ -20,15 +20,11 @@ THREADS = 2
 def train_network(
     split: Split, *, epochs: int = EPOCHS, seed: int = 0, threads: int = THREADS, progress: Progress | None = None
 ) -> SmallResNet:
-    """Train the demonstration's network: SGD with Nesterov momentum, the rate falling to zero along a cosine.
+    """Train the demo's network: SGD with Nesterov momentum and a cosine schedule down to zero.
 
-    One seed and number of threads, which decides in what order sums are taken, give one network, to the last bit on the
-    same processor and version of torch. Elsewhere convolutions may round otherwise, and training magnifies that.
+    The same seed and number of threads give the same network, to the last bit, on the same processor and version of
+    torch. Elsewhere convolutions may round differently, and training magnifies that.
     """
-    if epochs < 1:
-        raise ValueError(f"epochs came as {epochs}; expected at least 1.")
-    if len(split) < BATCH:
-        raise ValueError(f"The split has {len(split)} images; expected at least one batch of {BATCH}.")
     steps = len(split) // BATCH
     with _repeatable(seed, threads):
         network = SmallResNet().train()
@@ -48,7 +44,7 @@ def train_network(
 
 @contextmanager
 def _repeatable(seed: int, threads: int) -> Iterator[None]:
-    """Inside, seeded and on so many threads; afterwards as before."""
+    """Seed torch and set its number of threads; restore both at the end."""
     before = torch.get_num_threads()
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)

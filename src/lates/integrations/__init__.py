@@ -1,4 +1,4 @@
-"""Where `lates` meets the tools around it. Nothing here is imported by the rest; each file imports its tool, if any.
+"""`lates` with other tools. Nothing here is imported by the rest of the library; each file imports its tool, if any.
 
 loggers        plain {name: float} for TensorBoard, Weights & Biases, MLflow, a CSV file
 hub            a folder in the layout of the Hugging Face hub

@@ -1,4 +1,4 @@
-"""A Lightning callback that calibrates at the end of `fit`: the LightningModule goes in as the classifier that it is.
+"""A Lightning callback that calibrates the LightningModule, a classifier, at the end of `fit`.
 
 >>> callback = CalibrateAfterFit(train=train_loader, holdout=holdout_loader, path="net.lates.safetensors")
 >>> Trainer(callbacks=[callback]).fit(module, train_loader)
@@ -12,7 +12,8 @@ from typing import Any
 from lates.algorithm import calibrate
 from lates.integrations.loggers import scalars
 from lates.model import CalibratedModel
-from lates.storage import check_target
+from lates.network import shard_loader
+from lates.runtime import check_target
 
 try:
     from lightning.pytorch import Callback, LightningModule, Trainer
@@ -26,14 +27,14 @@ except ImportError as fault:
 class CalibrateAfterFit(Callback):
     """Calibrates the module, whose `forward` returns logits, with the weights that it has when `fit` ends.
 
-    holdout      loader of rows that trained nothing; not the validation loader if that chose the weights or stopped the fit
-    train        loader of the training split, best without random augmentation; None: temperature scaling alone
+    holdout      loader of rows not used in training; not the validation loader if that selected weights or stopped the fit
+    train        loader of the training split, best without random augmentation; None: only temperature scaling
     path         where to save the calibration; None: nowhere
-    calibration  what calibrates: `lates.calibrate`, or that with options, `partial(lates.calibrate, blocks=4)`, or for a
+    calibration  the function that calibrates: `lates.calibrate`; with options, `partial(lates.calibrate, blocks=4)`; for a
                  part of the module, `lambda module, **loaders: lates.calibrate(module.net, **loaders)`
 
-    `calibrated` is None until then. Every logger of the trainer gets `loggers.scalars` of it. Several processes calibrate
-    together, each on its share of both loaders, and end with the same; the first one saves and logs.
+    `calibrated` is None until then. Every logger of the trainer gets its `loggers.scalars`. Several processes calibrate
+    together, each on its shard of both loaders, with the same result; the first one saves and logs.
     """
 
     def __init__(
@@ -53,7 +54,7 @@ class CalibrateAfterFit(Callback):
         self.calibrated: CalibratedModel | None = None
 
     def on_fit_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        self.calibrated = self._calibrate(pl_module)
+        self.calibrated = self._calibrate(pl_module, trainer.global_rank, trainer.world_size)
         if trainer.is_global_zero:
             if self.path is not None:
                 self.calibrated.save(self.path)
@@ -61,12 +62,12 @@ class CalibrateAfterFit(Callback):
                 logger.log_metrics(scalars(self.calibrated), step=trainer.global_step)
         trainer.strategy.barrier("lates")
 
-    def _calibrate(self, module: LightningModule) -> CalibratedModel:
-        if self.train is None:
-            calibrated = self.calibration(module, holdout=self.holdout, blocks=[])
-        else:
-            calibrated = self.calibration(module, train=self.train, holdout=self.holdout)
+    def _calibrate(self, module: LightningModule, rank: int, world_size: int) -> CalibratedModel:
+        loaders = {"holdout": self.holdout} if self.train is None else {"train": self.train, "holdout": self.holdout}
+        if world_size > 1:
+            loaders = {role: shard_loader(loader, rank, world_size) for role, loader in loaders.items()}
+        calibrated = self.calibration(module, **loaders, **({"blocks": []} if self.train is None else {}))
         for part in calibrated.modules():
             if isinstance(part, LightningModule):
-                part.trainer = None  # the copy outlives the trainer, and must be copied and exported without it
+                part.trainer = None  # the calibrated copy is kept, copied and exported without the trainer
         return calibrated

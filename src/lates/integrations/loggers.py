@@ -1,4 +1,4 @@
-"""A calibrated model as plain numbers, which any logger takes: {name: float}, names with slashes as TensorBoard groups them.
+"""A calibrated model as plain numbers for any logger: {name: float}, with slashes in the names, as TensorBoard groups them.
 
 >>> for name, value in loggers.scalars(calibrated).items():
 ...     writer.add_scalar(name, value)  # TensorBoard
@@ -11,7 +11,7 @@ from lates.model import CalibratedModel
 
 
 def scalars(calibrated: CalibratedModel, prefix: str = "lates/") -> dict[str, float]:
-    """What the calibration found, flat: log-losses on the hold-out, each member's contribution and weight, the cost."""
+    """The calibration as a flat dictionary: log-losses on the hold-out, contributions, weights and added parameters."""
     fit = calibrated.fit
     numbers: dict[str, float] = {
         "holdout_nll/network": fit.nll_network,

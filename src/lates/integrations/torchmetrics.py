@@ -1,8 +1,8 @@
 """The metrics of `lates.metrics` as torchmetrics classes: update(logits, labels), compute(), reset(), in a
 `MetricCollection`, over processes. Their values are those of the functions of the same name, however the rows are batched.
 
-Logits [n, classes] and labels [n], as everywhere in `lates`; of probabilities pass the logarithms. Most keep four numbers of
-each row; those that look at single classes keep the logits. In a `MetricCollection` metrics of one kind keep them once.
+Logits [n, classes] and labels [n], as everywhere in `lates`; pass the logarithm of probabilities. Most keep four numbers per
+row; those that look at single classes keep the logits. In a `MetricCollection`, metrics of one kind share what they keep.
 
 >>> metrics = MetricCollection([NLL(), Brier(), ECE(bins=15)])
 >>> for images, labels in loader:
@@ -10,18 +10,15 @@ each row; those that look at single classes keep the logits. In a `MetricCollect
 >>> metrics.compute()  # {"NLL": …, "Brier": …, "ECE": …}
 """
 
-from abc import abstractmethod
+from collections.abc import Callable
 from dataclasses import astuple
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
-from lates.metrics.calibration import BINS, classwise_ece, ece_debiased_of_rows, ece_of_rows
-from lates.metrics.ranking import auc, auc_keras, aurc_of_rows
-from lates.metrics.rows import Rows, checked, describe_rows
-from lates.metrics.scores import mean_brier, mean_brier_paper, mean_correct, mean_nll
-from lates.metrics.smoothing import ece_smooth_of_rows
+from lates import metrics
+from lates.metrics import BINS, LARGER_IS_BETTER, OF_ROWS, Rows, checked, describe_rows
 
 try:
     from torchmetrics import Metric
@@ -33,49 +30,46 @@ except ImportError as fault:
     ) from fault
 
 
-class OfRows(Metric):
-    """A metric of each row's confidence, correctness, log-loss and Brier score, of which alone it keeps [n, 4] float64.
-
-    options   torchmetrics' own, such as dist_sync_on_step; it refuses those that it does not know
-    """
+class _Metric(Metric):
+    """A class for one function of `lates.metrics`, with torchmetrics' own options, such as dist_sync_on_step."""
 
     is_differentiable = False
-    higher_is_better = False
     full_state_update = False
+    function: ClassVar[Callable[..., float]]
+    states: ClassVar[tuple[str, ...]]
+
+    def __init_subclass__(cls, function: Callable[..., float] | None = None) -> None:
+        if function is not None:
+            cls.function, cls.higher_is_better = staticmethod(function), function.__name__ in LARGER_IS_BETTER
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self.arguments: dict[str, Any] = {}
+        for name in self.states:
+            self.add_state(name, default=[], dist_reduce_fx="cat")
+
+
+class OfRows(_Metric):
+    """A metric of each row's confidence, correctness, log-loss and Brier score, which it keeps as [n, 4] float64."""
+
+    states = ("rows",)
     rows: list[Tensor]
 
-    def __init__(self, **options: Any) -> None:
-        super().__init__(**options)
-        self.add_state("rows", default=[], dist_reduce_fx="cat")
-
-    @abstractmethod
-    def measure(self, rows: Rows) -> float: ...
-
     def update(self, logits: Tensor, labels: Tensor) -> None:
-        rows = describe_rows(logits, labels)
-        self.rows.append(torch.stack(astuple(rows), dim=1).to(self.device))
+        self.rows.append(torch.stack(astuple(describe_rows(logits, labels)), dim=1).to(self.device))
 
     def compute(self) -> Tensor:
-        kept = dim_zero_cat(self.rows).cpu().T.contiguous()
-        return torch.tensor(self.measure(Rows(*kept)), dtype=torch.float64, device=self.device)
+        rows = Rows(*dim_zero_cat(self.rows).cpu().T.contiguous())
+        value = OF_ROWS[self.function](rows, **self.arguments)
+        return torch.tensor(value, dtype=torch.float64, device=self.device)
 
 
-class OfLogits(Metric):
-    """A metric that looks at single classes, and so keeps all logits [n, classes] and labels [n]."""
+class OfLogits(_Metric):
+    """A metric that looks at single classes and therefore keeps all logits [n, classes] and labels [n]."""
 
-    is_differentiable = False
-    higher_is_better = True
-    full_state_update = False
+    states = ("logits", "labels")
     logits: list[Tensor]
     labels: list[Tensor]
-
-    def __init__(self, **options: Any) -> None:
-        super().__init__(**options)
-        self.add_state("logits", default=[], dist_reduce_fx="cat")
-        self.add_state("labels", default=[], dist_reduce_fx="cat")
-
-    @abstractmethod
-    def measure(self, logits: Tensor, labels: Tensor) -> float: ...
 
     def update(self, logits: Tensor, labels: Tensor) -> None:
         logits, labels = checked(logits, labels)
@@ -83,98 +77,60 @@ class OfLogits(Metric):
         self.labels.append(labels.to(self.device))
 
     def compute(self) -> Tensor:
-        value = self.measure(dim_zero_cat(self.logits), dim_zero_cat(self.labels))
+        value = self.function(dim_zero_cat(self.logits), dim_zero_cat(self.labels), **self.arguments)
         return torch.tensor(value, dtype=torch.float64, device=self.device)
 
 
-class Accuracy(OfRows):
-    """`lates.metrics.accuracy`"""
-
-    higher_is_better = True
-
-    def measure(self, rows: Rows) -> float:
-        return mean_correct(rows)
-
-
-class NLL(OfRows):
-    """`lates.metrics.nll`"""
-
-    def measure(self, rows: Rows) -> float:
-        return mean_nll(rows)
-
-
-class Brier(OfRows):
-    """`lates.metrics.brier`"""
-
-    def measure(self, rows: Rows) -> float:
-        return mean_brier(rows)
-
-
-class BrierPaper(OfRows):
-    """`lates.metrics.brier_paper`"""
-
-    def measure(self, rows: Rows) -> float:
-        return mean_brier_paper(rows)
-
-
-class ECE(OfRows):
-    """`lates.metrics.ece`"""
+class Binned(_Metric):
+    """A metric with bins."""
 
     def __init__(self, bins: int = BINS, binning: str = "width", **options: Any) -> None:
         super().__init__(**options)
-        self.bins, self.binning = bins, binning
-
-    def measure(self, rows: Rows) -> float:
-        return ece_of_rows(rows, self.bins, self.binning)
+        self.arguments = {"bins": bins, "binning": binning}
 
 
-class ECEDebiased(OfRows):
+class Accuracy(OfRows, function=metrics.accuracy):
+    """`lates.metrics.accuracy`"""
+
+
+class NLL(OfRows, function=metrics.nll):
+    """`lates.metrics.nll`"""
+
+
+class Brier(OfRows, function=metrics.brier):
+    """`lates.metrics.brier`"""
+
+
+class BrierPaper(OfRows, function=metrics.brier_paper):
+    """`lates.metrics.brier_paper`"""
+
+
+class ECE(Binned, OfRows, function=metrics.ece):
+    """`lates.metrics.ece`"""
+
+
+class ECEDebiased(Binned, OfRows, function=metrics.ece_debiased):
     """`lates.metrics.ece_debiased`"""
 
     def __init__(self, bins: int = BINS, binning: str = "mass", **options: Any) -> None:
-        super().__init__(**options)
-        self.bins, self.binning = bins, binning
-
-    def measure(self, rows: Rows) -> float:
-        return ece_debiased_of_rows(rows, self.bins, self.binning)
+        super().__init__(bins, binning, **options)
 
 
-class ECESmooth(OfRows):
+class ECESmooth(OfRows, function=metrics.ece_smooth):
     """`lates.metrics.ece_smooth`"""
 
-    def measure(self, rows: Rows) -> float:
-        return ece_smooth_of_rows(rows)
 
-
-class AURC(OfRows):
+class AURC(OfRows, function=metrics.aurc):
     """`lates.metrics.aurc`"""
 
-    def measure(self, rows: Rows) -> float:
-        return aurc_of_rows(rows)
 
-
-class ClasswiseECE(OfLogits):
+class ClasswiseECE(Binned, OfLogits, function=metrics.classwise_ece):
     """`lates.metrics.classwise_ece`"""
 
-    higher_is_better = False
 
-    def __init__(self, bins: int = BINS, binning: str = "width", **options: Any) -> None:
-        super().__init__(**options)
-        self.bins, self.binning = bins, binning
-
-    def measure(self, logits: Tensor, labels: Tensor) -> float:
-        return classwise_ece(logits, labels, self.bins, self.binning)
-
-
-class AUC(OfLogits):
+class AUC(OfLogits, function=metrics.auc):
     """`lates.metrics.auc`"""
 
-    def measure(self, logits: Tensor, labels: Tensor) -> float:
-        return auc(logits, labels)
 
-
-class AUCKeras(OfLogits):
+class AUCKeras(OfLogits, function=metrics.auc_keras):
     """`lates.metrics.auc_keras`"""
-
-    def measure(self, logits: Tensor, labels: Tensor) -> float:
-        return auc_keras(logits, labels)

@@ -4,29 +4,25 @@ Logits are torch tensors on any device or numpy arrays, of any floating dtype; a
 `probabilities.log()` are valid logits. Smaller is better, except for accuracy and the two areas `auc` and `auc_keras`.
 """
 
-from lates.metrics.calibration import Reliability, classwise_ece, ece, ece_debiased, ece_floor, reliability
-from lates.metrics.intervals import Interval, bootstrap
-from lates.metrics.overview import summary
-from lates.metrics.ranking import auc, auc_keras, aurc
 from lates.metrics.scores import accuracy, brier, brier_paper, nll
+from lates.metrics.calibration import Reliability, classwise_ece, ece, ece_debiased, ece_floor, reliability
 from lates.metrics.smoothing import ece_smooth
+from lates.metrics.ranking import auc, auc_keras, aurc
+from lates.metrics.overview import summary
+from lates.metrics.intervals import Interval, bootstrap
+from lates.metrics.comparison import Comparison, compare, verdict
+
+# For the other packages of this library; not public.
+from lates.metrics.rows import Rows as Rows, checked as checked, describe_rows as describe_rows
+from lates.metrics.calibration import BINS as BINS, class_errors as class_errors
+from lates.metrics.ranking import risks_of_rows as risks_of_rows
+from lates.metrics.overview import LARGER_IS_BETTER as LARGER_IS_BETTER, OF_ROWS as OF_ROWS
+from lates.metrics.intervals import bootstrap_means as bootstrap_means
+from lates.metrics.comparison import Intervals as Intervals
 
 __all__ = [
-    "Interval",
-    "Reliability",
-    "accuracy",
-    "auc",
-    "auc_keras",
-    "aurc",
-    "bootstrap",
-    "brier",
-    "brier_paper",
-    "classwise_ece",
-    "ece",
-    "ece_debiased",
-    "ece_floor",
-    "ece_smooth",
-    "nll",
-    "reliability",
-    "summary",
-]
+    "accuracy", "brier", "brier_paper", "nll",
+    "Reliability", "classwise_ece", "ece", "ece_debiased", "ece_floor", "reliability", "ece_smooth",
+    "auc", "auc_keras", "aurc",
+    "summary", "Interval", "bootstrap", "Comparison", "compare", "verdict",
+]  # fmt: skip

@@ -10,33 +10,28 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from lates.metrics.columns import Columns, ascending, over_columns
-from lates.metrics.rows import Array, Rows, describe_rows, peaks_and_norms, well_formed, well_formed_logits
-from lates.threads import unaided
+from lates.metrics.rows import Array, Rows, checked, checked_logits, class_probabilities, describe_rows, peaks_and_sums
 
 BINS = 15
 BINNINGS = ("width", "mass")
-SIMULATED = 2**21  # uniform numbers drawn at once by `ece_floor`: 16 MiB
 
 
 def bin_edges(values: Tensor, bins: int, binning: str) -> Tensor:
-    """Edges [..., bins + 1] for values [..., n] in [0, 1]."""
+    """Edges [bins + 1] for values [n] in [0, 1]."""
     if bins < 1:
         raise ValueError(f"bins came as {bins}; expected at least 1.")
     if binning not in BINNINGS:
         raise ValueError(f'Unknown binning "{binning}". Known: {", ".join(BINNINGS)}.')
-    inner = torch.arange(1, bins, device=values.device)
+    edges = torch.arange(bins + 1, device=values.device)
     if binning == "width":
-        middle = (inner.double() / bins).expand(*values.shape[:-1], -1)
-    else:
-        ranks = (inner * values.shape[-1] + bins - 1) // bins
-        middle = ascending(values)[..., ranks - 1]
-    return torch.cat([torch.zeros_like(values[..., :1]), middle, torch.ones_like(values[..., :1])], dim=-1)
+        return edges.double() / bins
+    ranks = (edges[1:-1] * len(values) + bins - 1) // bins
+    return torch.cat([values.new_zeros(1), values.sort().values[ranks - 1], values.new_ones(1)])
 
 
 def assign_bins(values: Tensor, edges: Tensor) -> Tensor:
-    """The bin [..., n] of each value: how many inner edges lie strictly below it."""
-    return torch.searchsorted(edges[..., 1:-1].contiguous(), values)
+    """The bin [n] of each value: how many inner edges lie strictly below it."""
+    return torch.searchsorted(edges[1:-1], values)
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,7 +54,6 @@ class Reliability:
         return (self.accuracy - self.confidence).nan_to_num(0.0)
 
 
-@unaided()
 def reliability_of_rows(rows: Rows, bins: int = BINS, binning: str = "width") -> Reliability:
     edges = bin_edges(rows.confidence, bins, binning)
     index = assign_bins(rows.confidence, edges)
@@ -115,15 +109,12 @@ def classwise_ece(logits: Array, labels: Array, bins: int = BINS, binning: str =
 
 def class_errors(logits: Array, labels: Array, bins: int = BINS, binning: str = "width") -> Tensor:
     """The calibration error of each class's probability [classes], of which `classwise_ece` is the mean."""
-    logits, labels = well_formed(logits, labels)
-
-    def sum_of_errors(columns: Columns) -> Tensor:
-        residuals = columns.probabilities
-        index = assign_bins(residuals, bin_edges(residuals, bins, binning))
-        residuals[columns.owners, columns.rows] -= 1
-        return residuals.new_zeros(len(residuals), bins).scatter_add_(1, index, residuals).abs().sum(dim=1)
-
-    return over_columns(sum_of_errors, logits, labels).cpu() / len(labels)
+    logits, labels = checked(logits, labels)
+    errors = []
+    for c, p in enumerate(class_probabilities(logits)):
+        index = assign_bins(p, bin_edges(p, bins, binning))
+        errors.append(torch.bincount(index, weights=p - (labels == c).double(), minlength=bins).abs().sum())
+    return torch.stack(errors).cpu() / len(labels)
 
 
 def ece_floor(logits: Array, bins: int = BINS, binning: str = "width", draws: int = 100, seed: int = 0) -> float:
@@ -134,14 +125,11 @@ def ece_floor(logits: Array, bins: int = BINS, binning: str = "width", draws: in
     """
     if draws < 1:
         raise ValueError(f"draws came as {draws}; expected at least 1.")
-    logits = well_formed_logits(logits)
-    confidence = peaks_and_norms(logits)[1].reciprocal().cpu()
+    confidence = 1 / peaks_and_sums(checked_logits(logits))[1].cpu()
     index = assign_bins(confidence, bin_edges(confidence, bins, binning))
-    inside = torch.nn.functional.one_hot(index, bins).double()
     generator = torch.Generator().manual_seed(seed)
-    n = len(confidence)
     total = 0.0
-    for block in torch.arange(draws).split(max(1, SIMULATED // n)):
-        correct = torch.rand(len(block), n, generator=generator, dtype=torch.float64) < confidence
-        total += float(((correct.double() - confidence) @ inside).abs().sum())
-    return total / (draws * n)
+    for _ in range(draws):
+        correct = torch.rand(len(confidence), generator=generator, dtype=torch.float64) < confidence
+        total += float(torch.bincount(index, weights=correct.double() - confidence, minlength=bins).abs().sum())
+    return total / (draws * len(confidence))

@@ -1,9 +1,28 @@
-"""All that a report prints about one set of logits."""
+"""The metrics in tables: all by name, those that per-row values determine, and the main ones of one set of logits."""
 
-from lates.metrics.calibration import BINS, classwise_ece, ece_floor, ece_of_rows
-from lates.metrics.ranking import auc, aurc_of_rows
+from collections.abc import Callable
+
+from lates.metrics import calibration
+from lates.metrics.calibration import BINS, classwise_ece, ece, ece_debiased, ece_floor
+from lates.metrics.ranking import auc, auc_keras, aurc, risks_of_rows
 from lates.metrics.rows import Array, describe_rows
-from lates.metrics.scores import mean_brier, mean_correct, mean_nll
+from lates.metrics.scores import accuracy, brier, brier_paper, nll
+from lates.metrics.smoothing import ece_smooth, ece_smooth_of_rows
+
+OF_ROWS: dict[Callable[..., float], Callable[..., float]] = {
+    accuracy: lambda rows: float(rows.correct.mean()),
+    nll: lambda rows: float(rows.nll.mean()),
+    brier: lambda rows: float(rows.brier.mean()),
+    brier_paper: lambda rows: float(rows.brier.mean()) - 1,
+    ece: calibration.ece_of_rows,
+    ece_debiased: calibration.ece_debiased_of_rows,
+    ece_smooth: ece_smooth_of_rows,
+    aurc: lambda rows: float(risks_of_rows(rows).mean()),
+}
+"""metric -> the same as a function of `Rows`, with the same options"""
+
+METRICS = {metric.__name__: metric for metric in (*OF_ROWS, classwise_ece, auc, auc_keras)}
+LARGER_IS_BETTER = ("accuracy", "auc", "auc_keras")
 
 
 def summary(logits: Array, labels: Array, bins: int = BINS) -> dict[str, float]:
@@ -13,12 +32,12 @@ def summary(logits: Array, labels: Array, bins: int = BINS) -> dict[str, float]:
     """
     rows = describe_rows(logits, labels)
     return {
-        "accuracy": mean_correct(rows),
-        "nll": mean_nll(rows),
-        "brier": mean_brier(rows),
-        "ece": ece_of_rows(rows, bins),
+        "accuracy": float(rows.correct.mean()),
+        "nll": float(rows.nll.mean()),
+        "brier": float(rows.brier.mean()),
+        "ece": calibration.ece_of_rows(rows, bins),
         "ece_floor": ece_floor(logits, bins),
         "classwise_ece": classwise_ece(logits, labels, bins),
         "auc": auc(logits, labels),
-        "aurc": aurc_of_rows(rows),
+        "aurc": float(risks_of_rows(rows).mean()),
     }

@@ -19,11 +19,9 @@ import torch
 from torch import Tensor
 
 from lates.metrics.rows import Array, Rows, describe_rows
-from lates.threads import unaided
 
-STEPS_PER_BANDWIDTH = 4
+STEPS_PER_BANDWIDTH = 16
 ORDERS = 10
-DESCENT = 8  # the factor by which the search for the bandwidth descends
 SMALLEST_BANDWIDTH = 1e-5
 TOLERANCE = 1e-9
 
@@ -35,7 +33,7 @@ def smoothed_spectrum(rows: Rows, bandwidth: float) -> Tensor:
 
         exp(-i pi k (j / m + d)) = exp(-i pi k j / m) sum_p (-i pi k d)^p / p!,
 
-    so that moments of d per grid point, and one transform for each, are all that is needed. With m sigma >= 4 what is left
+    so that moments of d per grid point, and one transform for each, are all that is needed. With m sigma >= 16 what is left
     out, times the Gaussian factor, is below 1e-12 of the residuals' size.
     """
     m = 2 ** math.ceil(math.log2(STEPS_PER_BANDWIDTH / bandwidth))
@@ -68,24 +66,15 @@ def absolute_integral(spectrum: Tensor) -> float:
     return float(monotone + (R_zero - R_left).abs().sum() + (R_right - R_zero).abs().sum())
 
 
-@unaided()
 def ece_smooth_of_rows(rows: Rows) -> float:
     residuals = rows.correct - rows.confidence
-    low, high = abs(float(residuals.mean())), float(residuals.abs().mean())
+    low, high = max(abs(float(residuals.mean())), SMALLEST_BANDWIDTH), float(residuals.abs().mean())
     if high - low <= TOLERANCE:
         return high
-    least = max(low, SMALLEST_BANDWIDTH)
-    base = max(high / DESCENT, least)
-    spectrum = smoothed_spectrum(rows, base)
-    while base > least and absolute_integral(spectrum) < base:
-        high, base = base, max(base / DESCENT, least)
-        spectrum = smoothed_spectrum(rows, base)
-    squared_frequency = (math.pi * torch.arange(len(spectrum), dtype=torch.float64)) ** 2
-    low = base
     while high - low > TOLERANCE:
         bandwidth = (low + high) / 2
-        decay = torch.exp(-0.5 * squared_frequency * (bandwidth**2 - base**2))
-        low, high = (bandwidth, high) if absolute_integral(spectrum * decay) >= bandwidth else (low, bandwidth)
+        larger = absolute_integral(smoothed_spectrum(rows, bandwidth)) >= bandwidth
+        low, high = (bandwidth, high) if larger else (low, bandwidth)
     return (low + high) / 2
 
 

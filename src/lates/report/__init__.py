@@ -1,6 +1,6 @@
 """The report: what a calibration did, as one HTML page that opens from disk.
 
-predictions ─► resampling ─► numbers ─► words ─► picture, frame ─► layers, charts ─► sections ─► page
+predictions ─► numbers ─► formats, words ─► frame ─► layers, charts ─► sections ─► page
 """
 
 import os
@@ -9,12 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from lates.model import CalibratedModel
-from lates.progress import Progress, shown
-from lates.report.numbers import default_title, find
-from lates.report.predictions import read_predictions, read_sets
-from lates.storage import check_target, write_whole
+from lates.report.predictions import LATES, NETWORK, TEMPERATURE, Predictions, read_predictions
+from lates.report.numbers import find
+from lates.runtime import Progress, check_target, shown, write_whole
 
-__all__ = ["write_report"]
+__all__ = ["LATES", "NETWORK", "TEMPERATURE", "Predictions", "read_predictions", "write_report"]
 
 NEEDED = "altair", "vl_convert"
 
@@ -29,26 +28,29 @@ def write_report(
     seed: int = 0,
     progress: bool | Progress = True,
 ) -> None:
-    """Write one self-contained HTML page that shows what the calibration did on inputs that it never saw.
+    """Write one self-contained HTML page that shows what the calibration did on inputs that it has not seen.
 
     test         loader of (inputs, labels); or name -> loader, the plain test set first, shifted ones after it
     path         of the page, written whole or not at all
-    title        of the page; the network's class and how many classes it tells apart otherwise
-    class_names  one for each class; their numbers otherwise
+    title        of the page; by default the network's class and the number of classes
+    class_names  one for each class; by default their numbers
     seed         of the bootstrap and of MC dropout's samples
     progress     bars on a terminal or in a notebook; False: silence; or a function (stage, done, total)
 
-    Beside each other stand the network as it was, temperature scaling and the calibrated model. Needs the extra `report`.
+    The page compares the network before calibration, temperature scaling and the calibrated model. Needs the extra
+    `report`.
 
     >>> lates.write_report(calibrated, test_loader, "report.html")
     >>> lates.write_report(calibrated, {"clean": test_loader, "fog": fog_loader}, "report.html", class_names=names)
     """
     if not isinstance(calibrated, CalibratedModel):
         raise TypeError(
-            f"calibrated came as {type(calibrated).__name__}; expected what lates.calibrate or lates.load gave."
+            f"calibrated came as {type(calibrated).__name__}; expected what lates.calibrate or lates.load returned."
         )
     check_target(path)
-    sets = read_sets(test)
+    sets = {str(name): loader for name, loader in test.items()} if isinstance(test, Mapping) else {"test": test}
+    if not sets:
+        raise ValueError("No test set came: expected a loader, or a mapping name -> loader with at least one.")
     if class_names is not None and len(class_names) != calibrated.fit.classes:
         raise ValueError(
             f"{len(class_names)} class names came for {calibrated.fit.classes} classes; expected one for each."
@@ -69,5 +71,5 @@ def write_report(
             for name, loader in sets.items()
         }
     findings = find(calibrated, predictions, class_names, seed)
-    heading = title or default_title(findings.subject)
+    heading = title or f"{findings.subject.network}, {calibrated.fit.classes:,} classes"
     write_whole(Path(path), page_of(findings, draw_all(findings), heading).encode("utf-8"))

@@ -1,18 +1,19 @@
 """What all charts share: one look, one way to switch methods, one form of a row.
 
-Colours are the page's CSS variables, so that light, dark and print need no second drawing; the methods shown are one parameter,
-`shown`, which the page's switches set in every chart.
+Colours are CSS variables of the page, so that light, dark and print need no second drawing. The methods shown are one
+parameter, `shown`, which the switches of the page set in every chart.
 """
 
 import math
 from collections.abc import Iterable, Sequence
+from dataclasses import asdict
 from typing import Any
 
 import altair as alt
 
-from lates.report.numbers import SetNumbers
+from lates.metrics import Comparison
+from lates.report.formats import IN_PERCENT, LABELS, inside_name
 from lates.report.predictions import LATES, NETWORK, TEMPERATURE
-from lates.report.words import IN_PERCENT, LABELS, inside_name
 
 Spec = dict[str, Any]
 Row = dict[str, Any]
@@ -52,11 +53,16 @@ def shape(methods: Iterable[str]) -> alt.Shape:
 
 
 def chart_of(rows: list[Row]) -> alt.Chart:
-    return alt.Chart(alt.Data(values=[{key: _plain(value) for key, value in row.items()} for row in rows]))
+    """A chart of these rows; numbers that are not finite become null, which draws nothing."""
+    values = [
+        {key: None if isinstance(value, float) and not math.isfinite(value) else value for key, value in row.items()}
+        for row in rows
+    ]
+    return alt.Chart(alt.Data(values=values))
 
 
 def finished(layers: Sequence[alt.Chart], alt_text: str, height: int, methods: Iterable[str] = ()) -> Spec:
-    """The specification: as wide as its place on the page, with its alternative text, and switchable where methods are."""
+    """The specification: as wide as its place on the page, with its alternative text; switchable if methods are given."""
     chart = alt.LayerChart(layer=list(layers), width="container", height=height, description=alt_text)
     if methods:
         chart = chart.add_params(alt.param(name="shown", value=list(methods)))
@@ -67,19 +73,20 @@ def shown(chart: alt.Chart) -> alt.Chart:
     return chart.transform_filter("indexof(shown, datum.method) >= 0")
 
 
-def interval_row(one: SetNumbers, method: str, metric: str) -> Row:
-    found = one.measured[method][metric]
-    return {"method": method, "name": LABELS[method], "value": found.value, "low": found.low, "high": found.high}
+def interval_row(one: Comparison, method: str, metric: str) -> Row:
+    measured = one.measured[method][metric]
+    return {"method": method, "name": LABELS[method], **asdict(measured)}
+
+
+def tooltip(style: str, *fields: tuple[str, str]) -> list[alt.Tooltip]:
+    """(field, title) of numbers, all in this format."""
+    return [alt.Tooltip(f"{field}:Q", title=title, format=style) for field, title in fields]
 
 
 def interval_tooltip(metric: str) -> list[alt.Tooltip]:
     style = ".2%" if metric in IN_PERCENT else ".4f"
-    return [
-        alt.Tooltip("name:N", title="method"),
-        alt.Tooltip("value:Q", title=inside_name(metric), format=style),
-        alt.Tooltip("low:Q", title="95 % from", format=style),
-        alt.Tooltip("high:Q", title="to", format=style),
-    ]
+    numbers = tooltip(style, ("value", inside_name(metric)), ("low", "95 % from"), ("high", "to"))
+    return [alt.Tooltip("name:N", title="method"), *numbers]
 
 
 def axis_format(metric: str) -> str:
@@ -93,8 +100,3 @@ def unit_axis(field: str, title: str | None = None) -> alt.X:
 
 def short(count: int) -> str:
     return f"{count:,}" if count < 10_000 else f"{count / 1000:.0f}k"
-
-
-def _plain(value: Any) -> Any:
-    """Numbers that JSON knows: what is not finite becomes null, which draws nothing."""
-    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -1,5 +1,5 @@
-"""One HTML file with everything in it: text, tables, charts, the code that draws them. It asks the network for nothing, and its
-content security policy forbids it to; only the two scripts whose digests it names may run."""
+"""One HTML file with text, tables, charts and the code that draws them. It loads nothing, and its content security policy
+forbids it to; only the two scripts whose digests it names may run."""
 
 import base64
 import hashlib
@@ -12,15 +12,19 @@ from importlib.resources import files
 import vl_convert
 from altair import SCHEMA_VERSION
 
+from lates.report.formats import LABELS
 from lates.report.frame import CONFIG, Spec
 from lates.report.numbers import Findings
 from lates.report.sections import sections_of
-from lates.report.words import LABELS, lead, warning
+from lates.report.words import lead, warning
+
+HERE = files("lates.report")
 
 
 def page_of(findings: Findings, specs: Mapping[str, Spec], title: str) -> str:
-    """The page: a head that forbids all traffic, the sections, the charts' data, the scripts."""
-    library, script = chart_library(), _own("page.js")
+    """The page: a head that forbids all requests, the sections, the data of the charts, the scripts."""
+    library, script, style = chart_library(), *((HERE / name).read_text("utf-8") for name in ("page.js", "page.css"))
+    caution = warning(findings)
     policy = (
         f"default-src 'none'; script-src '{_digest(library)}' '{_digest(script)}' 'unsafe-eval'; "
         "style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'"
@@ -33,15 +37,15 @@ def page_of(findings: Findings, specs: Mapping[str, Spec], title: str) -> str:
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <meta name="color-scheme" content="light dark">
 <title>{escape(title)}</title>
-<style>{_own("page.css")}</style>
+<style>{style}</style>
 </head>
 <body>
 <header>
 <p class="kicker">Calibration report</p>
 <h1>{escape(title)}</h1>
-{_caution(warning(findings))}
+{f'<p class="caution" role="note">{escape(caution)}</p>' if caution else ""}
 <p class="lead">{escape(lead(findings))}</p>
-<noscript><p>Scripts are off, so the charts are not drawn; the tables hold the numbers.</p></noscript>
+<noscript><p>Scripts are disabled, so the charts are not drawn; the tables contain the numbers.</p></noscript>
 </header>
 {_switches(findings.methods)}
 <main>
@@ -57,20 +61,16 @@ def page_of(findings: Findings, specs: Mapping[str, Spec], title: str) -> str:
 
 
 def embedded(content: object) -> str:
-    """JSON that cannot end the script element that holds it."""
+    """JSON that cannot close the script element around it."""
     text = json.dumps(content, allow_nan=False, separators=(",", ":"), ensure_ascii=False)
     return text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e")
 
 
 @cache
 def chart_library() -> str:
-    """Vega, Vega-Lite and Vega-Embed in one script, as Altair's versions of them need it."""
+    """Vega, Vega-Lite and Vega-Embed in one script, in the versions that Altair needs."""
     major, minor, *_ = SCHEMA_VERSION.lstrip("v").split(".")
     return vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;", vl_version=f"{major}.{minor}")
-
-
-def _caution(text: str) -> str:
-    return f'<p class="caution" role="note">{escape(text)}</p>' if text else ""
 
 
 def _switches(methods: Sequence[str]) -> str:
@@ -83,10 +83,6 @@ def _switches(methods: Sequence[str]) -> str:
         f'<div id="switches"><div><fieldset><legend>Methods shown</legend>{boxes}</fieldset>'
         '<button id="theme" type="button" title="Switch between light and dark">Dark</button></div></div>'
     )
-
-
-def _own(name: str) -> str:
-    return files("lates.report").joinpath(name).read_text("utf-8")
 
 
 def _digest(script: str) -> str:

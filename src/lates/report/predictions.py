@@ -1,10 +1,10 @@
-"""One reading of a test set -> what each method says of every row, and which members were right.
+"""One pass over a test set -> the logits of each method, and which members were correct.
 
-The three methods come from the same forward pass: the head's logits z are the network, z times temperature scaling's weight
-is its rival, and sum_k weight_k logits_k is LATES. With several draws each is the log of the mean probability.
+The three methods come from the same forward pass: the head's logits z are the network, z times the weight of temperature
+scaling is the baseline, and sum_k weight_k logits_k is LATES. With several draws each is the log of the mean probability.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -12,27 +12,20 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from lates.batches import IGNORED, count_batches, read_batches
-from lates.checks import check_labels, check_logits
 from lates.model import CalibratedModel
-from lates.progress import Progress
-from lates.sampling import mean_log_probability
-from lates.taps import device_of
+from lates.network import IGNORED, count_batches, device_of, mean_log_probability, read_batches
+from lates.runtime import Progress, check_labels, check_logits
 
 NETWORK, TEMPERATURE, LATES = "network", "temperature", "lates"
 
 
 @dataclass(frozen=True, eq=False)
 class Predictions:
-    """Of n rows, on the CPU. `logits`: method -> [n, classes]; `right`: member -> [n], whether its top class is the label."""
+    """Of n rows, on the CPU. `logits`: method -> [n, classes]; `correct`: member -> [n], whether its top class is the label."""
 
     labels: Tensor
     logits: dict[str, Tensor]
-    right: dict[str, Tensor]
-
-    @property
-    def rows(self) -> int:
-        return len(self.labels)
+    correct: dict[str, Tensor]
 
     @property
     def classes(self) -> int:
@@ -40,9 +33,10 @@ class Predictions:
 
 
 def methods_of(calibrated: CalibratedModel) -> tuple[str, ...]:
-    """Network, temperature scaling, LATES; without LATES where the calibrated model is temperature scaling itself."""
-    voting = [calibrated.weights[name] for name in calibrated.member_names]
-    if voting == [_single(w) for w in calibrated.fit.temperature_weights]:
+    """Network, temperature scaling, LATES; without LATES if the calibrated model is temperature scaling itself."""
+    weights = [calibrated.weights[name] for name in calibrated.member_names]
+    of_temperature = torch.tensor(calibrated.fit.temperature_weights, dtype=torch.float32)  # as the model keeps its own
+    if weights == of_temperature.tolist():
         return NETWORK, TEMPERATURE
     return NETWORK, TEMPERATURE, LATES
 
@@ -50,13 +44,13 @@ def methods_of(calibrated: CalibratedModel) -> tuple[str, ...]:
 def read_predictions(
     calibrated: CalibratedModel, loader: Iterable[Any], name: str, *, seed: int, progress: Progress | None = None
 ) -> Predictions:
-    """Read the loader once. MC dropout draws from `seed`, so that a report can be had twice."""
+    """Read the loader once. MC dropout samples from `seed`, so that a report is reproducible."""
     methods, members = methods_of(calibrated), _members_by_network(calibrated)
     labels: list[Tensor] = []
     logits: dict[str, list[Tensor]] = {method: [] for method in methods}
-    right: dict[str, list[Tensor]] = {member: [] for names in members for member in names}
+    correct: dict[str, list[Tensor]] = {member: [] for names in members for member in names}
     total = count_batches(loader)
-    with _drawing_anew(calibrated, seed):
+    with _sampling_from(calibrated, seed):
         for done, batch in enumerate(read_batches(loader, device_of(calibrated), name), start=1):
             draws = calibrated.members(batch.inputs)
             draws = [draws] if isinstance(draws, Tensor) else draws
@@ -65,8 +59,8 @@ def read_predictions(
                 raise ValueError(f"A {name} batch has {batch.rows} labels, but the network gave {len(draws[0])} rows.")
             if not kept.any():
                 continue
-            draws = [draw[kept].cpu().double() for draw in draws]  # not every device knows float64
-            own = check_labels(batch.labels[kept], int(kept.sum()), calibrated.fit.classes)
+            draws = [draw[kept].cpu().double() for draw in draws]  # not every device has float64
+            kept_labels = check_labels(batch.labels[kept], int(kept.sum()), calibrated.fit.classes)
             by_network = [draws[i : i + calibrated.samples] for i in range(0, len(draws), calibrated.samples)]
             for method, values in _combine(calibrated, by_network, members).items():
                 if method in logits:
@@ -74,14 +68,14 @@ def read_predictions(
             for names, of_network in zip(members, by_network, strict=True):
                 for place, member in enumerate(names):
                     top = _mean([draw[..., place] for draw in of_network]).argmax(1)
-                    right[member].append(top == own)
-            labels.append(own)
+                    correct[member].append(top == kept_labels)
+            labels.append(kept_labels)
             if progress is not None:
                 progress(f"reading {name}", done, total)
     if not labels:
         raise ValueError(f"No row is left in {name}: every label is {IGNORED}, which marks rows to ignore.")
     return Predictions(
-        torch.cat(labels), {m: torch.cat(v) for m, v in logits.items()}, {m: torch.cat(v) for m, v in right.items()}
+        torch.cat(labels), {m: torch.cat(v) for m, v in logits.items()}, {m: torch.cat(v) for m, v in correct.items()}
     )
 
 
@@ -91,11 +85,11 @@ def _combine(
     """method -> logits [n, classes] from each network's draws [n, classes, members]."""
     weights = calibrated.weights
     network, scaled, stacked = [], [], []
-    for draws, names, rival in zip(by_network, members, calibrated.fit.temperature_weights, strict=True):
-        votes = torch.tensor([weights[name] for name in names], dtype=torch.float64)
+    for draws, names, baseline in zip(by_network, members, calibrated.fit.temperature_weights, strict=True):
+        stack = torch.tensor([weights[name] for name in names], dtype=torch.float64)
         network += [draw[..., -1] for draw in draws]
-        scaled += [draw[..., -1] * rival for draw in draws]
-        stacked += [draw @ votes for draw in draws]
+        scaled += [draw[..., -1] * baseline for draw in draws]
+        stacked += [draw @ stack for draw in draws]
     return {NETWORK: _mean(network), TEMPERATURE: _mean(scaled), LATES: _mean(stacked)}
 
 
@@ -104,33 +98,20 @@ def _mean(logits: Sequence[Tensor]) -> Tensor:
 
 
 def _members_by_network(calibrated: CalibratedModel) -> list[list[str]]:
-    """The names of the members that are computed, network by network; each network's list ends with its head."""
+    """The names of the members that are computed, per network; each list ends with the head."""
     every = list(calibrated.weights)
-    networks = len(calibrated.voters)
+    networks = len(calibrated.networks)
     computed = set(calibrated.member_names)
     prefixes = [f"{place}/" if networks > 1 else "" for place in range(networks)]
     return [[name for name in every if name.startswith(prefix) and name in computed] for prefix in prefixes]
 
 
 @contextmanager
-def _drawing_anew(calibrated: CalibratedModel, seed: int) -> Iterator[None]:
-    """Inside, the model draws from a generator of its own; afterwards it goes on where it was."""
+def _sampling_from(calibrated: CalibratedModel, seed: int) -> Iterator[None]:
+    """Inside, the model samples from a new generator; afterwards it continues with its own."""
     before = calibrated.generator
     calibrated.generator = torch.Generator().manual_seed(seed)
     try:
         yield
     finally:
         calibrated.generator = before
-
-
-def _single(value: float) -> float:
-    """Rounded to float32, in which a model keeps its weights."""
-    return float(torch.tensor(value, dtype=torch.float32))
-
-
-def read_sets(test: Iterable[Any] | Mapping[str, Iterable[Any]]) -> dict[str, Iterable[Any]]:
-    """name -> loader, the plain test set first; a loader by itself is called "test"."""
-    sets = {str(name): loader for name, loader in test.items()} if isinstance(test, Mapping) else {"test": test}
-    if not sets:
-        raise ValueError("No test set came: expected a loader, or a mapping name -> loader with at least one.")
-    return sets

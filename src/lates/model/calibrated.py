@@ -1,0 +1,260 @@
+"""The calibrated model: the network, its probes and the weights, as one nn.Module that returns logits."""
+
+import operator
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, replace
+from typing import Any, cast
+
+import torch
+from torch import Tensor, nn
+
+from lates.model.consistency import check_members, check_probes, read_record
+from lates.model.stacked import StackedNetwork
+from lates.model.storage import check_fingerprint, read_calibration, warn_of_changes, write_calibration
+from lates.model.table import fit_lines, member_table
+from lates.network import (
+    HEAD,
+    Features,
+    Pooling,
+    call_arguments,
+    copy_network,
+    device_of,
+    drawing_from,
+    mean_log_probability,
+    read_draws,
+)
+from lates.probes import Probe
+from lates.stack import Stack, member_names
+
+
+class CalibratedModel(nn.Module):
+    """A calibrated classifier. forward takes what the network takes and returns logits [n, classes].
+
+    One network, one sample: the stacked logits themselves. Several networks (an ensemble) or samples (MC dropout): the log
+    of the mean probability. It shares parameters with the user's model until it is moved or cast, and is always in
+    evaluation mode. A one-logit binary network gives two columns.
+    """
+
+    def __init__(self, networks: Sequence[StackedNetwork], fit: Stack, samples: int = 1, seed: int = 0) -> None:
+        super().__init__()
+        self.networks = cast(Sequence[StackedNetwork], nn.ModuleList(networks))
+        self.fit = fit
+        self.samples = samples
+        self.generator = torch.Generator().manual_seed(seed)
+        self.train(False)
+
+    @classmethod
+    def assemble(
+        cls,
+        model: nn.Module | Sequence[nn.Module],
+        probes: Sequence[Mapping[str, Probe]],
+        stack: Stack,
+        poolings: Sequence[Mapping[str, Pooling]],
+        accuracies: Sequence[Mapping[str, float]] = (),
+        seed: int = 0,
+    ) -> "CalibratedModel":
+        """Put probes and the stack fitted to them on a network, or networks; blocks without a probe are listed with weight 0.
+
+        probes      for each network: block -> probe; an ensemble has several networks
+        poolings    for each network: block -> how its output becomes features, as in `Features.poolings`
+        accuracies  for each network: member -> its accuracy alone on the hold-out
+        """
+        draws = read_draws(model)
+        names = [[*of_network, HEAD] for of_network in poolings]
+        fit = stack.over(member_names(names))
+        weights = fit.weights.split([len(of_network) for of_network in names])
+        networks = [
+            StackedNetwork(
+                network,
+                names[place],
+                weights[place],
+                probes[place],
+                poolings[place],
+                draws.dropout,
+                [accuracies[place][name] for name in names[place]] if accuracies else (),
+            )
+            for place, network in enumerate(draws.networks)
+        ]
+        return cls(networks, fit, draws.samples, seed)
+
+    def forward(self, *inputs: Any, **named_inputs: Any) -> Tensor:
+        return _mean(self._each_draw(lambda network: network(*inputs, **named_inputs)))
+
+    def logits_of(self, features: Features | Sequence[Features]) -> Tensor:
+        """What `forward` gives, [n, classes], from features that `extract` recorded: one `Features` for each draw."""
+        recorded = [features] if isinstance(features, Features) else features
+        with torch.no_grad():
+            draws = zip(self._draws(), recorded, strict=True)
+            return _mean([network.stacked(rows.logits, rows.blocks) for network, rows in draws])
+
+    def predict_proba(self, inputs: Any) -> Tensor:
+        """Probabilities [n, classes] of inputs in the form in which a loader gives them: a tensor, a tuple, a mapping."""
+        positional, named = call_arguments(inputs)
+        with torch.no_grad():
+            return self(*positional, **named).softmax(-1)
+
+    def members(self, inputs: Any) -> Tensor | list[Tensor]:
+        """The members' logits [n, classes, members], in the order of `member_names`; a list of them, one for each draw,
+        for ensembles and MC dropout."""
+        positional, named = call_arguments(inputs)
+        with torch.no_grad():
+            draws = self._each_draw(lambda network: network.members(*positional, **named))
+        return draws[0] if len(draws) == 1 else draws
+
+    @property
+    def member_names(self) -> list[str]:
+        """The members that are computed: those of positive weight, and the head last, whatever its weight."""
+        return list(member_names([(*network.voting, HEAD) for network in self.networks]))
+
+    @property
+    def weights(self) -> dict[str, float]:
+        """beta of every block considered and of the head; 0 where a block has no vote."""
+        stack = self._stack()
+        return dict(zip(stack.names, stack.weights.tolist(), strict=True))
+
+    @property
+    def contributions(self) -> dict[str, float]:
+        """Each weight's share of their sum; all 0 where all weights are 0."""
+        return self._stack().contributions
+
+    @property
+    def spread(self) -> dict[str, float]:
+        """Weight times the deviation of the member's logits: raw weights depend on logit scale, this does not."""
+        return self._stack().spread
+
+    @property
+    def holdout_accuracies(self) -> dict[str, float]:
+        """The accuracy of each member alone on the hold-out, whatever its weight; empty for files that lack it."""
+        accuracies = [accuracy for network in self.networks for accuracy in network.accuracies]
+        return dict(zip(self.fit.names, accuracies, strict=False))
+
+    @property
+    def temperature(self) -> float:
+        """1 / weight of the head, inf where that is 0; an error where other members vote too.
+
+        (A ValueError: of an AttributeError raised in a property, nn.Module drops the message.)
+        """
+        if self.member_names != [HEAD]:
+            names = ", ".join(self.member_names)
+            raise ValueError(f"A temperature exists only where the head votes alone; here vote {names}. See `weights`.")
+        return self._stack().over([HEAD]).temperature
+
+    @property
+    def added_parameters(self) -> int:
+        """Parameters of all probes, what `budget` caps; the weights themselves are one number per member."""
+        return sum(p.numel() for network in self.networks for p in network.probes.parameters())
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write probes, weights and names (never the network) to a safetensors file, whole or not at all.
+
+        The file is for the network as it was calibrated; one that was trained on since is a warning.
+        """
+        tensors: dict[str, Tensor] = {}
+        saved: list[dict[str, Any]] = []
+        deviations = self.fit.deviations.split([len(network.names) for network in self.networks])
+        for place, network in enumerate(self.networks):
+            then, changed = network.network_then()
+            warn_of_changes(
+                changed,
+                len(then),
+                "cast or trained on since. The file is for the weights of then: load it with those, or calibrate again.",
+            )
+            tensors |= {f"{place}.weights": network.weights, f"{place}.deviations": deviations[place]}
+            tensors |= {f"{place}.{name}": value for name, value in network.probes.state_dict(prefix="probes.").items()}
+            poolings = {name: asdict(pooling) for name, pooling in network.poolings.items()}
+            known = {"names": network.names, "accuracies": network.accuracies}
+            saved.append({**known, "poolings": poolings, "network": then})
+        seed = self.generator.initial_seed()
+        metadata = {"samples": self.samples, "seed": seed, "fit": self.fit.numbers, "voters": saved}
+        write_calibration(path, tensors, metadata)
+
+    def train(self, mode: bool = True) -> "CalibratedModel":
+        """Stays in evaluation mode, in which it was calibrated, whatever is asked."""
+        super().train(False)
+        return self
+
+    def __str__(self) -> str:
+        """A table that fits 80 columns: one line per member, then the fit."""
+        bars = {name: "#" * round(10 * share) for name, share in self.contributions.items()}
+        voting, draws = sum(weight > 0 for weight in self.weights.values()), self.samples * len(self.networks)
+        count = f"{voting} of {len(bars)} members vote; {self.added_parameters:,} parameters added"
+        mean = f", mean of {draws} draws" if draws > 1 else ""
+        return "\n".join([*member_table(self._stack(), bars), count + mean, *fit_lines(self.fit)])
+
+    __repr__ = __str__
+
+    def _stack(self) -> Stack:
+        """The fit, with the weights that are used now: a state_dict may have brought others."""
+        return replace(self.fit, weights=torch.cat([network.weights.cpu().double() for network in self.networks]))
+
+    def _each_draw(self, call: Callable[[StackedNetwork], Tensor]) -> list[Tensor]:
+        """What `call` gives for each network, `samples` times; MC dropout draws from the generator."""
+        if not self.networks[0].dropout:
+            return [call(network) for network in self._draws()]
+        with drawing_from(self.generator, device_of(self)):
+            return [call(network) for network in self._draws()]
+
+    def _draws(self) -> list[StackedNetwork]:
+        return [network for network in self.networks for _ in range(self.samples)]
+
+
+def _mean(draws: Sequence[Tensor]) -> Tensor:
+    return draws[0] if len(draws) == 1 else mean_log_probability(draws)
+
+
+def load(path: str | os.PathLike[str], model: nn.Module | Sequence[nn.Module]) -> CalibratedModel:
+    """Read a calibration saved by `CalibratedModel.save` and put it on the model, or models, that it was made for.
+
+    Another architecture (names, shapes) is an error that says what differs; other values of parameters, a warning.
+    """
+    tensors, metadata = read_calibration(path)
+    if "fitted" in metadata:
+        raise ValueError(
+            f"{path} holds weights for cached logits, by `lates fit`. Pass what `save` or `lates calibrate` wrote."
+        )
+    draws = read_draws(model)
+    try:
+        samples, saved = metadata["samples"], metadata["voters"]
+        if (len(saved), samples) != (len(draws.networks), draws.samples):
+            raise ValueError(
+                f"{path} calibrates {len(saved)} network(s) with {samples} sample(s) each; this model has "
+                f"{len(draws.networks)} with {draws.samples}. Pass the same mc_dropout(…) or list of models."
+            )
+        fit = read_stack(metadata["fit"], saved, tensors)
+        if len(fit.temperature_weights) != len(saved):
+            raise TypeError(f"temperature_weights={fit.temperature_weights!r}")
+        networks = [
+            _load_network(str(path), network, saved[place], _under(f"{place}.", tensors), fit.classes, draws.dropout)
+            for place, network in enumerate(draws.networks)
+        ]
+        return CalibratedModel(networks, fit, samples, operator.index(metadata["seed"]))
+    except (KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"The metadata of {path} are damaged ({error!r}). Save the calibration again.") from error
+
+
+def read_stack(numbers: Mapping[str, Any], saved: Sequence[Mapping[str, Any]], tensors: Mapping[str, Tensor]) -> Stack:
+    """The fit of all networks' members, from what a calibration's file holds."""
+    weights, deviations = (
+        torch.cat([tensors[f"{place}.{part}"].double() for place in range(len(saved))])
+        for part in ("weights", "deviations")
+    )
+    names = member_names([network["names"] for network in saved])
+    return read_record(Stack, {**numbers, "names": names, "weights": weights, "deviations": deviations})
+
+
+def _load_network(
+    path: str, network: nn.Module, saved: Mapping[str, Any], tensors: Mapping[str, Tensor], classes: int, dropout: bool
+) -> StackedNetwork:
+    check_fingerprint(saved["network"], copy_network(network), path)
+    poolings = {name: read_record(Pooling, fields) for name, fields in saved["poolings"].items()}
+    parts = {name: _under(f"probes.{place}.", tensors) for place, name in enumerate(poolings)}
+    probes = {name: Probe(part["down"], part.get("up"), part["bias"]) for name, part in parts.items()}
+    names, accuracies = saved["names"], saved.get("accuracies", ())
+    check_members(names, accuracies, tensors["weights"], tensors["deviations"])
+    check_probes(probes, poolings, names, classes)
+    return StackedNetwork(network, names, tensors["weights"], probes, poolings, dropout, accuracies, saved["network"])
+
+
+def _under(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    return {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}

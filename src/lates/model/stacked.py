@@ -1,0 +1,125 @@
+"""One network with its probes, as it is deployed: recorders and probes only where a weight is above 0."""
+
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from functools import reduce
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from lates.model.storage import fingerprint, tensors_of
+from lates.network import Pooling, RecordedNetwork, device_of, switch_to_evaluation
+from lates.probes import Probe
+
+
+class LinearProbe(nn.Module):
+    """A deployed probe: features [n, width] -> logits [n, classes]."""
+
+    def __init__(self, probe: Probe) -> None:
+        super().__init__()
+        self.down = _frozen(probe.down)
+        self.up = None if probe.up is None else _frozen(probe.up)
+        self.bias = _frozen(probe.bias)
+
+    def forward(self, features: Tensor) -> Tensor:
+        features = features.to(self.bias.dtype)
+        if self.up is None:
+            return F.linear(features, self.down, self.bias)
+        return F.linear(F.linear(features, self.down), self.up, self.bias)
+
+
+def _without_autocast(device: str) -> AbstractContextManager[object]:
+    """Nothing where autocast is off: an exported graph would contain the switch."""
+    return torch.autocast(device, enabled=False) if torch.is_autocast_enabled(device) else nullcontext()
+
+
+def _frozen(values: Tensor) -> nn.Parameter:
+    """Contiguous, so that a probe computes the same to the last bit before saving and after loading."""
+    return nn.Parameter(values.clone(memory_format=torch.contiguous_format), requires_grad=False)
+
+
+class StackedNetwork(nn.Module):
+    """One network with the weights of its members: forward gives sum_k weight_k logits_k, [n, classes].
+
+    names          of all members considered, the head last; weights [members]
+    accuracies     of each member alone on the hold-out, its probe as trained, whatever its weight; empty if unknown
+    calibrated_as  the network's fingerprint when it was calibrated, if a file says so; by default, that of now
+
+    A member of weight 0 has no probe and no recorder here: it costs nothing. Nor is a head of weight 0 in the sum, so that
+    an exported graph ends with the last block that votes.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        names: Sequence[str],
+        weights: Tensor,
+        probes: Mapping[str, Probe],
+        poolings: Mapping[str, Pooling],
+        dropout: bool = False,
+        accuracies: Sequence[float] = (),
+        calibrated_as: Mapping[str, Sequence[Any]] | None = None,
+    ) -> None:
+        super().__init__()
+        device = device_of(model)
+        with torch.inference_mode(False):  # tensors made under a caller's inference mode would never allow gradients
+            weights = weights.to(device, torch.float32, copy=True)
+            frozen = {name: LinearProbe(probe).to(device) for name, probe in probes.items()}
+        self.names = tuple(names)
+        self.voting = tuple(name for name, weight in zip(names[:-1], weights.tolist(), strict=False) if weight > 0)
+        self.poolings = {name: poolings[name] for name in self.voting}
+        self.dropout = dropout
+        self.accuracies = tuple(accuracies)
+        self.network = RecordedNetwork(model, self.poolings)
+        self._calibrated_as = fingerprint(self.network.network) if calibrated_as is None else dict(calibrated_as)
+        self._dtypes = self._dtypes_now()
+        self.probes = nn.ModuleList(frozen[name] for name in self.voting)
+        self.weights: Tensor
+        self.register_buffer("weights", weights)
+        self._places = tuple(self.names.index(name) for name in self.voting)
+        self._head_votes = bool(weights[-1] > 0) or not self.voting  # of no votes at all, 0 times the head is the sum
+        self.train(False)
+
+    def forward(self, *inputs: Any, **named_inputs: Any) -> Tensor:
+        logits, features = self.network(*inputs, **named_inputs)
+        return self.stacked(logits, {name: recorded[0] for name, recorded in features.items()})
+
+    def stacked(self, logits: Tensor, features: Mapping[str, Tensor]) -> Tensor:
+        """The stack's logits from the network's own, [n, classes], and the features [n, width] of each block."""
+        logits, probed = self._members(logits, features)
+        terms = [self.weights[place] * member for place, member in zip(self._places, probed, strict=True)]
+        if self._head_votes:
+            terms.insert(0, self.weights[-1] * logits)
+        return reduce(torch.add, terms).to(logits.dtype)
+
+    def members(self, *inputs: Any, **named_inputs: Any) -> Tensor:
+        """The logits of the members of positive weight and of the head, [n, classes, members]."""
+        logits, features = self.network(*inputs, **named_inputs)
+        logits, probed = self._members(logits, {name: recorded[0] for name, recorded in features.items()})
+        return torch.stack([*(member.to(logits.dtype) for member in probed), logits], dim=2)
+
+    def _members(self, logits: Tensor, features: Mapping[str, Tensor]) -> tuple[Tensor, list[Tensor]]:
+        with _without_autocast(logits.device.type):
+            probed = [probe(features[name]) for name, probe in zip(self.voting, self.probes, strict=True)]
+        return logits.to(torch.promote_types(logits.dtype, torch.float32)), probed
+
+    def network_then(self) -> tuple[dict[str, Sequence[Any]], list[str]]:
+        """The fingerprint of the network as it was calibrated, and the tensors that have other values now.
+
+        A tensor of another dtype than then was cast, which leaves nothing to compare: its present value is taken.
+        """
+        now, dtypes = fingerprint(self.network.network), self._dtypes_now()
+        uncast = {name for name in self._calibrated_as if name in now and dtypes[name] == self._dtypes.get(name)}
+        then = {name: self._calibrated_as[name] if name in uncast else value for name, value in now.items()}
+        return then, [name for name in now if then[name] != now[name]]
+
+    def _dtypes_now(self) -> dict[str, torch.dtype]:
+        return {name: value.dtype for name, value in tensors_of(self.network.network).items()}
+
+    def train(self, mode: bool = True) -> "StackedNetwork":
+        """Stays in evaluation mode, in which it was calibrated; MC dropout keeps its dropout on."""
+        super().train(False)
+        switch_to_evaluation(self.network, self.dropout)
+        return self

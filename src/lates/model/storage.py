@@ -1,0 +1,135 @@
+"""A calibration on disk: safetensors with JSON metadata. Written whole or not at all, verified on reading, never a pickle."""
+
+import hashlib
+import json
+import os
+import warnings
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save as serialise
+from torch import Tensor, nn
+
+from lates.network import is_dense
+from lates.runtime import level_of_the_caller, write_whole
+
+FORMAT = 2
+KEY = "lates"
+"""The key of the safetensors metadata under which ours lies, as JSON."""
+DIGEST = "sha256"
+"""The key of a digest of all that the file holds; files of earlier versions lack it."""
+
+
+class OtherWeightsWarning(UserWarning):
+    """The network's weights are not those that it was calibrated with."""
+
+
+def write_calibration(path: str | os.PathLike[str], tensors: Mapping[str, Tensor], metadata: Mapping[str, Any]) -> None:
+    """One safetensors file: the tensors, and the metadata as JSON beside them."""
+    text = json.dumps({"format": FORMAT, **metadata})
+    plain = {name: value.detach().cpu().contiguous() for name, value in tensors.items()}
+    write_whole(path, serialise(plain, {KEY: text, DIGEST: _digest_of_all(plain, text)}))
+
+
+def read_calibration(path: str | os.PathLike[str]) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """Tensors and metadata of a file that `write_calibration` wrote; anything else is refused."""
+    source = Path(path)
+    if not source.is_file():
+        raise FileNotFoundError(f"There is no file {source}.")
+    try:
+        with safe_open(str(source), framework="pt") as file:
+            found, names = file.metadata() or {}, file.keys()
+            tensors = {name: file.get_tensor(name) for name in names}
+    except SafetensorError as fault:
+        raise ValueError(
+            f"{source} is no calibration, or a damaged one: it is not a whole safetensors file ({fault}). "
+            "Save the calibration again."
+        ) from fault
+    text, digest = found.get(KEY), found.get(DIGEST)
+    if text is None:
+        raise ValueError(f"{source} holds tensors but no calibration: expected a file written by CalibratedModel.save.")
+    if digest is not None and digest != _digest_of_all(tensors, text):
+        raise ValueError(
+            f"{source} is damaged: what it holds is not what was written, by its digest. Copy it anew from where it is whole, "
+            "or save the calibration again."
+        )
+    try:
+        metadata = json.loads(text)
+    except json.JSONDecodeError as fault:
+        raise ValueError(f"The metadata of {source} are damaged ({fault}). Save the calibration again.") from fault
+    if not isinstance(metadata, dict) or metadata.get("format") != FORMAT:
+        came = metadata.get("format") if isinstance(metadata, dict) else type(metadata).__name__
+        raise ValueError(
+            f"{source} has format {came}; this version of lates reads format {FORMAT}. "
+            "Update lates, or calibrate and save again."
+        )
+    return tensors, metadata
+
+
+def fingerprint(network: nn.Module) -> dict[str, list[Any]]:
+    """Every plain tensor of the network's state: name -> [shape, digest of the values]."""
+    return {name: [list(value.shape), _digest(value)] for name, value in tensors_of(network).items()}
+
+
+def tensors_of(network: nn.Module) -> dict[str, Tensor]:
+    return {name: value for name, value in network.state_dict().items() if is_dense(value)}
+
+
+def check_fingerprint(saved: Mapping[str, Sequence[Any]], network: nn.Module, source: str) -> None:
+    """Other names or shapes: an error that says what differs. Other values: a warning."""
+    found = fingerprint(network)
+    shapes, expected = ({name: shape for name, (shape, _) in one.items()} for one in (found, saved))
+    if listed := differences(shapes, expected):
+        raise ValueError(
+            f"{source} was made for another network. {listed}. Load it with the model that was calibrated."
+        )
+    warn_of_changes(
+        [name for name in saved if found[name][1] != saved[name][1]],
+        len(saved),
+        "cast or trained on since, or its trained weights were never loaded. The calibration may no longer hold: load them, "
+        "or calibrate again.",
+    )
+
+
+def differences(shapes: Mapping[str, Sequence[int]], expected: Mapping[str, Sequence[int]]) -> str:
+    """Which tensors are missing, unexpected or of another shape; "" where all agree."""
+    parts = {
+        "missing": [name for name in expected if name not in shapes],
+        "unexpected": [name for name in shapes if name not in expected],
+        "other shape": [
+            f"{name} is {list(shape)}, expected {list(expected[name])}"
+            for name, shape in shapes.items()
+            if name in expected and list(shape) != list(expected[name])
+        ],
+    }
+    return "; ".join(f"{what}: {some_of(names)}" for what, names in parts.items() if names)
+
+
+def warn_of_changes(changed: Sequence[str], tensors: int, advice: str) -> None:
+    """Warn where some of a network's tensors have changed; `tensors` is how many it has."""
+    if changed:
+        warnings.warn(
+            f"{len(changed)} of {tensors} tensors of this network have other values than when it was calibrated "
+            f"({some_of(changed)}): {advice}",
+            OtherWeightsWarning,
+            stacklevel=level_of_the_caller(),
+        )
+
+
+def _digest_of_all(tensors: Mapping[str, Tensor], text: str) -> str:
+    entries = [[name, str(value.dtype), list(value.shape), _digest(value)] for name, value in sorted(tensors.items())]
+    return hashlib.sha256(json.dumps([text, entries]).encode()).hexdigest()
+
+
+def _digest(value: Tensor) -> str:
+    flat = value.detach().cpu().resolve_conj().resolve_neg().contiguous().reshape(-1)
+    data = flat.view(torch.uint8).numpy().data if flat.numel() else b""
+    return hashlib.sha256(data).hexdigest()[:16]
+
+
+def some_of(names: Sequence[str]) -> str:
+    """The first four, and how many more there are."""
+    return ", ".join(names) if len(names) <= 4 else f"{', '.join(names[:4])} and {len(names) - 4} more"

@@ -1,0 +1,39 @@
+"""A classifier and its loaders -> features: what each block puts out, pooled to one row per input.
+
+batches        what a loader yields and a network returns
+blocks         the names of a network's blocks
+copying        a deep copy that shares tensors: the user's model stays as it is
+pooling        a block's output -> a row of features
+recorder       the copy with recorders on its blocks
+survey         which blocks can be recorded, seen in the first batch
+augmentations  operations on images, drawn from a generator
+views          changed copies of the inputs
+sampling       MC dropout and ensembles: several draws
+shards         each process reads its own rows
+moments        mean and deviation of every feature
+features       what a reading gives
+extraction     read a loader, record the network
+"""
+
+from lates.network.batches import (
+    IGNORED,
+    LABEL_KEYS,
+    call_arguments,
+    check_loader,
+    copy_inputs,
+    count_batches,
+    count_rows,
+    move_inputs,
+    read_batches,
+    refuse_overlap,
+    take_rows,
+)
+from lates.network.blocks import HEAD, list_blocks, named_modules
+from lates.network.copying import copy_network, is_dense
+from lates.network.recorder import RecordedNetwork, device_of, switch_to_evaluation
+from lates.network.pooling import Pooling
+from lates.network.views import Views, flip
+from lates.network.sampling import Draws, drawing_from, mc_dropout, mean_log_probability, read_draws
+from lates.network.shards import shard_loader
+from lates.network.features import Features
+from lates.network.extraction import Reading, extract, extract_draws

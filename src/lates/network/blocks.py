@@ -1,0 +1,216 @@
+"""Name the blocks of a network.
+
+The rule. A *layer* is a module with a weight of two or more dimensions (a convolution, a linear map, a recurrent layer;
+embeddings are none). `nn.Sequential` and `nn.ModuleList` are *lists*. A module that is no list and holds two or more layers
+is a *composite*.
+
+1. Composites that stand in a list, or beside another of their class, are blocks: residual blocks, encoder layers, inception
+   modules. A *stage*, whose composites all sit in lists of its own (Swin, ConvNeXt), is looked into instead.
+2. A network without such composites (VGG, an MLP, plain module trees) has one block per layer: the module that wraps this
+   single layer, if one does; otherwise the layer with the normalisation that follows it and, where order is certain
+   (inside `nn.Sequential`), the activation, under the name of the last of them. The last layer is the head, not a block.
+   A norm or activation that serves several layers belongs to none.
+
+The head reads the last composite's output, unless more than a pooler stands between them. Then the head is that block's member,
+and the automatic choice gives the block no probe. With single layers (rule 2) every block gets one.
+"""
+
+import operator
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from typing import SupportsIndex
+
+from torch import nn
+
+HEAD = "head"
+"""The name of the network's own member; no block may have it."""
+
+LAYERS_OF_A_HEAD = 2
+"""Layers that may follow the last composite, a pooler and the head, for the head to count as that block's member."""
+
+LISTS = (nn.Sequential, nn.ModuleList)
+EMBEDDINGS = (nn.Embedding, nn.EmbeddingBag)
+
+
+def unwrap(model: nn.Module) -> nn.Module:
+    """The network inside DataParallel, DistributedDataParallel and `torch.compile`, however nested."""
+    while True:
+        if isinstance(model, nn.DataParallel | nn.parallel.DistributedDataParallel):
+            model = model.module
+        elif isinstance(inner := getattr(model, "_orig_mod", None), nn.Module):
+            model = inner
+        else:
+            return model
+
+
+def named_modules(model: nn.Module) -> dict[str, nn.Module]:
+    """Every module of the network by the first of its names, without `module.` and `_orig_mod.`, parents first."""
+    modules_by_name: dict[str, nn.Module] = {}
+    known: set[nn.Module] = set()
+
+    def walk(module: nn.Module, name: str) -> None:
+        module = unwrap(module)
+        if module in known:
+            return
+        known.add(module)
+        modules_by_name[name] = module
+        for child_name, child in module.named_children():
+            walk(child, f"{name}.{child_name}" if name else child_name)
+
+    walk(model, "")
+    return modules_by_name
+
+
+def list_blocks(model: nn.Module) -> list[str]:
+    """The names of a network's blocks, in the order of its modules. The rule stands at the head of `lates/network/blocks.py`.
+
+    The automatic choice, `blocks=None`, takes all of them but the last where that is what the head itself reads.
+
+    >>> lates.list_blocks(resnet18)
+    ['layer1.0', 'layer1.1', 'layer2.0', …, 'layer4.1']
+    """
+    return _composite_names(model) or _single_layers(model)
+
+
+def automatic_blocks(model: nn.Module) -> list[str]:
+    """The blocks that get a probe when the user names none: all whose member is not the head itself.
+
+    If that leaves none, as in a network of one composite, that one gets a probe. So does the last composite where more than a
+    pooler and the head follow it.
+    """
+    composites = _composite_names(model)
+    read_by_head = bool(composites) and _layers_after(model, composites[-1]) <= LAYERS_OF_A_HEAD
+    return [name for name in (composites[:-1] if read_by_head else composites) or list_blocks(model) if name != HEAD]
+
+
+def _layers_after(model: nn.Module, block: str) -> int:
+    """How many layers are registered after a block and outside of it."""
+    names = list(named_modules(model).items())
+    place = [name for name, _ in names].index(block)
+    later = [module for name, module in names[place + 1 :] if not name.startswith(f"{block}.")]
+    return sum(map(_is_layer, later))
+
+
+def choose_blocks(model: nn.Module, blocks: Sequence[str] | int | None) -> list[str]:
+    """None: the automatic choice; an int: its last n; a list of names: exactly those, in the network's order."""
+    if blocks is None:
+        return automatic_blocks(model)
+    if isinstance(blocks, SupportsIndex) and not isinstance(blocks, bool):
+        blocks = operator.index(blocks)
+    if isinstance(blocks, bool | str) or not isinstance(blocks, int | Sequence):
+        raise TypeError(f"blocks={blocks!r}: expected None (all), an int (the last n) or a list of names.")
+    if isinstance(blocks, int):
+        known = automatic_blocks(model)
+        if not 0 <= blocks <= len(known):
+            raise ValueError(
+                f"blocks={blocks}: the automatic choice has {len(known)} blocks to take the last of: {_short(known)}. A block "
+                "that the head reads itself is not among them; name it in a list to probe it all the same."
+            )
+        return known[len(known) - blocks :]
+    modules = named_modules(model)
+    for name in blocks:
+        if name not in modules or not name:
+            raise ValueError(f'Unknown block "{name}". Blocks of this model: {_short(list_blocks(model))}.')
+    if HEAD in blocks:
+        raise ValueError(f'A block called "{HEAD}" would be mistaken for the network\'s own member. Leave it out.')
+    if len(set(blocks)) < len(blocks):
+        raise ValueError(f"blocks={list(blocks)} names a block twice.")
+    return [name for name in modules if name in blocks]
+
+
+def layer_behind(modules: Mapping[str, nn.Module], name: str) -> nn.Module:
+    """The module that tells how a block's output is laid out: the block, or the layer before it where it holds none."""
+    if _layers_in(modules[name]):
+        return modules[name]
+    earlier = list(modules.values())[: list(modules).index(name)]
+    return next(filter(_is_layer, reversed(earlier)), modules[name])
+
+
+def _composite_names(model: nn.Module) -> list[str]:
+    """Rule 1 for the whole network; a block that stands in several places counts once, under the first of its names."""
+    known = named_modules(model)
+    return [name for name in _composites(unwrap(model), "") if name in known]
+
+
+def _composites(module: nn.Module, prefix: str) -> Iterator[str]:
+    """Rule 1, depth first. `prefix` is empty or ends in a dot."""
+    children = [(name, unwrap(child)) for name, child in module.named_children()]
+    for name, child in children:
+        path = f"{prefix}{name}"
+        repeated = isinstance(module, LISTS) or sum(type(other) is type(child) for _, other in children) > 1
+        if _is_composite(child) and repeated and not _is_stage(child):
+            yield path
+        else:
+            yield from _composites(child, f"{path}.")
+
+
+def _single_layers(model: nn.Module) -> list[str]:
+    """Rule 2: each layer but the last, under the name of the last module of its run of layer, norm, activation."""
+    names: list[str] = []
+    run_open = False
+    units = list(_units(unwrap(model), ""))
+    places = Counter(module for _, module, _ in units)
+    for name, module, in_sequence in units:
+        if _layers_in(module):
+            names.append(name)
+            run_open = True
+        elif run_open and places[module] == 1 and (_is_norm(module) or (in_sequence and _is_activation(module))):
+            names[-1] = name
+        else:
+            run_open = False
+    known = named_modules(model)
+    return [name for name in names[:-1] if name in known]
+
+
+def _units(module: nn.Module, prefix: str) -> Iterator[tuple[str, nn.Module, bool]]:
+    """Modules of at most one layer, lists looked into, with whether they stand in an `nn.Sequential`."""
+    for name, wrapped in module._modules.items():
+        if wrapped is None:
+            continue
+        child = unwrap(wrapped)
+        if isinstance(child, LISTS) or (_layers_in(child) > 1 and not _is_layer(child)):
+            yield from _units(child, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}", child, isinstance(module, nn.Sequential)
+
+
+def _is_layer(module: nn.Module) -> bool:
+    if isinstance(module, EMBEDDINGS):
+        return False
+    weights = [p for name, p in module._parameters.items() if p is not None and "weight" in name]
+    parametrised = "weight" in getattr(module, "parametrizations", {})
+    return parametrised or any(weight.dim() >= 2 for weight in weights)
+
+
+def _layers_in(module: nn.Module) -> int:
+    return sum(map(_is_layer, module.modules()))
+
+
+def _is_norm(module: nn.Module) -> bool:
+    return "norm" in type(module).__name__.lower()
+
+
+def _is_activation(module: nn.Module) -> bool:
+    return type(module).__module__ == nn.ReLU.__module__
+
+
+def _is_composite(module: nn.Module) -> bool:
+    return not isinstance(module, LISTS) and _layers_in(module) >= 2
+
+
+def _is_stage(module: nn.Module) -> bool:
+    children = [unwrap(child) for child in module.children()]
+    return any(map(_is_list_of_composites, children)) and not any(map(_is_composite, children))
+
+
+def _is_list_of_composites(module: nn.Module) -> bool:
+    if not isinstance(module, LISTS):
+        return False
+    holders = [unwrap(child) for child in module if _layers_in(child)]
+    return bool(holders) and all(_is_composite(child) or _is_list_of_composites(child) for child in holders)
+
+
+def _short(names: Sequence[str]) -> str:
+    if not names:
+        return "none found"
+    return ", ".join(names) if len(names) <= 8 else f"{', '.join(names[:4])}, …, {', '.join(names[-2:])}"

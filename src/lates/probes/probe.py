@@ -1,0 +1,154 @@
+"""A linear map from a block's features to logits: as it is learned, as it is deployed, and cut to low rank.
+
+What is learned reads standardised features x = (f - centre) / deviation. The standardisation is folded into the weights, so
+that a deployed probe reads raw features f.
+"""
+
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from lates.network import HEAD, Features
+from lates.probes.rows import Rows, rows_at_once
+from lates.runtime import RowStore, full_precision
+from lates.stack import Loss
+
+Variables = Tensor
+"""A probe for standardised features as one vector: its weights [classes, width], class by class, then its biases."""
+
+
+@dataclass(frozen=True, eq=False)
+class Probe:
+    """logits = up (down f) + bias for raw features f [n, width]; a dense probe has no `up`.
+
+    down [rank, width] (dense: [classes, width]), up [classes, rank] or None, bias [classes].
+    """
+
+    down: Tensor
+    up: Tensor | None
+    bias: Tensor
+
+    @property
+    def parameters(self) -> int:
+        return self.down.numel() + self.bias.numel() + (0 if self.up is None else self.up.numel())
+
+    def logits(self, features: Tensor) -> Tensor:
+        """[n, width] -> [n, classes], in chunks, where the probe is."""
+        rows = rows_at_once(features.shape[1], len(self.bias), self.bias.device)
+        with full_precision(self.bias.device):
+            return torch.cat([self._logits(chunk.to(self.bias)) for chunk in features.split(rows)])
+
+    def _logits(self, features: Tensor) -> Tensor:
+        if self.up is None:
+            return torch.addmm(self.bias, features, self.down.T)
+        return torch.addmm(self.bias, features @ self.down.T, self.up.T)
+
+
+@dataclass(frozen=True, eq=False)
+class TrainedProbe:
+    """A dense probe and what is needed to cut it to low rank.
+
+    probe       as trained, standardisation folded in
+    mean_logits [classes] over the training features
+    basis       [classes, min(classes, width)]: directions of decreasing variance of the logits over the training features
+    decay       weight decay that the hold-out chose
+    loss        on the hold-out (training split where there is none)
+    """
+
+    probe: Probe
+    mean_logits: Tensor
+    basis: Tensor
+    decay: float
+    loss: float
+
+    def cut(self, rank: int) -> Probe:
+        """The probe of that rank whose logits change least on the training features, in mean square; their mean stays."""
+        kept = self.basis[:, :rank]
+        off_mean = self.mean_logits - self.probe.bias
+        return Probe(kept.T @ self.probe.down, kept, self.mean_logits - kept @ (kept.T @ off_mean))
+
+
+def member_logits(probes: Mapping[str, Probe], rows: Features, *, memory: int | None = None) -> dict[str, Tensor]:
+    """The logits [n, classes] of each probe on these rows, and the head's.
+
+    Above `memory` bytes (default: no limit) the probes' go to memory-mapped temporary files.
+    """
+    if not probes:
+        return {HEAD: rows.logits}
+    widest = max(rows.blocks[name].shape[1] for name in probes)
+    step = rows_at_once(widest, rows.classes, next(iter(probes.values())).bias.device)
+    with RowStore(sys.maxsize if memory is None else memory) as store:
+        for start in range(0, max(rows.rows, 1), step):
+            here = slice(start, start + step)
+            store.append({name: probe.logits(rows.blocks[name][here]) for name, probe in probes.items()})
+        return {**store.collect(), HEAD: rows.logits}
+
+
+def holdout_accuracies(trained: Mapping[str, TrainedProbe], holdout: Features) -> dict[str, float]:
+    """The accuracy on the hold-out of each probe as trained, before any cut, and of the head.
+
+    Taken during the fit, because probes of weight 0 are not kept.
+    """
+    correct = []
+    for name, dense in trained.items():
+        step = rows_at_once(holdout.blocks[name].shape[1], holdout.classes, dense.basis.device)
+        chunks = zip(holdout.blocks[name].split(step), holdout.labels.split(step), strict=True)
+        predicted = ((dense.probe.logits(rows).argmax(1), labels) for rows, labels in chunks)
+        correct.append(sum(int((classes == labels.to(classes.device)).sum()) for classes, labels in predicted))
+    correct.append(int((holdout.logits.argmax(1) == holdout.labels).sum()))
+    counts = holdout.processes.sum(torch.tensor(correct, dtype=torch.float64))
+    return dict(zip([*trained, HEAD], (counts / holdout.all_rows).tolist(), strict=True))
+
+
+def unpack(variables: Variables, width: int) -> tuple[Tensor, Tensor]:
+    """Weights [classes, width] and biases [classes]; views, not copies."""
+    classes = len(variables) // (width + 1)
+    return variables[:-classes].view(classes, width), variables[-classes:]
+
+
+def logits_of(variables: Variables, features: Tensor) -> Tensor:
+    """[n, width] -> [n, classes]"""
+    weights, biases = unpack(variables, features.shape[1])
+    return torch.addmm(biases, features, weights.T)
+
+
+def mean_loss(rows: Rows, loss: Loss, variables: Variables) -> float:
+    def total(features: Tensor, labels: Tensor) -> Tensor:
+        return loss.statistics(logits_of(variables, features), labels).sum()
+
+    return float(rows.sum(total)) / rows.total
+
+
+def fold(rows: Rows, variables: Variables, decay: float, loss: float) -> TrainedProbe:
+    """Weights for raw features, shifted so that logits sum to 0 over classes, with the directions in which they vary."""
+    weights, biases = (part.double() - part.double().mean(0) for part in unpack(variables, rows.width))
+    mean, basis = _directions(rows, weights)
+    raw = weights / rows.scale
+    probe = Probe(raw.float(), None, (biases - raw @ rows.centre).float())
+    return TrainedProbe(probe, (biases + mean).float(), basis.float(), decay, loss)
+
+
+def _directions(rows: Rows, weights: Tensor) -> tuple[Tensor, Tensor]:
+    """Mean [classes] of the logits W x, biases apart, and the directions in which they vary, most first.
+
+    Their covariance is W C Wᵀ, with C that of the features. Where there are fewer features than classes it is never formed:
+    of W = Q R, with orthonormal columns in Q, the directions are Q times the eigenvectors of R C Rᵀ.
+    """
+    narrow = weights.float() if rows.classes <= rows.width else None
+    numbers = min(rows.classes, rows.width)
+
+    def moments(features: Tensor, labels: Tensor) -> Tensor:
+        values = (features if narrow is None else features @ narrow.T).double()
+        return torch.cat([values.sum(0)[None], values.T @ values])
+
+    sums = rows.sum(moments, numbers + 1, numbers) / rows.total
+    mean, covariance = sums[0], sums[1:] - torch.outer(sums[0], sums[0])
+    if narrow is not None:
+        basis = torch.linalg.eigh(covariance).eigenvectors
+    else:
+        orthonormal, factor = torch.linalg.qr(weights)
+        mean, basis = weights @ mean, orthonormal @ torch.linalg.eigh(factor @ covariance @ factor.T).eigenvectors
+    return mean, rows.processes.first(basis.flip(1))  # signs are free, but the same for all

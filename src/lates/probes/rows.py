@@ -1,0 +1,93 @@
+"""Standardised features, read in chunks of rows and summed over all of them: all that a probe sees of the data."""
+
+import functools
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor
+
+from lates.network import Features
+from lates.runtime import in_threads, row_shares, thread_count
+from lates.settings import Settings
+
+CPU_CHUNK, GPU_CHUNK = 1 << 21, 1 << 27
+"""Numbers, of features and of logits, in a chunk of rows: few enough for the memory, enough to keep a device busy."""
+PER_THREAD = 1 << 19
+"""Numbers of features worth another thread: only one of Python's threads at a time can begin an operation."""
+
+
+class Rows:
+    """Features of one block with their labels, standardised, if at all, by the training split's moments.
+
+    They are read in chunks that threads share, and kept once read if `keeps`. Where rows are sharded over processes, those
+    here are this one's; `total` counts all of them.
+    """
+
+    def __init__(self, split: Features, name: str, train: Features, device: torch.device, settings: Settings) -> None:
+        self.features, self.labels, self.places = split.blocks[name], split.labels, split.places
+        self.classes, self.passes, self.device = split.classes, split.passes, device
+        self.processes, self.total = split.processes, split.all_rows
+        self.centre, self.scale = train.centre[name].to(device), train.deviation[name].to(device)
+        if not settings.standardise:
+            self.centre, self.scale = torch.zeros_like(self.centre), torch.ones_like(self.scale)
+        self.keeps = False
+        self._threads = thread_count(self.features.numel(), device, PER_THREAD)
+        self._kept: dict[tuple[int, int], tuple[Tensor, Tensor]] = {}
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    @property
+    def width(self) -> int:
+        return self.features.shape[1]
+
+    def take(self, places: Tensor | slice) -> Tensor:
+        """The standardised rows at these places."""
+        raw = self.features[places if isinstance(places, slice) else places.to(self.features.device)]
+        return raw.to(self.device, torch.float64, copy=True).sub_(self.centre).div_(self.scale).float()
+
+    def sum(self, of_chunk: Callable[[Tensor, Tensor], Tensor], *shape: int) -> Tensor:
+        """The sum, in float64, of a term of each chunk's features and labels, over all processes."""
+        return self._sum(lambda chunk: of_chunk(*self._read(chunk)), len(self), shape)
+
+    def mean_over_sample(self, rows: int, of_features: Callable[[Tensor], Tensor], *shape: int) -> Tensor:
+        """The mean of a sum over rows, taken over about so many rows, evenly spaced among those of all processes."""
+        step = max(self.total // rows, 1)
+        chosen = (self.places % step == 0).nonzero()[:, 0]
+        sums = self._sum(lambda chunk: of_features(self.take(chosen[chunk])), len(chosen), shape)
+        return sums / len(range(0, self.total, step))
+
+    def _sum(self, term: Callable[[slice], Tensor], rows: int, shape: Sequence[int]) -> Tensor:
+        """Chunks of so many rows, as many for each thread, are added up."""
+
+        def of_share(share: slice) -> Tensor:
+            total = torch.zeros(tuple(shape), dtype=torch.float64, device=self.device)
+            for chunk in chunks[share]:
+                total += term(chunk)
+            return total
+
+        threads = max(1, min(self._threads, rows * self.width // PER_THREAD))
+        per_thread = -(-rows // (threads * rows_at_once(self.width, self.classes, self.device)))
+        chunks = row_shares(rows, per_thread * threads)
+        return self.processes.sum(functools.reduce(torch.add, in_threads(of_share, row_shares(len(chunks), threads))))
+
+    def _read(self, chunk: slice) -> tuple[Tensor, Tensor]:
+        place = chunk.start, chunk.stop
+        if place in self._kept:
+            return self._kept[place]
+        rows = self.take(chunk), self.labels[chunk].to(self.device)
+        if self.keeps:
+            self._kept[place] = rows
+        return rows
+
+
+def keep_what_fits(several: Sequence[Rows], memory: int) -> None:
+    """Let those rows keep their standardised features whose copies still fit into `memory` bytes."""
+    for rows in dict.fromkeys(several):
+        size = torch.float32.itemsize * len(rows) * rows.width
+        rows.keeps = size <= memory
+        memory -= size if rows.keeps else 0
+
+
+def rows_at_once(width: int, classes: int, device: torch.device) -> int:
+    return max((CPU_CHUNK if device.type == "cpu" else GPU_CHUNK) // (width + classes), 1)

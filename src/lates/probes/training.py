@@ -1,0 +1,180 @@
+"""Train one probe per block: by default by L-BFGS, its weight decay chosen on the hold-out.
+
+For standardised features x_i, weights W [classes, width] and biases b, a probe minimises
+
+    F(W, b) = mean_i loss(W x_i + b, y_i) + (decay / 2) ||W||²,
+    dF/dW = mean_i d_i x_iᵀ + decay W,    dF/db = mean_i d_i,    d_i = dloss/dlogits;    log-loss: d_i = p_i - [c = y_i].
+
+L-BFGS starts from the curvature c G + decay, with G = mean x xᵀ and c the mean of p (1 - p), which takes a third of the
+evaluations. The decay is not a setting: it falls by tens from strong to almost none, each solution starting the next, until
+the hold-out loss of the block's probe rises; only the best is solved to `settings.tolerance`.
+"""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from operator import itemgetter
+
+import torch
+from torch import Tensor
+
+from lates.network import Features
+from lates.probes.lbfgs import minimise
+from lates.probes.probe import TrainedProbe, Variables, fold, logits_of, mean_loss, unpack
+from lates.probes.rows import Rows, keep_what_fits
+from lates.probes.sgd import similar_in_width, train_by_sgd
+from lates.runtime import Progress, default_memory, full_precision, in_threads, row_shares, thread_count, unaided
+from lates.settings import DEFAULT, Settings
+from lates.stack import MeanLoss, find_probe_loss
+
+DECAYS = tuple(0.3 * 10.0**-k for k in range(7))
+DECAY_WITHOUT_HOLDOUT = 3e-3
+PATH_TOLERANCE = 1e-2  # for comparing decays: accurate solutions of all of them take half as many evaluations again
+GRAM_WIDTH = 4096  # of wider features the Gram matrix costs more to factorise than it saves
+
+
+def train_probes(
+    train: Features,
+    holdout: Features | None = None,
+    *,
+    loss: str = "nll",
+    seed: int = 0,
+    device: torch.device | str | None = None,
+    progress: Progress | None = None,
+    settings: Settings = DEFAULT,
+    memory: int | None = None,
+) -> dict[str, TrainedProbe]:
+    """Train one probe per block on the training split's features.
+
+    `loss`: "nll" or "brier" ("soft_ece" is for the stack alone; its probes train to the log-loss). With a `holdout` each
+    block's weight decay is the one best for it; without, it is fixed. Standardised copies of the features at work are kept
+    while they take at most `memory` bytes (default: a share of what is free), otherwise made anew in every pass.
+    """
+    _check_splits(train, holdout)
+    objective = find_probe_loss(loss)
+    target = torch.device(device) if device is not None else train.logits.device
+    lbfgs = settings.optimiser == "lbfgs"
+    if memory is None:
+        memory = default_memory(target, train.processes.on_this_host())
+    decays = DECAYS if holdout is not None else (DECAY_WITHOUT_HOLDOUT,)
+    probes: dict[str, TrainedProbe] = {}
+    for names in [[name] for name in train.blocks] if lbfgs else similar_in_width(train):
+        with full_precision(target), torch.no_grad():
+            rows = test = {name: Rows(train, name, train, target, settings) for name in names}
+            if holdout is not None:
+                test = {name: Rows(holdout, name, train, target, settings) for name in names}
+            keep_what_fits([*rows.values(), *test.values()], memory)
+            if lbfgs:
+                probes |= {n: train_by_lbfgs(rows[n], test[n], objective, decays, settings) for n in names}
+            else:
+                probes |= train_by_sgd(rows, test, objective, seed)
+        if progress is not None:
+            progress("training probes", len(probes), len(train.blocks))
+    return {name: probes[name] for name in train.blocks}
+
+
+def _check_splits(train: Features, holdout: Features | None) -> None:
+    if holdout is None:
+        return
+    if holdout.classes != train.classes:
+        raise ValueError(
+            f"train has {train.classes} classes and holdout {holdout.classes}: they were extracted from different networks."
+        )
+    missing = [name for name in train.blocks if name not in holdout.blocks]
+    if missing:
+        raise ValueError(
+            f"holdout lacks the blocks {', '.join(missing)} of train. Extract it with like=, the training features."
+        )
+
+
+def train_by_lbfgs(rows: Rows, test: Rows, loss: MeanLoss, decays: Sequence[float], settings: Settings) -> TrainedProbe:
+    """Follow the path of decays loosely, then solve to `settings.tolerance` with the decay at which it ended.
+
+    A loose solution may hide that its decay is too weak: if the accurate one is worse on the hold-out than the loose one of
+    the decay before, that decay is tried too, and the best is taken.
+    """
+    variables = torch.zeros(rows.classes * (rows.width + 1), dtype=torch.float32, device=rows.device)
+    gram = _gram(rows)
+    first_norm = float(_value_and_gradient(rows, loss, 0.0, variables)[1].norm())
+
+    def descend(start: Variables, decay: float, tolerance: float) -> tuple[Variables, float]:
+        precondition = _preconditioner(gram, decay, _curvature(rows, start))
+        function = partial(_value_and_gradient, rows, loss, decay)
+        with unaided():  # what is worth it is shared among threads already
+            end = minimise(function, start, precondition, tolerance * first_norm, rows.processes.first)
+        return end, mean_loss(test, loss, end)
+
+    path: list[tuple[float, Variables, float]] = []
+    for decay in decays:
+        variables, reached = descend(variables, decay, max(PATH_TOLERANCE, settings.tolerance))
+        if path and reached >= path[-1][-1]:
+            break
+        path.append((decay, variables, reached))
+    accurate: list[tuple[float, Variables, float]] = []
+    while path and (not accurate or not accurate[-1][-1] <= path[-1][-1]):
+        decay, variables, _ = path.pop()
+        accurate.append((decay, *descend(variables, decay, settings.tolerance)))
+    decay, variables, reached = min(accurate, key=itemgetter(2))
+    return fold(rows, variables, decay, reached)
+
+
+def _value_and_gradient(rows: Rows, loss: MeanLoss, decay: float, variables: Variables) -> tuple[Tensor, Variables]:
+    def value_and_slope(features: Tensor, labels: Tensor) -> Tensor:
+        total, slope = loss.slope(logits_of(variables, features), labels)
+        return torch.cat([total[None], (slope.T @ features).flatten(), slope.sum(0)])
+
+    sums = rows.sum(value_and_slope, len(variables) + 1) / rows.total
+    gradient, (weights, _) = sums[1:], unpack(variables, rows.width)
+    unpack(gradient, rows.width)[0].add_(weights, alpha=decay)
+    return sums[0] + decay / 2 * torch.linalg.vector_norm(weights, dtype=torch.float64).square(), gradient.float()
+
+
+def _curvature(rows: Rows, variables: Variables) -> float:
+    """The mean over rows and classes of p (1 - p), which scales the Gram matrix to the Hessian of the log-loss."""
+
+    def variances(features: Tensor) -> Tensor:
+        probabilities = logits_of(variables, features).softmax(1)
+        return (probabilities * (1 - probabilities)).mean(1).sum()
+
+    return max(float(rows.mean_over_sample(4096, variances)), 1e-6)
+
+
+def _gram(rows: Rows) -> Tensor | None:
+    if rows.width > GRAM_WIDTH:
+        return None
+    gram = rows.mean_over_sample(4 * rows.width + 1024, lambda part: part.T @ part, rows.width, rows.width)
+    return gram if bool(gram.isfinite().all()) else None  # raw features may be too large to be squared in float32
+
+
+def _preconditioner(gram: Tensor | None, decay: float, curvature: float) -> Callable[[Variables], Variables]:
+    """(curvature · Gram + decay)⁻¹ on weights, 1 / curvature on biases."""
+    if gram is None:
+        return lambda gradient: gradient / (curvature + decay)
+    damped, damping = curvature * gram, decay + 1e-6 * curvature
+    damped.diagonal().add_(damping)
+    factor, failed = torch.linalg.cholesky_ex(damped)
+    while failed:  # where features depend on one another, rounding may leave eigenvalues below 0
+        damping *= 10
+        damped.diagonal().add_(damping)
+        factor, failed = torch.linalg.cholesky_ex(damped)
+    factor, threads = factor.float(), thread_count(factor.numel(), factor.device)
+    if factor.device.type == "cpu":
+        solve = partial(_solve, factor)
+    else:  # a GPU takes twelve times as long to solve as to multiply
+        identity = torch.eye(len(factor), dtype=torch.float32, device=factor.device)
+        solve = partial(_multiply, torch.linalg.solve_triangular(factor, identity, upper=False))
+
+    def precondition(gradient: Variables) -> Variables:
+        of_weights, of_biases = unpack(gradient, len(gram))
+        shares = [of_weights[share] for share in row_shares(len(of_weights), threads)]
+        return torch.cat([torch.cat(in_threads(solve, shares)).flatten(), of_biases / curvature])
+
+    return precondition
+
+
+def _solve(factor: Tensor, rows: Tensor) -> Tensor:
+    return torch.cholesky_solve(rows.T.contiguous(), factor).T
+
+
+def _multiply(inverse: Tensor, rows: Tensor) -> Tensor:
+    """The same by the factor's inverse; however that is rounded, its square stays positive definite."""
+    return rows @ inverse.T @ inverse

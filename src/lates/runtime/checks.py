@@ -1,0 +1,196 @@
+"""What every function of logits and labels demands of its input, said once.
+
+Logits are any real numbers whose softmax is a distribution. A logit of -inf is the log of a zero probability, and the
+metrics take it; NaN, +inf and a row of nothing but -inf have no softmax. What is fitted is a weighted sum of logits, for
+which no weight could undo an infinite one: fits need finite logits, `FINITE` says how to get them. Nothing here copies or
+casts logits: what comes back shares memory with what came in.
+"""
+
+import operator
+import sys
+import warnings
+from collections.abc import Mapping, Sequence
+from typing import Any, SupportsIndex
+
+import numpy as np
+import torch
+from torch import Tensor
+
+Array = Tensor | np.ndarray
+
+SUM_TOLERANCE = {torch.float64: 1e-6, torch.float32: 1e-4}
+COARSE_SUM_TOLERANCE = 1e-2
+FINITE = "probabilities.clamp(min=1e-12).log() for logs of probabilities, logits.clamp(min=-100) for masked classes"
+"""Finite logits with the same softmax, to the last digit of float32, under weights near 1; and not so large that they alone
+make up a member's scale."""
+
+
+def as_tensor(values: Tensor | np.ndarray, name: str) -> Tensor:
+    """The same numbers as a tensor; an array is viewed, not copied, where its strides allow it."""
+    if isinstance(values, Tensor):
+        return values
+    if not isinstance(values, np.ndarray) or isinstance(values, np.ma.MaskedArray):
+        hint = " Drop the masked rows first." if isinstance(values, np.ma.MaskedArray) else ""
+        raise TypeError(f"{name} came as {type(values).__name__}; expected a torch tensor or a numpy array.{hint}")
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=".*not writable.*")  # read-only arrays are fine: we only read
+        return torch.from_numpy(values if all(stride >= 0 for stride in values.strides) else values.copy())
+
+
+def check_logits(logits: Tensor | np.ndarray, name: str = "logits", least_rows: int = 1) -> Tensor:
+    """Logits [n, classes] of a floating dtype, at least `least_rows` rows, each row with a softmax."""
+    logits = check_form(logits, name, least_rows)
+    check_peaks(logits.detach().amax(dim=1), name)
+    return logits
+
+
+def check_form(logits: Tensor | np.ndarray, name: str = "logits", least_rows: int = 1) -> Tensor:
+    """Logits [n, classes] of a floating dtype, at least `least_rows` rows; their values are not checked."""
+    logits = as_tensor(logits, name)
+    if logits.is_meta or logits.is_nested:
+        raise TypeError(
+            f"{name} are a {'meta' if logits.is_meta else 'nested'} tensor; expected one with values [n, classes]."
+        )
+    if logits.ndim != 2:
+        hint = " For two classes pass [n, 2], for example torch.stack([-z, z], 1) / 2." if logits.ndim == 1 else ""
+        raise ValueError(f"{name} have shape {list(logits.shape)}; expected [n, classes].{hint}")
+    if len(logits) < least_rows or logits.shape[1] == 0:
+        raise ValueError(f"{name} are empty, of shape {list(logits.shape)}; expected at least one row and one class.")
+    if not logits.is_floating_point():
+        raise TypeError(
+            f"{name} have dtype {logits.dtype}; expected floating-point logits [n, classes]. Labels go second."
+        )
+    return logits
+
+
+def check_peaks(peaks: Tensor, name: str = "logits") -> None:
+    """Check by the rows' maxima [n] that every row of logits has a softmax.
+
+    One number serves all three faults: it is NaN where the row holds NaN, +inf where it holds +inf, and -inf where it holds
+    nothing else.
+    """
+    faulty = torch.nonzero(~torch.isfinite(peaks))
+    if len(faulty):
+        row = int(faulty[0])
+        fault = {"nan": "NaN", "inf": "+inf", "-inf": "only -inf"}[str(float(peaks[row]))]
+        raise ValueError(
+            f"{name} hold {fault} in row {row} ({len(faulty)} of {len(peaks)} rows have no softmax); "
+            "expected finite numbers. Look for such numbers in the row's inputs, then for overflow in the network."
+        )
+
+
+def check_finite(logits: Tensor, name: str = "logits") -> None:
+    """Check that all logits [n, classes] are finite. As a rule the sums of the rows show it in one reading; a sum that is not
+    finite may have overflowed, so then the largest and smallest logits decide."""
+    sums = logits.sum(dim=1)
+    if bool(sums.isfinite().all()):
+        return
+    check_peaks(logits.amax(dim=1), name)
+    infinite = logits.amin(dim=1).isinf().nonzero()
+    if len(infinite):
+        raise ValueError(
+            f"{name} hold -inf in row {int(infinite[0])}; a weighted sum of logits needs finite ones. Use {FINITE}."
+        )
+
+
+def check_labels(labels: Tensor | np.ndarray, rows: int, classes: int) -> Tensor:
+    """Labels [n] as int64, one for each row of logits, each in 0 … classes - 1."""
+    labels = as_tensor(labels, "labels")
+    if labels.dtype == torch.bool and classes != 2:
+        raise TypeError(f"labels have dtype torch.bool, but the logits have {classes} classes; expected integers.")
+    if labels.is_floating_point() or labels.is_complex():
+        raise TypeError(f"labels have dtype {labels.dtype}; expected integers. If they are class indices, use .long().")
+    if labels.ndim != 1 or len(labels) != rows:
+        hint = " One-hot labels become indices by .argmax(1)." if tuple(labels.shape) == (rows, classes) else ""
+        raise ValueError(f"labels have shape {list(labels.shape)}; expected [{rows}], one label for each row.{hint}")
+    labels = labels.long()
+    if rows and (int(labels.min()) < 0 or int(labels.max()) >= classes):
+        row = int(torch.nonzero((labels < 0) | (labels >= classes))[0])
+        hint = "Drop rows without a label; let labels start at 0."
+        if classes == 1:
+            hint = "A single logit z, as a sigmoid takes it, stands for two classes: pass torch.cat([0 * z, z], 1)."
+        raise ValueError(
+            f"labels hold {int(labels[row])} in row {row}; expected 0 to {classes - 1}, as the logits have {classes} "
+            f"{'class' if classes == 1 else 'classes'}. {hint}"
+        )
+    return labels
+
+
+def default_names(members: int) -> tuple[str, ...]:
+    """Names of members that have none: "0", "1", …, "head"."""
+    return (*map(str, range(members - 1)), "head")
+
+
+def check_members(
+    members: Array | Sequence[Array] | Mapping[str, Array], labels: Array, least_rows: int = 1
+) -> tuple[tuple[str, ...], tuple[Tensor, ...], Tensor]:
+    """Names, logits and labels of members: an array [n, classes, members], or a sequence or mapping of [n, classes]."""
+    if isinstance(members, Array):
+        stacked = as_tensor(members, "members")
+        if stacked.ndim != 3:
+            raise ValueError(
+                f"members have shape {list(stacked.shape)}; expected [n, classes, members]. "
+                "For the head alone pass logits[:, :, None] or [logits]."
+            )
+        members = stacked.unbind(dim=2)
+    given = list(members.values()) if isinstance(members, Mapping) else list(members)
+    names = tuple(members) if isinstance(members, Mapping) else default_names(len(given))
+    if not given:
+        raise ValueError("There are no members; expected at least the head's logits [n, classes].")
+    logits = tuple(
+        check_form(member, f'logits of member "{name}"', least_rows).detach()
+        for name, member in zip(names, given, strict=True)
+    )
+    shape = logits[-1].shape
+    for name, member in zip(names, logits, strict=True):
+        if member.shape != shape:
+            raise ValueError(
+                f'Member "{name}" has shape {list(member.shape)}, but the head "{names[-1]}" has {list(shape)}; '
+                "all members need the same rows and classes."
+            )
+        check_finite(member, f'logits of member "{name}"')
+        warn_if_probabilities(member, f'logits of member "{name}"')
+    return names, logits, check_labels(labels, *shape)
+
+
+def warn_if_probabilities(logits: Tensor, name: str = "logits") -> None:
+    """Warn where every row is non-negative and sums to one: a second softmax would flatten such rows unnoticed."""
+    logits = logits.detach()
+    if len(logits) == 0 or logits.shape[1] < 2 or bool((logits[0] < 0).any()) or bool(logits.amin() < 0):
+        return
+    tolerance = SUM_TOLERANCE.get(logits.dtype, COARSE_SUM_TOLERANCE)
+    sums = logits.sum(dim=1, dtype=torch.float64)
+    if bool(((sums - 1).abs() <= tolerance).all()):
+        warnings.warn(
+            f"{name} look like probabilities: every row is non-negative and sums to 1. They are treated as logits all the "
+            "same. If they are probabilities, pass, or let the network return, what the softmax was taken of, or their "
+            "logarithm: probabilities.clamp(min=1e-12).log() are valid logits.",
+            UserWarning,
+            stacklevel=level_of_the_caller(),
+        )
+
+
+def level_of_the_caller() -> int:
+    """The `stacklevel` at which the function that asks should warn to point at the first line outside this package."""
+    frame, level = sys._getframe(1), 1
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] == "lates":
+        frame, level = frame.f_back, level + 1
+    return level
+
+
+def check_integer(value: Any, name: str, least: int | None = None) -> int:
+    """An argument that counts something: a whole number, numpy's and torch's included, but no truth value."""
+    if isinstance(value, bool) or not isinstance(value, SupportsIndex):
+        raise TypeError(f"{name}={value!r}: expected a whole number.")
+    number = operator.index(value)
+    if least is not None and number < least:
+        raise ValueError(f"{name}={number}: expected at least {least}.")
+    return number
+
+
+def check_seed(seed: Any) -> int:
+    """A seed that torch's generators take: 64 bits, signed or not."""
+    seed = check_integer(seed, "seed")
+    if not -(2**63) <= seed < 2**64:
+        raise ValueError(f"seed={seed}: expected a whole number of at most 64 bits.")
+    return seed

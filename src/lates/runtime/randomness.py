@@ -1,0 +1,42 @@
+"""The global random generators of Python, numpy and torch, borrowed by one thread at a time.
+
+Shuffling loaders, users' views and dropout draw from them, and nothing local could stand in. So they are seeded for the time of
+a reading or a sampled prediction, and restored under one lock. Whatever can draw from a generator of its own does that instead.
+"""
+
+import random
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import numpy as np
+import torch
+
+_LOCK = threading.RLock()
+
+
+@contextmanager
+def seeded_globally(seed: int, device: torch.device) -> Iterator[None]:
+    """Within, the global generators start from `seed`, torch's on the CPU and on `device`; afterwards they are as before."""
+    with _LOCK:
+        python_state, numpy_state = random.getstate(), np.random.get_state()
+        try:
+            with torch.random.fork_rng([device] if device.type == "cuda" else []):
+                random.seed(seed)
+                np.random.seed(seed % 2**32)
+                torch.default_generator.manual_seed(
+                    seed
+                )  # torch.manual_seed would seed every GPU, which nobody restores
+                if device.type == "cuda":
+                    with torch.cuda.device(device):
+                        torch.cuda.manual_seed(seed)
+                yield
+        finally:
+            random.setstate(python_state)
+            np.random.set_state(numpy_state)
+
+
+def mix_seeds(*numbers: int) -> int:
+    """One seed from several numbers, each of which changes it beyond recognition."""
+    entropy = [abs(number) for number in numbers]
+    return int(np.random.SeedSequence(entropy).generate_state(1, np.uint64)[0]) >> 1

@@ -1,0 +1,66 @@
+"""How a calibration runs, and nothing of what it computes: one object instead of arguments handed from function to function."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+
+from lates.runtime.checks import check_seed
+from lates.runtime.memory import check_memory, default_memory
+from lates.runtime.processes import ALONE, Processes
+from lates.runtime.progress import Progress, shown
+
+
+@dataclass(frozen=True)
+class Run:
+    """device     where networks run and probes are trained
+    seed       of everything that is drawn
+    memory     bytes for what grows with the rows
+    processes  that calibrate together
+    progress   called with (stage, done, total); None: silence
+    """
+
+    device: torch.device
+    seed: int
+    memory: int
+    processes: Processes = ALONE
+    progress: Progress | None = None
+
+    @staticmethod
+    @contextmanager
+    def start(
+        device: torch.device | str,
+        *,
+        seed: Any = 0,
+        memory: int | None = None,
+        distributed: bool = False,
+        progress: bool | Progress | None = None,
+    ) -> Iterator["Run"]:
+        """Check the arguments, join the other processes if `distributed`, and show progress on rank 0."""
+        seed = check_seed(seed)
+        check_memory(memory)
+        device = check_device(device)
+        processes = Processes.current(device) if distributed else ALONE
+        memory = default_memory(device, processes.on_this_host()) if memory is None else int(memory)
+        with shown(progress if processes.rank == 0 else False) as callback, torch.inference_mode(False):
+            yield Run(device, seed, memory, processes, callback)
+
+    def with_memory(self, share: float) -> "Run":
+        """The same run with a share of its memory."""
+        return replace(self, memory=int(share * self.memory))
+
+    def report(self, stage: str, done: int, total: int | None) -> None:
+        if self.progress is not None:
+            self.progress(stage, done, total)
+
+
+def check_device(device: torch.device | str) -> torch.device:
+    """The device asked for, with its index, if it can be used."""
+    try:
+        return torch.empty(0, device=device).device
+    except (RuntimeError, AssertionError, NotImplementedError) as fault:
+        raise ValueError(
+            f'device="{device}" cannot be used here ({str(fault).splitlines()[0]}). Leave it out to work where the model is.'
+        ) from fault

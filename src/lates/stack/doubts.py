@@ -1,0 +1,216 @@
+"""What speaks against a hold-out or a fit: rows that are left out, a fall-back, and warnings that say what to do."""
+
+import functools
+import math
+import warnings
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from lates.runtime import level_of_the_caller
+from lates.stack.holdout import Chunk, Holdout, Members, Reduce, combined, excess_chunks, rows_per_chunk
+from lates.stack.record import Stack
+
+WILD = 30.0
+"""How many times the median a row's logits may be. In over a thousand hold-outs of five data sets the largest was 15 times."""
+BINS_PER_OCTAVE, OCTAVES = 8, 150
+"""Of the histogram of sizes by which processes find a common median, to 5 %."""
+ENOUGH_ROWS = 1_000
+SIGNIFICANCE, WORSE = 0.01, 0.01
+LISTED = 8
+
+
+@dataclass(frozen=True)
+class Outcomes:
+    """What the network as it is and the stack make of the hold-out's rows, in all processes.
+
+    right            rows in which the network is right
+    lost, won        of them, those in which the stack is wrong; and rows in which only the stack is right
+    expected_errors  of the network, by its confidences
+    labels           rows of each class [classes], and `predicted` by the network
+    """
+
+    rows: int
+    right: int
+    lost: int
+    won: int
+    expected_errors: float
+    labels: Tensor
+    predicted: Tensor
+
+    @classmethod
+    def of(cls, draws: Sequence[Members], labels: Tensor, weights: Sequence[Tensor], reduce: Reduce) -> "Outcomes":
+        """With the stack's weights of each draw; the prediction is the mean of the draws' probabilities."""
+        classes = draws[0][-1].shape[1]
+        network = [_head_alone(vector) for vector in weights]
+        sums = torch.zeros(4 + 2 * classes, dtype=torch.float64)
+        rows = rows_per_chunk([member for draw in draws for member in draw])
+        for chunks in zip(*(excess_chunks(draw, labels, rows) for draw in draws), strict=True):
+            of_rows = chunks[0][1]
+            before, after = _mean_probabilities(chunks, network), _mean_probabilities(chunks, weights)
+            was_right, is_right = _right(before, of_rows), _right(after, of_rows)
+            confidence, predicted = before.max(dim=1)
+            counts = was_right.sum(), (was_right & ~is_right).sum(), (is_right & ~was_right).sum()
+            errors = (1 - confidence).sum()
+            classes_of = [torch.bincount(values, minlength=classes) for values in (of_rows, predicted)]
+            sums += torch.cat([torch.stack([*counts, errors]), *classes_of]).cpu()
+        right, lost, won, errors, *counts = reduce(sums).tolist()
+        label_counts, predicted_counts = torch.tensor(counts, dtype=torch.float64).split(classes)
+        return cls(int(label_counts.sum()), int(right), int(lost), int(won), errors, label_counts, predicted_counts)
+
+    @property
+    def at_chance(self) -> bool:
+        """Whether predictions drawn without a look at the inputs, as often of each class, would be right as often."""
+        several = int((self.labels > 0).sum()) > 1
+        return several and binomial_tail(self.right, self.rows, self.by_chance / self.rows) > SIGNIFICANCE
+
+    @property
+    def by_chance(self) -> float:
+        """How many rows they would be right in, on average."""
+        return float(self.labels @ self.predicted) / self.rows
+
+    @property
+    def clearly_worse(self) -> bool:
+        """Whether the stack is right less often, by a hundredth of the rows, and not by chance."""
+        more = binomial_tail(self.lost, self.lost + self.won, 0.5) < SIGNIFICANCE
+        return more and self.lost - self.won > WORSE * self.rows
+
+
+def binomial_tail(least: int, trials: int, chance: float) -> float:
+    """The probability of at least so many successes."""
+    k = torch.arange(least, trials + 1, dtype=torch.float64)
+    n, p = torch.tensor(float(trials)).double(), torch.tensor(chance).double()
+    choices = (n + 1).lgamma() - (k + 1).lgamma() - (n - k + 1).lgamma()
+    return float((choices + torch.xlogy(k, p) + torch.xlogy(n - k, 1 - p)).exp().sum())
+
+
+def ordinary_rows(
+    draws: Sequence[Members], names: Sequence[Sequence[str]], labels: Tensor, reduce: Reduce, passes: int
+) -> Tensor | None:
+    """The rows [n], true or false, without those whose logits dwarf the median in a member of any draw; None: all.
+
+    One such row can outweigh all others. Warns of them.
+    """
+    ratios = torch.cat([_ratios(Holdout(((members, labels),), reduce)) for members in draws])
+    wild = (ratios > WILD).any(dim=0)
+    left_out, rows = reduce(torch.tensor([int(wild.sum()), len(labels)], dtype=torch.float64)).tolist()
+    if not left_out:
+        return None
+    members = [name for own in names for name in own]
+    where, example = "", wild.nonzero()[:, 0]
+    if len(example):  # otherwise they are another process's
+        once = len(labels) // passes
+        worst = ratios[:, example].amax(dim=1)
+        numbers = _some(sorted({int(row) % once for row in example}))
+        where = f' (rows {numbers}; member "{members[int(worst.argmax())]}", {float(worst.amax()):.3g} times)'
+    _warn(
+        f"{left_out:.0f} of {rows:.0f} hold-out rows have logits more than {WILD:.0f} times the median{where} and were left "
+        "out of the fit. Look at these inputs: a feature divided by a tiny deviation is the usual cause."
+    )
+    return ~wild
+
+
+def _ratios(holdout: Holdout) -> Tensor:
+    """Each row's size over the median in each member [members, rows of this process]; 0 where the median is 0."""
+    sizes = holdout.sizes()
+    half = BINS_PER_OCTAVE * OCTAVES
+    bins = (sizes.double().log2() * BINS_PER_OCTAVE).round().clamp(-half, half).long() + half
+    counts = holdout.reduce(torch.stack([torch.bincount(own, minlength=2 * half + 1) for own in bins]).double())
+    below = counts.cumsum(dim=1)
+    median = (2 * below < below[:, -1:]).sum(dim=1)
+    size = torch.where(median > 0, torch.exp2((median.double() - half) / BINS_PER_OCTAVE), torch.inf)
+    return sizes / size[:, None]
+
+
+def settle(stack: Stack, draws: Sequence[Members], labels: Tensor, samples: int, reduce: Reduce, passes: int) -> Stack:
+    """The stack, or temperature scaling where the stack is clearly worse than the head; with all that speaks against it."""
+    sizes = [len(members) for members in draws[::samples]]
+    weights = [vector for vector in stack.weights.split(sizes) for _ in range(samples)]
+    outcomes = Outcomes.of(draws, labels, weights, reduce)
+    heads = torch.tensor(sizes).cumsum(0) - 1
+    with_probes = bool(stack.weights.index_fill(0, heads, 0.0).any())
+    if stack.prior > 0 and with_probes and outcomes.clearly_worse:
+        after = outcomes.right - outcomes.lost + outcomes.won
+        _warn(
+            f"The stack is right on {after:,} hold-out rows, the head on {outcomes.right:,}: the probes were dropped, and "
+            "temperature scaling is used. Look for inputs far from all others, or pass blocks=[]."
+        )
+        stack = _without_probes(stack, heads)
+    for doubt in _doubts(stack, outcomes, outcomes.rows // passes):
+        _warn(doubt)
+    return stack
+
+
+def _without_probes(stack: Stack, heads: Tensor) -> Stack:
+    """Temperature scaling, or the network as it is where that would be uniform."""
+    scaled = torch.tensor(stack.temperature_weights, dtype=torch.float64)
+    useful = bool(scaled.any())
+    weights = torch.zeros_like(stack.weights).index_copy(0, heads, scaled if useful else torch.ones_like(scaled))
+    nll = stack.nll_temperature if useful else stack.nll_network
+    return replace(
+        stack, weights=weights, nll=nll, certified=False, unbounded=False, objective=math.nan, residual=math.nan
+    )
+
+
+def _doubts(stack: Stack, outcomes: Outcomes, inputs: int) -> Iterator[str]:
+    prior, rows, classes = stack.prior > 0, outcomes.rows, len(outcomes.labels)
+    if inputs < ENOUGH_ROWS:
+        meaning = "; the prior keeps them close to the network" if prior else " without a prior, so that chance decides"
+        yield f"The weights are fitted to {inputs} hold-out rows{meaning}. Use about {ENOUGH_ROWS:,} for the full gain."
+    if outcomes.right == rows and classes > 1:
+        meaning = "one error was assumed" if prior else "no finite weights are the best"
+        errors = outcomes.expected_errors
+        hint = (
+            f" By its confidence it should have erred in about {errors:.0f}: either it is underconfident or these rows "
+        )
+        yield (
+            f"All {rows:,} hold-out rows are classified correctly, so they cannot show how wrong the network can be; {meaning}."
+            + (hint + "were used in training." if errors > 5 else "")
+            + " Use rows that trained nothing, and more of them."
+        )
+    missing = (outcomes.labels == 0).nonzero()[:, 0].tolist()
+    if missing:
+        yield (
+            f"{len(missing)} of {classes} classes have no hold-out row ({_some(missing)}): how sure the model may be of them "
+            "is not measured. Add rows of these classes."
+        )
+    if not bool(stack.weights.any()):
+        yield (
+            f"All weights are 0, so that every prediction is uniform: on these {rows} rows no logits agree with the "
+            "labels. Check whether label c means column c of the logits, whether rows and labels are in the same order, and "
+            "whether the labels are more than one class."
+        )
+    elif outcomes.at_chance:
+        yield (
+            f"The network is right on {outcomes.right:,} of {rows:,} hold-out rows, no more than by chance "
+            f"({outcomes.by_chance:,.0f}). Is its checkpoint loaded? Is label c column c of the logits? Are inputs "
+            "preprocessed as in training?"
+        )
+
+
+def _mean_probabilities(chunks: Sequence[Chunk], weights: Sequence[Tensor]) -> Tensor:
+    of_draws = (combined(chunk, vector).softmax(dim=1) for chunk, vector in zip(chunks, weights, strict=True))
+    return functools.reduce(torch.add, of_draws) / len(chunks)
+
+
+def _right(scores: Tensor, labels: Tensor) -> Tensor:
+    """Whether the label's score is above all others [rows]."""
+    label = labels[:, None]
+    return scores.gather(1, label)[:, 0] > scores.scatter(1, label, -torch.inf).amax(dim=1)
+
+
+def _head_alone(weights: Tensor) -> Tensor:
+    alone = torch.zeros_like(weights)
+    alone[-1] = 1.0
+    return alone
+
+
+def _some(numbers: Sequence[int]) -> str:
+    more = len(numbers) - LISTED
+    return ", ".join(map(str, numbers[:LISTED])) + (f" and {more:,} more" if more > 0 else "")
+
+
+def _warn(doubt: str) -> None:
+    warnings.warn(doubt, UserWarning, stacklevel=level_of_the_caller())

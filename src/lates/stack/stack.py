@@ -1,0 +1,171 @@
+"""Weights beta >= 0 over member logits: the layer stack softmax(R beta), fitted on the hold-out. One member is temperature
+scaling. For the log-loss, with R of shape [n, classes, members] and z = R beta,
+
+    minimise over beta >= 0    mean_i [ logsumexp_c z_ic - z_i,y_i ] + prior(beta) + (lambda / 2) ||beta||^2,
+    gradient  g_k  = mean_i ( sum_c p_ic R_ick - R_i,y_i,k ) + …,
+    Hessian   H_kl = mean_i Cov_{c ~ p_i}( R_ick, R_icl ) + …,
+
+is convex and solved exactly by Newton's method, in the scaled variables beta_k s_k, where s_k is the rms of member k's
+class-centred logits (its *deviation*), so that a member's scale matters neither for the path nor for the tolerance. The
+prior (prior.py) keeps the weights of few rows at the network as it is; lambda = c / sqrt(n), c = `regularise`, is
+Proposition 1's. The solver goes from the network as it is to the best temperature, and then on to all members. Every step
+lowers the objective:
+
+    objective(stack) <= objective(temperature) <= objective(network).
+
+Without prior and penalty no minimiser exists where some v >= 0 lowers no hold-out margin and raises one (every label right,
+say): the loss falls forever along v. The descent then stops where the gradient has vanished, at the latest at
+beta_k s_k = 1000, and the result is `unbounded` and not `certified`.
+
+Weights about which the hold-out says nothing stay where they began, at 0 for a probe and 1 for the head: those of members
+that are constant in every row, and all if there is one class only.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from lates.runtime import Array, check_members, unaided
+from lates.settings import DEFAULT
+from lates.stack.doubts import ordinary_rows, settle
+from lates.stack.holdout import Holdout, Reduce, in_this_process
+from lates.stack.losses import LOSSES, find_loss
+from lates.stack.newton import TOLERANCE, Minimum, kkt_residual
+from lates.stack.objective import Objective, best_stack, best_temperature, local_optimum
+from lates.stack.record import Stack
+
+SOLVERS = ("exact", "sgd")
+SGD_BATCH, SGD_RATE, SGD_EPOCHS = 128, 0.005, 50
+
+
+def fit_stack(
+    members: Array | Sequence[Array] | Mapping[str, Array],
+    labels: Array,
+    *,
+    loss: str = "nll",
+    prior: float = DEFAULT.prior,
+    regularise: float = 0.0,
+    solver: Literal["exact", "sgd"] = "exact",
+    seed: int = 0,
+    start: Tensor | None = None,
+    reduce: Reduce | None = None,
+    passes: int = 1,
+) -> Stack:
+    """Fit the weights of members on hold-out labels [n].
+
+    members     logits as one array [n, classes, members], a sequence of [n, classes] or a mapping name -> [n, classes];
+                the head is the last. Logs of probabilities are logits; all must be finite. Nothing of their size is copied.
+    loss        "nll", solved exactly; "brier" or "soft_ece", which are not convex: a descent from the optimum of the
+                log-loss, never ending worse than there; "soft_ece" lets the hold-out's log-loss rise by at most 1 %.
+    prior       how strongly few rows keep the weights at the network as it is, in wrong rows (see `Settings`). 0: not at all,
+                and neither is a row left out, nor are probes dropped where they make the hold-out's accuracy clearly worse.
+    regularise  c of the penalty (c / sqrt(n)) / 2 · ||beta||².
+    solver      "exact", or "sgd", the paper's: projected SGD from (0, …, 0, 1), batch 128, rate 0.005, 50 epochs,
+                shuffled by `seed`.
+    start       weights known to be good, a warm start of the exact solver.
+    reduce      sums a tensor over all processes, where each passes its shard of the rows; the exact solver only.
+    passes      how many rows each input has, such as views of it.
+    """
+    _check_choices(loss, prior, regularise, solver, start, reduce)
+    names, logits, labels = check_members(members, labels, least_rows=1 if reduce is None else 0)
+    if start is not None and (start.shape != (len(names),) or not bool((start.isfinite() & (start >= 0)).all())):
+        raise ValueError(f"start is {start.tolist()}; expected {len(names)} finite weights >= 0, one for each member.")
+    reduce = reduce or in_this_process
+    if prior > 0 and (kept := ordinary_rows([logits], [names], labels, reduce, passes)) is not None:
+        logits, labels = tuple(member[kept.to(member.device)] for member in logits), labels[kept.to(labels.device)]
+    holdout = Holdout(((logits, labels),), reduce, passes)
+    if solver == "sgd":
+        stack = _projected_sgd(holdout, names, loss, regularise, prior, seed)
+    else:
+        stack = fit_holdout(holdout, names, loss=loss, regularise=regularise, prior=prior, start=start)
+    return settle(stack, [logits], labels, 1, reduce, passes)
+
+
+def fit_holdout(
+    holdout: Holdout,
+    names: tuple[str, ...],
+    *,
+    loss: str = "nll",
+    regularise: float = 0.0,
+    prior: float = DEFAULT.prior,
+    start: Tensor | None = None,
+) -> Stack:
+    """`fit_stack`'s exact solver, on rows that were checked before; they may come in several parts."""
+    objective = Objective.of(holdout, regularise, prior)
+    temperature = best_temperature(objective)
+    end = best_stack(objective, temperature, start)
+    if loss != "nll":
+        end = local_optimum(objective, LOSSES[loss], end)
+    return _describe(objective, temperature, end, names, loss, regularise, prior)
+
+
+@unaided()
+def _projected_sgd(
+    holdout: Holdout, names: tuple[str, ...], loss: str, regularise: float, prior: float, seed: int
+) -> Stack:
+    """The paper's solver, on the weights themselves: beta <- max(0, beta - 0.005 · gradient over 128 rows). In thousands of
+    small steps several threads would only wait for one another."""
+    objective = Objective.of(holdout, regularise, prior)
+    ((members, labels),) = holdout.parts
+    weights = torch.zeros(len(names), dtype=torch.float64)
+    weights[-1] = 1.0
+    generator = torch.Generator().manual_seed(seed)
+    steps = 0
+    for _ in range(SGD_EPOCHS):
+        for batch in torch.randperm(len(labels), generator=generator).split(SGD_BATCH):
+            rows = tuple(member[batch.to(member.device)] for member in members), labels[batch.to(labels.device)]
+            part = Objective(Holdout((rows,)), len(batch), torch.ones_like(weights), objective.penalty, objective.prior)
+            _, gradient = part.loss_and_gradient(LOSSES[loss], weights)
+            weights = (weights - SGD_RATE * gradient).clamp(min=0)
+            steps += 1
+    point = weights * objective.scales
+    value, gradient = objective.loss_and_gradient(LOSSES[loss], point)
+    end = Minimum(point, value, math.nan, kkt_residual(point, gradient), steps, unbounded=False)
+    return _describe(objective, best_temperature(objective), end, names, loss, regularise, prior)
+
+
+def _describe(
+    objective: Objective,
+    temperature: Minimum,
+    end: Minimum,
+    names: tuple[str, ...],
+    loss: str,
+    regularise: float,
+    prior: float,
+) -> Stack:
+    head = objective.head()
+    return Stack(
+        weights=end.point / objective.scales,
+        names=names,
+        deviations=objective.deviations,
+        loss=loss,
+        rows=objective.rows // len(objective.holdout.parts),
+        classes=objective.holdout.classes,
+        nll=objective.nll_of(end.value, end.point) if loss == "nll" else objective.nll(end.point),
+        nll_network=head.nll_of(temperature.start_value, head.scales),
+        nll_temperature=head.nll_of(temperature.value, temperature.point),
+        temperature_weights=tuple((temperature.point / head.scales).tolist()),
+        certified=loss == "nll" and not end.unbounded and end.residual <= TOLERANCE,
+        unbounded=end.unbounded,
+        prior=float(prior),
+        regularise=float(regularise),
+        objective=end.value,
+        residual=end.residual,
+        steps=end.steps,
+    )
+
+
+def _check_choices(
+    loss: str, prior: float, regularise: float, solver: str, start: Tensor | None, reduce: Reduce | None
+) -> None:
+    find_loss(loss)
+    for name, value in (("prior", prior), ("regularise", regularise)):
+        if not 0 <= value < math.inf:
+            raise ValueError(f"{name} is {value}; expected a finite number >= 0 (0: none).")
+    if solver not in SOLVERS:
+        raise ValueError(f'Unknown solver "{solver}". Solvers: {", ".join(SOLVERS)}.')
+    if solver == "sgd" and (start is not None or reduce is not None):
+        raise ValueError('solver="sgd" takes neither start nor reduce; use solver="exact".')

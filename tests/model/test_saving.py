@@ -1,0 +1,73 @@
+"""Saving replaces a file whole or not at all, and nothing but a file."""
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from torch import nn
+from torch.utils.data import DataLoader
+
+import lates
+from tests.conftest import Problem
+from tests.networks import random_rows
+
+
+@pytest.fixture
+def pipe(tmp_path: Path) -> Path:
+    """As good as a device to replace by mistake, and made without rights."""
+    if not hasattr(os, "mkfifo"):
+        pytest.skip("this system has no named pipes")
+    os.mkfifo(tmp_path / "pipe")
+    return tmp_path / "pipe"
+
+
+@pytest.mark.parametrize("through", ["pipe", "link"])
+def test_what_is_no_file_is_refused_and_stays(pipe: Path, calibrated: lates.CalibratedModel, through: str) -> None:
+    (pipe.parent / "link").symlink_to(pipe)
+    with pytest.raises(FileExistsError, match=rf"Cannot save to .*{through}: it is a pipe.* Name a file"):
+        calibrated.save(pipe.parent / through)
+    assert pipe.is_fifo()
+    assert sorted(path.name for path in pipe.parent.iterdir()) == ["link", "pipe"]
+
+
+@pytest.mark.parametrize("exists", [True, False])
+def test_a_link_is_followed_and_stays(
+    tmp_path: Path, problem: Problem, calibrated: lates.CalibratedModel, exists: bool
+) -> None:
+    link, file = tmp_path / "link", tmp_path / "elsewhere" / "file"
+    file.parent.mkdir()
+    if exists:
+        file.write_text("old")
+    link.symlink_to(file)
+    calibrated.save(link)
+    assert link.readlink() == file
+    assert lates.load(file, problem.model).weights == calibrated.weights
+    assert {*tmp_path.iterdir(), *file.parent.iterdir()} == {link, file.parent, file}
+
+
+def test_a_failure_before_the_rename_leaves_the_old_file_whole(
+    saved: Path, calibrated: lates.CalibratedModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = saved.read_bytes()
+
+    def fail(*paths: object) -> None:
+        raise OSError("no space left")
+
+    for step in ("fsync", "replace"):
+        with monkeypatch.context() as patch:
+            patch.setattr(os, step, fail)
+            with pytest.raises(OSError, match=r"Cannot save .* bytes to .*: no space left\. Nothing there has changed"):
+                calibrated.save(saved)
+        assert saved.read_bytes() == before
+        assert list(saved.parent.iterdir()) == [saved]
+
+
+def test_a_saved_file_can_be_read_by_whom_the_umask_lets(tmp_path: Any) -> None:
+    calibrated = lates.calibrate(nn.Linear(4, 3), holdout=DataLoader(random_rows(60, 4), 10), blocks=[], progress=False)
+    before = os.umask(0o022)
+    try:
+        calibrated.save(tmp_path / "a.lates.safetensors")
+    finally:
+        os.umask(before)
+    assert (tmp_path / "a.lates.safetensors").stat().st_mode & 0o777 == 0o644

@@ -1,0 +1,205 @@
+import json
+import os
+import pickle
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from safetensors.torch import load_file, save_file
+from torch import nn
+
+import lates
+from lates.model.storage import FORMAT, KEY, read_calibration
+from tests.conftest import Problem
+
+
+def tamper(path: Path, change: Any, **replaced: torch.Tensor) -> None:
+    """Write the file again, without a digest, with `change` applied to its metadata and tensors replaced."""
+    tensors, metadata = read_calibration(path)
+    change(metadata)
+    save_file({**tensors, **replaced}, path, {KEY: json.dumps(metadata)})
+
+
+def test_loading_gives_the_same_logits_to_the_last_bit(
+    saved: Path, problem: Problem, calibrated: lates.CalibratedModel
+) -> None:
+    loaded = lates.load(saved, problem.model)
+    with torch.no_grad():
+        assert torch.equal(loaded(problem.images), calibrated(problem.images))
+    assert loaded.weights == calibrated.weights
+    assert loaded.spread == calibrated.spread
+    assert loaded.fit.numbers == calibrated.fit.numbers
+    assert str(loaded) == str(calibrated)
+
+
+def test_a_file_of_an_earlier_version_without_digest_and_accuracies_is_read(
+    saved: Path, problem: Problem, calibrated: lates.CalibratedModel
+) -> None:
+    tamper(saved, lambda metadata: metadata["voters"][0].pop("accuracies"))
+    loaded = lates.load(saved, problem.model)
+    assert loaded.holdout_accuracies == {}
+    assert loaded.weights == calibrated.weights
+
+
+def test_low_rank_probes_and_dropped_members_survive_too(problem: Problem, tmp_path: Path) -> None:
+    calibrated = lates.calibrate(
+        problem.model, train=problem.train, holdout=problem.holdout, budget=0.02, views=None, progress=False
+    )
+    calibrated.save(tmp_path / "low")
+    loaded = lates.load(str(tmp_path / "low"), problem.model)
+    with torch.no_grad():
+        assert torch.equal(loaded(problem.images), calibrated(problem.images))
+    assert loaded.weights == calibrated.weights
+    assert loaded.added_parameters == calibrated.added_parameters
+
+
+@pytest.mark.parametrize("kind", ["mc", "ensemble"])
+def test_means_of_several_draws_are_saved_with_their_seed(
+    problem: Problem, ensemble: list[nn.Module], tmp_path: Path, kind: str
+) -> None:
+    model = lates.mc_dropout(problem.model, samples=3) if kind == "mc" else ensemble
+    calibrated = lates.calibrate(
+        model, train=problem.train, holdout=problem.holdout, blocks=1, views=None, seed=11, progress=False
+    )
+    calibrated.save(tmp_path / "mean")
+    loaded = lates.load(tmp_path / "mean", model)
+    with torch.no_grad():
+        assert torch.equal(loaded(problem.images[:50]), calibrated(problem.images[:50]))
+    with pytest.raises(
+        ValueError, match=r"calibrates \d network\(s\) with \d sample\(s\) each; this model has 1 with 1"
+    ):
+        lates.load(tmp_path / "mean", problem.model)
+
+
+def test_the_file_holds_no_part_of_the_network_and_says_what_it_is_for(saved: Path, problem: Problem) -> None:
+    tensors, metadata = read_calibration(saved)
+    assert sum(value.numel() for value in tensors.values()) == (48 + 48 + 96) * 10 + 3 * 10 + 4 + 4
+    assert metadata["fit"]["classes"] == 10
+    (voter,) = metadata["voters"]
+    assert voter["names"] == ["stages.0", "stages.1", "stages.2", "head"]
+    assert set(voter["network"]) == set(problem.model.state_dict())
+    assert voter["network"]["fc.weight"][0] == [10, 24]
+
+
+@given(where=st.tuples(st.sampled_from(["header", "tensors"]), st.floats(0, 1, exclude_max=True)))
+@settings(deadline=None, max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_a_single_wrong_bit_is_refused_or_changes_nothing(
+    saved: Path, problem: Problem, calibrated: lates.CalibratedModel, where: tuple[str, float]
+) -> None:
+    """It may change nothing where it makes the digest's key another, which looks like a file of an earlier version."""
+    content, broken = bytearray(saved.read_bytes()), saved.with_name("broken")
+    header = 8 * (8 + int.from_bytes(content[:8], "little"))
+    first, last = (0, header) if where[0] == "header" else (header, 8 * len(content))
+    bit = first + int(where[1] * (last - first))
+    content[bit // 8] ^= 1 << bit % 8
+    broken.write_bytes(content)
+    try:
+        loaded = lates.load(broken, problem.model)
+    except ValueError:
+        return
+    assert where[0] == "header"
+    assert loaded.fit.numbers == calibrated.fit.numbers
+    with torch.no_grad():
+        assert torch.equal(loaded(problem.images[:9]), calibrated(problem.images[:9]))
+
+
+def test_damage_that_no_other_check_sees_is_said(saved: Path, problem: Problem) -> None:
+    content = saved.read_bytes()
+    saved.write_bytes(content.replace(b"stages.2.conv1", b"stages.2.conv2", 1))
+    with pytest.raises(ValueError, match=r"is damaged: .* digest\. Copy it anew .* or save the calibration again"):
+        lates.load(saved, problem.model)
+    saved.write_bytes(content[:-4] + torch.tensor([0.5]).numpy().tobytes())
+    with pytest.raises(ValueError, match="is damaged"):
+        lates.load(saved, problem.model)
+
+
+class Explosive:
+    """Unpickling this would make a folder."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self) -> tuple[Any, tuple[Any, ...]]:
+        return os.mkdir, (str(self.path),)
+
+
+def test_other_files_are_refused_and_never_unpickled(saved: Path, problem: Problem, tmp_path: Path) -> None:
+    whole, other, exploded = saved.read_bytes(), tmp_path / "other", tmp_path / "exploded"
+    cut_short = [whole[: int(share * len(whole))] for share in (0.0, 0.001, 0.3, 0.9999)]
+    for content in (*cut_short, whole + b"more", b"\x00" * 64, pickle.dumps(Explosive(exploded))):
+        other.write_bytes(content)
+        with pytest.raises(ValueError, match=r"is not a whole safetensors file .*Save the calibration again"):
+            lates.load(other, problem.model)
+    assert not exploded.exists()
+    save_file({"fc.weight": torch.zeros(2, 2)}, other)
+    with pytest.raises(ValueError, match="holds tensors but no calibration"):
+        lates.load(other, problem.model)
+    for text in ("", "[1, 2]", "{", '{"format": 2}', "null"):
+        save_file(load_file(saved), other, {KEY: text})
+        with pytest.raises(ValueError, match=r"are damaged|has format"):
+            lates.load(other, problem.model)
+
+
+def test_a_path_that_leads_nowhere_is_named(
+    tmp_path: Path, problem: Problem, calibrated: lates.CalibratedModel
+) -> None:
+    for nowhere in (tmp_path / "absent", tmp_path):
+        with pytest.raises(FileNotFoundError, match="There is no file"):
+            lates.load(nowhere, problem.model)
+    with pytest.raises(FileNotFoundError, match="there is no folder"):
+        calibrated.save(tmp_path / "absent" / "file")
+
+
+@pytest.mark.parametrize("version", [0, 1, 3, "2", None])
+def test_other_format_versions_are_refused(saved: Path, problem: Problem, version: object) -> None:
+    tamper(saved, lambda metadata: metadata.update(format=version))
+    with pytest.raises(ValueError, match=rf"has format {version}; this version of lates reads format {FORMAT}"):
+        lates.load(saved, problem.model)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda metadata: metadata.pop("fit"),
+        lambda metadata: metadata["fit"].pop("nll"),
+        lambda metadata: metadata["fit"].update(extra=1),
+        lambda metadata: metadata.update(voters=None),
+        lambda metadata: metadata["voters"][0].pop("names"),
+        lambda metadata: metadata["voters"][0]["poolings"].pop("stages.1"),
+        lambda metadata: metadata["voters"][0]["poolings"]["stages.1"].pop("size"),
+        lambda metadata: metadata["voters"][0].update(network={"fc.weight": 3}),
+        lambda metadata: metadata["voters"][0].update(names=["stages.9", "stages.1", "stages.2", "head"]),
+        lambda metadata: metadata["voters"][0].update(accuracies=[0.5]),
+        lambda metadata: metadata["voters"][0]["poolings"]["stages.1"].update(method="median"),
+        lambda metadata: metadata["voters"][0]["poolings"]["stages.1"].update(size=[3000, 3000]),
+        lambda metadata: metadata["fit"].update(classes=9),
+        lambda metadata: metadata["fit"].update(nll="low"),
+        lambda metadata: metadata["fit"].update(temperature_weights=[0.5, 0.5]),
+        lambda metadata: metadata.update(seed="zero"),
+    ],
+)
+def test_metadata_that_do_not_fit_one_another_are_refused(saved: Path, problem: Problem, change: Any) -> None:
+    tamper(saved, change)
+    with pytest.raises(ValueError, match=r"Save the calibration again|another network"):
+        lates.load(saved, problem.model)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("0.weights", torch.tensor([1.0, -1.0, 1.0, 1.0])),
+        ("0.weights", torch.ones(3)),
+        ("0.deviations", torch.tensor([1.0, float("nan"), 1.0, 1.0])),
+        ("0.probes.0.bias", torch.full((10,), float("inf"))),
+        ("0.probes.0.down", torch.zeros(9, 48)),
+    ],
+)
+def test_tensors_that_do_not_fit_one_another_are_refused(
+    saved: Path, problem: Problem, name: str, value: torch.Tensor
+) -> None:
+    tamper(saved, lambda metadata: None, **{name: value})
+    with pytest.raises(ValueError, match="Save the calibration again"):
+        lates.load(saved, problem.model)

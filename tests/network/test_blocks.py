@@ -1,0 +1,262 @@
+"""The natural blocks of networks of every common shape, and the three ways to choose among them."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor, nn
+from torch.nn.utils.parametrizations import weight_norm
+
+import lates
+from lates.network.blocks import automatic_blocks, choose_blocks, layer_behind, named_modules
+
+
+class Block(nn.Module):
+    """A residual block on any width."""
+
+    def __init__(self, width: int = 4) -> None:
+        super().__init__()
+        self.one, self.two = nn.Linear(width, width), nn.Linear(width, width)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x + self.two(self.one(x).relu())
+
+
+class Residual(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem = nn.Linear(4, 4)
+        self.layer1 = nn.Sequential(Block(), Block())
+        self.layer2 = nn.Sequential(Block(), Block())
+        self.fc = nn.Linear(4, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.fc(self.layer2(self.layer1(self.stem(x))))
+
+
+class Stage(nn.Module):
+    def __init__(self, depth: int) -> None:
+        super().__init__()
+        self.downsample = nn.Sequential(nn.LayerNorm(4), nn.Linear(4, 4))
+        self.blocks = nn.ModuleList(Block() for _ in range(depth))
+
+
+class Inception(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.mixed_a, self.mixed_b, self.mixed_c = Block(), Block(), Block()
+        self.fc = nn.Linear(4, 3)
+
+
+class Attributes(nn.Module):
+    """Layers as attributes, one activation for all: the order of calls cannot be read from the tree."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv1, self.bn1 = nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4)
+        self.relu = nn.ReLU()
+        self.conv2, self.bn2 = nn.Conv2d(4, 4, 3), nn.BatchNorm2d(4)
+        self.fc = nn.Linear(4, 3)
+
+
+class Unit(nn.Module):
+    """One layer with norm and activation, wrapped."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv, self.norm, self.act = nn.Conv2d(3, 3, 1), nn.BatchNorm2d(3), nn.ReLU()
+
+
+class Tower(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.left, self.right = Residual(), Residual()
+
+
+def vgg() -> nn.Module:
+    features = nn.Sequential(
+        nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(4, 4, 3), nn.ReLU(inplace=True)
+    )
+    return nn.Sequential(
+        features, nn.Flatten(), nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Dropout(), nn.Linear(8, 3))
+    )
+
+
+def encoder(layers: int) -> nn.Module:
+    layer = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)
+    return nn.ModuleDict({"embed": nn.Embedding(9, 8), "encoder": nn.TransformerEncoder(layer, layers)})
+
+
+def shared_activation() -> nn.Module:
+    relu = nn.ReLU()
+    return nn.Sequential(nn.Linear(4, 4), relu, nn.Linear(4, 4), nn.LayerNorm(4), relu, nn.Linear(4, 3))
+
+
+@pytest.mark.parametrize(
+    ("model", "names"),
+    [
+        (Residual(), ["layer1.0", "layer1.1", "layer2.0", "layer2.1"]),
+        (vgg(), ["0.2", "0.5", "2.1"]),
+        (nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 4), nn.Tanh(), nn.Linear(4, 3)), ["1", "3"]),
+        (nn.Sequential(nn.Conv1d(2, 4, 3), nn.BatchNorm1d(4), nn.GELU(), nn.Flatten(), nn.Linear(8, 3)), ["2"]),
+        (nn.Sequential(nn.Conv2d(3, 4, 3), nn.MaxPool2d(2), nn.ReLU(), nn.Flatten(), nn.Linear(4, 3)), ["0"]),
+        (nn.Sequential(weight_norm(nn.Linear(4, 4)), nn.ReLU(), weight_norm(nn.Linear(4, 3))), ["1"]),
+        (Attributes(), ["bn1", "bn2"]),
+        (nn.Sequential(Unit(), Unit(), nn.Flatten(), nn.Linear(3, 3)), ["0", "1"]),
+        (encoder(3), ["encoder.layers.0", "encoder.layers.1", "encoder.layers.2"]),
+        (nn.Sequential(Stage(1), Stage(2), nn.Linear(4, 3)), ["0.blocks.0", "1.blocks.0", "1.blocks.1"]),
+        (Inception(), ["mixed_a", "mixed_b", "mixed_c"]),
+        (Tower(), [f"{side}.layer{i}.{j}" for side in ("left", "right") for i in (1, 2) for j in (0, 1)]),
+        (nn.Sequential(nn.LSTM(4, 8), nn.Linear(8, 3)), ["0"]),
+        (shared_activation(), ["0", "3"]),
+        (nn.Linear(4, 3), []),
+        (nn.Flatten(), []),
+    ],
+)
+def test_natural_blocks(model: nn.Module, names: list[str]) -> None:
+    assert lates.list_blocks(model) == names
+
+
+def test_the_last_composite_needs_no_probe_but_the_last_layer_before_the_head_does() -> None:
+    assert choose_blocks(Residual(), None) == ["layer1.0", "layer1.1", "layer2.0"]
+    assert choose_blocks(vgg(), None) == lates.list_blocks(vgg())
+
+
+def test_the_only_composite_keeps_its_probe() -> None:
+    assert choose_blocks(encoder(1), None) == lates.list_blocks(encoder(1)) == ["encoder.layers.0"]
+
+
+def test_a_block_in_two_places_counts_once_under_its_first_name() -> None:
+    block = Block()
+    model = nn.ModuleDict({"a": nn.Sequential(Block(), block), "b": nn.Sequential(block, Block())})
+    assert lates.list_blocks(model) == ["a.0", "a.1", "b.1"]
+
+
+def test_a_layer_in_two_places_counts_once_under_its_first_name() -> None:
+    layer = nn.Linear(4, 4)
+    model = nn.Sequential(nn.Linear(4, 4), nn.Tanh(), layer, nn.Sequential(layer, nn.Flatten()), nn.Linear(4, 3))
+    assert lates.list_blocks(model) == ["1", "2"]
+
+
+def compiled(model: nn.Module) -> nn.Module:
+    wrapper = torch.compile(model)
+    assert isinstance(wrapper, nn.Module)
+    return wrapper
+
+
+def wrapped_inside(model: nn.Module) -> nn.Module:
+    assert isinstance(model, Residual)
+    model.add_module("layer1", compiled(model.layer1))
+    model.layer2[0] = nn.DataParallel(model.layer2[0])
+    return model
+
+
+@pytest.mark.parametrize(
+    "wrap",
+    [
+        nn.DataParallel,
+        compiled,
+        lambda model: nn.DataParallel(compiled(model)),
+        lambda model: compiled(nn.DataParallel(model)),
+        wrapped_inside,
+        lambda model: compiled(wrapped_inside(model)),
+    ],
+)
+def test_names_carry_no_trace_of_wrappers(wrap: Callable[[nn.Module], nn.Module]) -> None:
+    plain = Residual()
+    expected = lates.list_blocks(plain)
+    layers = [plain.layer1[0], plain.layer2[0]]
+    wrapped = wrap(plain)
+    assert lates.list_blocks(wrapped) == expected
+    modules = named_modules(wrapped)
+    assert modules["layer1.0"] is layers[0]
+    assert modules["layer2.0"] is layers[1]
+    assert not any("_orig_mod" in name or "module" in name for name in modules)
+
+
+# The choice
+
+
+@settings(deadline=None)
+@given(st.integers(0, 3))
+def test_an_int_takes_the_last_of_the_automatic_choice(count: int) -> None:
+    known = choose_blocks(Residual(), None)
+    chosen = choose_blocks(Residual(), count)
+    assert len(chosen) == count
+    assert [*known[: len(known) - count], *chosen] == known
+
+
+@settings(deadline=None)
+@given(st.permutations(["layer1.0", "layer2.1", "stem", "layer1", "layer2.0.two"]))
+def test_a_list_takes_exactly_those_in_the_network_s_order(names: list[str]) -> None:
+    assert choose_blocks(Residual(), names) == ["stem", "layer1", "layer1.0", "layer2.0.two", "layer2.1"]
+    assert choose_blocks(Residual(), tuple(names[:1])) == names[:1]
+
+
+def test_no_blocks_at_all_is_a_choice() -> None:
+    assert choose_blocks(Residual(), []) == choose_blocks(Residual(), 0) == []
+
+
+def test_an_unknown_block_is_answered_with_the_blocks_that_exist() -> None:
+    message = r'Unknown block "layer9"\. Blocks of this model: layer1\.0, layer1\.1, layer2\.0, layer2\.1\.'
+    with pytest.raises(ValueError, match=message):
+        choose_blocks(Residual(), ["layer1.0", "layer9"])
+    with pytest.raises(ValueError, match='Unknown block ""'):
+        choose_blocks(Residual(), [""])
+    with pytest.raises(ValueError, match="Blocks of this model: none found"):
+        choose_blocks(nn.Linear(2, 2), ["x"])
+
+
+def test_a_long_list_of_blocks_is_shortened_in_errors() -> None:
+    with pytest.raises(ValueError, match=r"model: 0, 1, 2, 3, …, 18, 19\.$"):
+        choose_blocks(nn.Sequential(*(Block() for _ in range(20))), ["x"])
+
+
+@pytest.mark.parametrize(
+    ("blocks", "error", "message"),
+    [
+        (4, ValueError, r"blocks=4: the automatic choice has 3 blocks .*layer1\.0, layer1\.1, layer2\.0"),
+        (-1, ValueError, "blocks=-1"),
+        (True, TypeError, r"blocks=True: expected None \(all\), an int \(the last n\) or a list"),
+        ("layer1.0", TypeError, "blocks='layer1.0': expected"),
+        (1.0, TypeError, "blocks=1.0: expected"),
+        (["layer1.0", "layer1.0"], ValueError, "names a block twice"),
+    ],
+)
+def test_other_choices_are_refused(blocks: Any, error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        choose_blocks(Residual(), blocks)
+
+
+def test_no_block_may_bear_the_name_of_the_head_s_member() -> None:
+    model = nn.ModuleDict({"head": Block(), "body": Block(), "tail": Block()})
+    with pytest.raises(ValueError, match='"head" would be mistaken'):
+        choose_blocks(model, ["head"])
+    assert choose_blocks(model, None) == ["body"]
+
+
+def test_the_layer_behind_an_activation_is_the_one_before_it() -> None:
+    model = vgg()
+    modules = named_modules(model)
+    assert layer_behind(modules, "0.2") is modules["0.0"]
+    assert layer_behind(modules, "0.5") is modules["0.4"]
+    assert layer_behind(modules, "0") is modules["0"]
+    alone = named_modules(nn.Sequential(nn.ReLU()))
+    assert layer_behind(alone, "0") is alone["0"]
+
+
+def test_composites_before_a_long_tail_all_get_a_probe() -> None:
+    def block() -> nn.Module:
+        return nn.TransformerEncoderLayer(8, 2, 16)
+
+    class Tail(nn.Module):
+        def __init__(self, layers: int) -> None:
+            super().__init__()
+            self.first, self.second = block(), block()
+            self.tail = nn.Sequential(*(nn.Linear(8, 8) for _ in range(layers)))
+
+    assert automatic_blocks(Tail(2)) == ["first"]
+    assert automatic_blocks(Tail(5)) == ["first", "second"]

@@ -1,0 +1,262 @@
+"""Whatever way a network reaches its modules, the recorded copy runs its own, or is refused; the original stays as it is."""
+
+import inspect
+import threading
+import weakref
+from collections import defaultdict, deque
+from collections.abc import Callable
+from functools import partial, update_wrapper
+from types import SimpleNamespace
+from typing import Any, NamedTuple
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn.utils import weight_norm
+from torch.nn.utils.parametrizations import spectral_norm
+
+import lates
+from lates.network.copying import copy_network
+from tests.network.test_recorder import X, compiled, record
+from tests.networks import Network, draw, network, untouched
+
+Held = Callable[[nn.Module], Callable[[Tensor], Tensor]]
+
+
+class InLists(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.a, self.b, self.c, self.d = (nn.Linear(4, 4) for _ in range(4))
+        self.nested: list[list[nn.Module]] = [[self.a], [self.b]]
+        self.by_name = {"c": (self.c,)}
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.d(self.by_name["c"][0](self.nested[1][0](self.nested[0][0](x))))
+
+
+class ByMethod(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.a, self.d = nn.Linear(4, 4), nn.Linear(4, 4)
+        self.body = self.double_step
+        self.step = partial(ByMethod.twice, self, factor=2.0)
+
+    def double_step(self, x: Tensor) -> Tensor:
+        return self.step(self.a(x))
+
+    def twice(self, x: Tensor, factor: float) -> Tensor:
+        return factor * self.d(x)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.body(x)
+
+
+class ByHook(nn.Module):
+    """Reads a layer's output through a hook of its own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: dict[str, Tensor] = {}
+        self.a, self.d = nn.Linear(4, 4), nn.Linear(4, 4)
+        self.a.register_forward_hook(self.keep)
+
+    def keep(self, module: nn.Module, inputs: Any, output: Tensor) -> None:
+        self.seen["a"] = output
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.a(x)
+        return self.d(self.seen["a"])
+
+
+def with_compiled_forward() -> nn.Module:
+    model = InLists()
+    model.forward = torch.compile(model.forward, backend="eager")
+    return model
+
+
+def with_compiled_child() -> nn.Module:
+    model = InLists()
+    wrapped = compiled(model.a)
+    model.add_module("a", wrapped)
+    model.nested[0] = [wrapped]
+    return model
+
+
+def traced() -> nn.Module:
+    return torch.fx.symbolic_trace(nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4)))
+
+
+def normalised(norm: Callable[[nn.Linear], nn.Module]) -> nn.Module:
+    model = nn.Sequential(norm(nn.Linear(4, 4)), nn.Linear(4, 3))
+    model(X)  # leaves a result of autograd behind
+    return model
+
+
+def refuse_to_run(module: nn.Module, inputs: Any) -> None:
+    raise AssertionError("a module of the original ran")
+
+
+@pytest.mark.parametrize(
+    ("make", "name"),
+    [
+        (InLists, "a"),
+        (InLists, "c"),
+        (ByMethod, "d"),
+        (ByHook, "a"),
+        (with_compiled_forward, "d"),
+        (with_compiled_child, "a"),
+        (traced, "0"),
+        (lambda: normalised(spectral_norm), "0"),
+        (lambda: normalised(weight_norm), "0"),
+    ],
+)
+def test_a_copy_runs_its_own_modules_however_they_are_reached(make: Callable[[], nn.Module], name: str) -> None:
+    model = make().eval()
+    expected = model(X)
+    recorded = record(model, name)
+    for part in model.modules():
+        part.register_forward_pre_hook(refuse_to_run)
+    logits, features = recorded(X)
+    assert torch.equal(logits, expected)
+    assert len(features[name]) == 1
+
+
+def test_a_copy_writes_nothing_into_the_original() -> None:
+    model = ByHook().eval()
+    record(model, "a")(X)
+    assert model.seen == {}
+
+
+class Slots:
+    __slots__ = ("part",)
+
+    def __init__(self, part: Callable[[Tensor], Tensor]) -> None:
+        self.part = part
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return self.part(x)
+
+
+class Named(NamedTuple):
+    part: nn.Module
+    scale: float = 1.0
+
+
+class Holding(Network):
+    """Reaches its body, batch norm and dropout in it, through what `hold` makes of it."""
+
+    def __init__(self, hold: Held) -> None:
+        super().__init__()
+        self.load_state_dict(network().state_dict())
+        vars(self)["holder"] = hold(self.body)  # not registered, though it be a module
+
+    def forward(self, images: Tensor) -> Tensor:
+        return self.last(vars(self)["holder"](images))
+
+
+@pytest.mark.parametrize(
+    "hold",
+    [
+        Slots,
+        lambda part: Slots(Slots(part)),
+        lambda part: Slots(part).__call__,
+        lambda part: partial(lambda holder, x: holder.part(x), Named(part)),
+        lambda part: partial(lambda holder, x: holder.part(x), SimpleNamespace(part=part)),
+        lambda part: partial(lambda holder, x: holder[0](x), deque([part])),
+        lambda part: partial(lambda holder, x: holder["only"](x), defaultdict(list, only=part)),
+        lambda part: nn.Sequential(part).forward,
+    ],
+)
+def test_a_network_in_training_is_left_alone_whatever_holds_its_modules(hold: Held) -> None:
+    expected = lates.extract(network(), [draw()])
+    model = Holding(hold).train()
+    with untouched(model):
+        features = lates.extract(model, [draw()])
+    assert list(features.blocks) == list(expected.blocks)
+    assert torch.equal(features.logits, expected.logits)
+
+
+def by_list_in_closure(part: nn.Module) -> Callable[[Tensor], Tensor]:
+    parts = [part]
+    return lambda x: parts[0](x)
+
+
+@pytest.mark.parametrize(
+    "hold",
+    [
+        lambda part: lambda x: part(x),
+        lambda part: lambda x, part=part: part(x),
+        lambda part: lambda x, forward=part.forward: forward(x),
+        lambda part: partial(lambda reference, x: reference()(x), weakref.ref(part)),
+        by_list_in_closure,
+    ],
+)
+def test_a_closure_with_modules_of_the_network_is_refused(hold: Held) -> None:
+    model = Holding(hold).train()
+    with untouched(model), pytest.raises(TypeError, match=r'attribute "holder" that .* Make it a method'):
+        lates.calibrate(model, train=[draw()], holdout=[draw(seed=1)], progress=False)
+
+
+GLOBAL: dict[str, nn.Module] = {}
+
+
+def by_global(part: nn.Module) -> Callable[[Tensor], Tensor]:
+    GLOBAL["part"] = part
+    return lambda x: GLOBAL["part"](x)
+
+
+def test_a_network_that_runs_the_original_s_modules_is_refused_and_restored() -> None:
+    model = Holding(by_global).train()
+    before = {name: buffer.clone() for name, buffer in model.named_buffers()}
+    with pytest.raises(RuntimeError, match=r"a way that a copy cannot follow.*changed, and was restored"):
+        lates.calibrate(model, train=[draw()], holdout=[draw(seed=1)], blocks=[], progress=False)
+    assert all(torch.equal(buffer, before[name]) for name, buffer in model.named_buffers())
+
+
+def test_what_cannot_be_copied_is_named() -> None:
+    model = network()
+    vars(model)["lock"] = threading.Lock()
+    with pytest.raises(TypeError, match=r"cannot be copied.*lock.*Keep such objects out"):
+        lates.extract(model, [draw()])
+
+
+def test_a_copy_shares_parameters_and_buffers() -> None:
+    model = network()
+    copied = copy_network(model)
+    for mine, yours in zip(
+        [*copied.parameters(), *copied.buffers()], [*model.parameters(), *model.buffers()], strict=True
+    ):
+        assert mine is yours
+
+
+class Wrapped(nn.Module):
+    """A forward that a wrapper replaced, its signature kept, as some libraries do to move inputs."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.a = nn.Linear(4, 4)
+        vars(self)["forward"] = update_wrapper(partial(Wrapped.around, self), Wrapped.forward)
+
+    def around(self, x: Tensor, attention_mask: Tensor) -> Tensor:
+        return self.a(x * attention_mask)
+
+    def forward(self, x: Tensor, attention_mask: Tensor) -> Tensor: ...
+
+
+def test_a_wrapped_forward_keeps_its_signature() -> None:
+    copied = copy_network(Wrapped())
+    assert list(inspect.signature(copied.forward).parameters) == ["self", "x", "attention_mask"]
+
+
+@pytest.mark.slow
+def test_a_forward_compiled_as_one_graph_is_not_compiled_anew_for_every_batch() -> None:
+    class Compiled(nn.Sequential):
+        @torch.compile(fullgraph=True, backend="eager")
+        def forward(self, input: Tensor) -> Tensor:
+            return self[1](self[0](input))
+
+    model = Compiled(nn.Linear(4, 8), nn.Linear(8, 3))
+    batches = [(torch.randn(10, 4), torch.arange(10) % 3) for _ in range(12)]
+    holdout = [(x + 0.1, y) for x, y in batches]
+    calibrated = lates.calibrate(model, train=batches, holdout=holdout, budget=None, progress=False)
+    assert list(calibrated.contributions) == ["0", "head"]

@@ -1,0 +1,78 @@
+"""Memory stays bounded, whatever the number of rows, and the default heeds what a container is allowed."""
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+import lates
+from lates.runtime.memory import default_memory, free_memory
+from tests import processes
+from tests.processes import Rank
+from tests.test_distributed import DEADLINE, start
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads the private memory from /proc")
+def test_memory_stays_bounded_whatever_the_number_of_rows() -> None:
+    """Both splits hold 61 MB of features each, and standardised copies half as much again; allowed are 4 MB. Of four times as
+    many rows, 370 MB more of features, the peak has the same bound, the working space of chunks."""
+    for batches in (60, 240):  # one by one: a watcher that samples every 2 ms must not wait
+        process = start("grown_memory", batches, 4 << 20)
+        said, _ = process.communicate(timeout=DEADLINE)
+        assert process.returncode == 0, said
+        assert int(said.splitlines()[-1]) < (4 << 20) + 100_000_000  # 60 to 70 million, most of the time
+
+
+def test_less_memory_changes_no_calibration() -> None:
+    plenty, little = processes.by_default(Rank()), processes.little_memory(Rank())
+    assert little.weights == pytest.approx(plenty.weights, abs=1e-7)
+    assert torch.allclose(little.probabilities, plenty.probabilities, atol=1e-7)
+
+
+def test_members_beyond_their_memory_are_mapped_from_files() -> None:
+    model = processes.network()
+    train, held = (lates.extract(model, loader) for loader in processes.loaders().values())
+    probes = {name: trained.probe for name, trained in lates.train_probes(train, held).items()}
+    kept, spilled = lates.member_logits(probes, held), lates.member_logits(probes, held, memory=0)
+    assert list(kept) == list(spilled)
+    assert all(torch.equal(kept[name], spilled[name]) for name in kept)
+
+
+def test_the_default_memory_heeds_the_control_groups_around_a_process(tmp_path: Path) -> None:
+    def write(path: str, text: str) -> None:
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).write_text(text, "utf-8")
+
+    write("proc/meminfo", "MemTotal: 9000 kB\nMemAvailable: 8000 kB\n")
+    assert free_memory(tmp_path) == 8000 * 1024
+    write("proc/self/cgroup", "4:memory:/outer/inner\n1:cpu:/\n0::/pod/box\n")
+    assert free_memory(tmp_path) == 8000 * 1024
+    write("sys/fs/cgroup/pod/box/memory.max", "max\n")
+    write("sys/fs/cgroup/pod/box/memory.current", "5000\n")
+    write("sys/fs/cgroup/pod/memory.max", "7000000\n")
+    write("sys/fs/cgroup/pod/memory.current", "3000000\n")
+    write("sys/fs/cgroup/pod/memory.stat", "anon 1500000\ninactive_file 1000000\n")
+    assert free_memory(tmp_path) == 5_000_000
+    write("sys/fs/cgroup/memory/outer/memory.limit_in_bytes", "2000000\n")
+    write("sys/fs/cgroup/memory/outer/memory.usage_in_bytes", "500000\n")
+    write("sys/fs/cgroup/memory/outer/memory.stat", "total_inactive_file 100000\n")
+    assert free_memory(tmp_path) == 1_600_000
+    write("sys/fs/cgroup/memory/outer/inner/memory.limit_in_bytes", "100\n")
+    write("sys/fs/cgroup/memory/outer/inner/memory.usage_in_bytes", "200\n")
+    assert free_memory(tmp_path) == 0
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="asks Linux how much memory there is")
+@pytest.mark.parametrize("told", [None, "MemTotal: 9000 kB\n", "MemAvailable: unknown\n"])
+def test_where_it_is_not_told_what_is_free_all_of_the_machine_s_memory_counts(tmp_path: Path, told: str | None) -> None:
+    if told is not None:
+        (tmp_path / "proc").mkdir()
+        (tmp_path / "proc/meminfo").write_text(told, "utf-8")
+    assert free_memory(tmp_path) == os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+
+
+def test_neighbours_on_one_machine_share_its_memory() -> None:
+    alone, shared = default_memory(torch.device("cpu")), default_memory(torch.device("cpu"), neighbours=4)
+    assert 0 < shared < alone / 3

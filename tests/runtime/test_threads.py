@@ -1,0 +1,195 @@
+import os
+import threading
+from collections import OrderedDict
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import nn
+
+from lates import Features, extract, fit_stack, metrics, train_probes
+from lates.probes.rows import PER_THREAD
+from lates.runtime.threads import LEAST_ELEMENTS, in_threads, row_shares, thread_count, unaided
+from lates.stack.losses import LOSSES, NLL
+from tests.problems import noisy_views
+
+CPU, WIDTH = torch.device("cpu"), 256
+
+
+def wide_features(rows: int, seed: int) -> Features:
+    """One block, of which a few features tell three classes apart."""
+    generator = torch.Generator().manual_seed(seed)
+    values = torch.randn(rows, WIDTH, generator=generator)
+    labels = (values[:, :3] + torch.randn(rows, 3, generator=generator)).argmax(1)
+    network = nn.Sequential(OrderedDict(wide=nn.Identity(), head=nn.Linear(WIDTH, 3)))
+    return extract(network, [(values, labels)], ["wide"])
+
+
+@pytest.fixture
+def two_threads() -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    yield
+    torch.set_num_threads(before)
+
+
+@given(rows=st.integers(0, 1_000), count=st.integers(1, 20))
+def test_shares_hold_every_row_once_and_are_about_equal(rows: int, count: int) -> None:
+    shares = [range(rows)[share] for share in row_shares(rows, count)]
+    assert [row for share in shares for row in share] == list(range(rows))
+    assert max(map(len, shares)) - min(map(len, shares)) <= 1
+    assert len(shares) == max(1, min(rows, count))
+
+
+@pytest.mark.usefixtures("two_threads")
+def test_a_single_row_of_very_many_classes() -> None:
+    logits, labels = torch.randn(1, 4 * LEAST_ELEMENTS), torch.tensor([3])
+    assert metrics.nll(logits, labels) == pytest.approx(
+        float(torch.nn.functional.cross_entropy(logits.double(), labels))
+    )
+
+
+@pytest.mark.usefixtures("two_threads")
+def test_results_come_in_order_from_threads_in_which_torch_uses_one() -> None:
+    both = threading.Barrier(2, timeout=10)
+
+    def work(share: int) -> tuple[int, int, bool]:
+        both.wait()
+        return share, torch.get_num_threads(), torch.is_grad_enabled()
+
+    with torch.no_grad():
+        assert in_threads(work, [7, 8]) == [(7, 1, False), (8, 1, False)]
+    assert torch.get_num_threads() == 2
+
+
+@pytest.mark.usefixtures("two_threads")
+def test_the_small_steps_of_sgd_are_taken_without_help(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Beside others of their kind they would spend nearly all of their time waiting for one another's threads."""
+    seen: set[int] = set()
+    shuffle = torch.randperm
+
+    def shuffle_and_look(rows: int, generator: torch.Generator) -> torch.Tensor:
+        seen.add(torch.get_num_threads())
+        return shuffle(rows, generator=generator)
+
+    monkeypatch.setattr(torch, "randperm", shuffle_and_look)
+    fit_stack(*noisy_views(200, 10, members=2), solver="sgd")
+    assert seen == {1}
+    assert torch.get_num_threads() == 2
+
+
+@pytest.mark.usefixtures("two_threads")
+def test_a_probe_s_rows_are_shared_among_threads_that_work_without_help(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Beside one other program, on two cores, torch's own threads took eight times as long."""
+    seen: set[tuple[int, int]] = set()
+
+    def look(logits: torch.Tensor, labels: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        seen.add((threading.get_ident(), torch.get_num_threads()))
+        return NLL.slope(logits, labels)
+
+    rows = 2 * PER_THREAD // WIDTH
+    train, holdout = wide_features(rows, seed=0), wide_features(200, seed=1)
+    shared = train_probes(train, holdout)["wide"]
+    monkeypatch.setitem(LOSSES, "nll", replace(NLL, slope=look))
+    torch.set_num_threads(1)
+    alone = train_probes(train, holdout)["wide"]
+    assert seen == {(threading.get_ident(), 1)}
+    torch.set_num_threads(2)
+    train_probes(train, holdout)
+    assert {count for _, count in seen} == {1}
+    assert len({thread for thread, _ in seen}) == 2
+    torch.testing.assert_close(shared.probe.down, alone.probe.down, rtol=1e-2, atol=1e-3)
+    assert shared.loss == pytest.approx(alone.loss, rel=1e-4)
+
+
+@pytest.mark.usefixtures("two_threads")
+def test_a_thread_that_begins_while_another_works_alone_leaves_nobody_without_help() -> None:
+    began, may_end = threading.Event(), threading.Event()
+
+    def begins_late() -> None:
+        with unaided():
+            began.set()
+            may_end.wait(10)
+
+    late = threading.Thread(target=begins_late)
+    with unaided():
+        late.start()
+        assert began.wait(10)
+    may_end.set()
+    late.join()
+    assert torch.get_num_threads() == 2
+    with ThreadPoolExecutor(1) as later:
+        assert later.submit(torch.get_num_threads).result() == 2
+
+
+@pytest.mark.usefixtures("two_threads")
+def test_within_one_another_the_outer_gives_the_help_back() -> None:
+    with unaided():
+        with unaided():
+            pass
+        assert torch.get_num_threads() == 1
+    assert torch.get_num_threads() == 2
+
+
+@pytest.mark.usefixtures("two_threads")
+def test_the_first_share_is_the_caller_s_own() -> None:
+    here = threading.get_ident()
+    assert in_threads(lambda share: (share, threading.get_ident(), torch.get_num_threads()), [7]) == [(7, here, 1)]
+    assert torch.get_num_threads() == 2
+
+
+@pytest.mark.usefixtures("two_threads")
+def test_a_fault_in_a_thread_is_the_caller_s() -> None:
+    def fail(share: int) -> int:
+        raise ValueError(f"share {share}")
+
+    with pytest.raises(ValueError, match="share 1"):
+        in_threads(fail, [1, 2])
+    assert torch.get_num_threads() == 2
+
+
+@pytest.mark.usefixtures("two_threads")
+def test_little_work_and_the_work_of_a_graphics_card_is_not_shared() -> None:
+    assert thread_count(LEAST_ELEMENTS - 1, CPU) == 1
+    assert thread_count(100 * LEAST_ELEMENTS, CPU) == 2
+    assert thread_count(100 * LEAST_ELEMENTS, torch.device("cuda")) == 1
+
+
+@pytest.mark.usefixtures("two_threads")
+def test_threads_change_no_result_beyond_rounding() -> None:
+    members, labels = noisy_views(6_000, 50, members=2)
+    members = [member.float() for member in members]
+    shared = [fit_stack(members, labels).nll, metrics.auc(members[-1], labels), metrics.ece(members[-1], labels)]
+    torch.set_num_threads(1)
+    alone = [fit_stack(members, labels).nll, metrics.auc(members[-1], labels), metrics.ece(members[-1], labels)]
+    assert shared == pytest.approx(alone, abs=1e-12)
+
+
+@pytest.mark.usefixtures("two_threads")
+def test_a_fault_in_the_caller_s_share_waits_for_the_others() -> None:
+    begun, done = threading.Event(), threading.Event()
+
+    def work(share: int) -> None:
+        if share == 1:
+            begun.wait(timeout=10)
+            raise ValueError("the first share")
+        begun.set()
+        done.set()
+
+    with pytest.raises(ValueError, match="the first share"):
+        in_threads(work, [1, 2])
+    assert done.is_set()
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="processes do not fork here")
+@pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning")
+def test_a_forked_process_has_threads_of_its_own() -> None:
+    assert in_threads(lambda share: share, [1, 2]) == [1, 2]
+    child = os.fork()
+    if child == 0:
+        os._exit(in_threads(lambda share: share, [3, 4])[1])
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 4
