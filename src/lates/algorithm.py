@@ -18,6 +18,7 @@ from lates.network import (
     extract_draws,
     read_draws,
     refuse_overlap,
+    warn_of_overlap,
 )
 from lates.probes import check_budget, holdout_accuracies, member_logits, plan_budget, train_probes
 from lates.runtime import Progress, Run
@@ -106,7 +107,9 @@ def _extract_training(
     """The training features of each network; where there is no block to probe, the loader is not read."""
     if train is None or not any(rows.blocks for rows in like):
         return list(like)
-    return extract_draws(replace(draws, samples=1), train, reading, run.with_memory(1 / 2), settings, like=like)
+    trainings = extract_draws(replace(draws, samples=1), train, reading, run.with_memory(1 / 2), settings, like=like)
+    warn_of_overlap(trainings[0], like[0])
+    return trainings
 
 
 def _check_arguments(

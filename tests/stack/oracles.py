@@ -19,7 +19,7 @@ def penalised(
         return value
     deviations = (logits - logits.mean(dim=1, keepdim=True)).square().mean(dim=(0, 1)).sqrt()
     head = deviations[-1] if deviations[-1] > 0 else torch.tensor(1.0)
-    probes = 2 * (deviations[:-1] * weights[:-1]).sum() / head
+    probes = 3 * (deviations[:-1] * weights[:-1]).sum() / head
     value = value + prior * head / n * ((1 + (weights[-1] - 1) ** 2 + probes**2).sqrt() - 1)
     others = logits[:, :, -1].index_put((rows, labels), torch.tensor(-torch.inf, dtype=torch.float64))
     if bool((others.amax(dim=1) < logits[rows, labels, -1]).all()):

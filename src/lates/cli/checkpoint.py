@@ -9,7 +9,8 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from lates.model import differences, some_of
+from lates.model import differences
+from lates.runtime import some_of
 
 NESTS = ("state_dict", "model_state_dict", "model")
 """Keys under which training scripts save the state_dict among other things."""
@@ -59,7 +60,7 @@ def find_state(content: Any, path: Path) -> dict[str, Any]:
         content = content[nest]
     if isinstance(content, Mapping) and any(isinstance(value, Tensor) for value in content.values()):
         return {str(name): value for name, value in content.items()}
-    came = f"keys {some_of(list(map(str, content)))}" if isinstance(content, Mapping) else f"a {type(content).__name__}"
+    came = f"keys {some_of([*content], 4)}" if isinstance(content, Mapping) else f"a {type(content).__name__}"
     raise ValueError(
         f"{path} holds {came}; expected a state_dict, name -> tensor, alone or under one of {', '.join(NESTS)}."
     )

@@ -12,7 +12,6 @@ from lates.model.storage import (
     OtherWeightsWarning,
     differences,
     read_calibration,
-    some_of,
     write_calibration,
 )
 from lates.model.consistency import read_record

@@ -249,7 +249,9 @@ def _load_network(
     check_fingerprint(saved["network"], copy_network(network), path)
     poolings = {name: read_record(Pooling, fields) for name, fields in saved["poolings"].items()}
     parts = {name: _under(f"probes.{place}.", tensors) for place, name in enumerate(poolings)}
-    probes = {name: Probe(part["down"], part.get("up"), part["bias"]) for name, part in parts.items()}
+    probes = {
+        name: Probe(part["down"], part.get("up"), part["bias"], part.get("unseen")) for name, part in parts.items()
+    }
     names, accuracies = saved["names"], saved.get("accuracies", ())
     check_members(names, accuracies, tensors["weights"], tensors["deviations"])
     check_probes(probes, poolings, names, classes)

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
+import torch
 from torch import Tensor
 
 from lates.network import HEAD, Pooling
@@ -60,6 +61,9 @@ def check_probes(
                 raise TypeError(
                     f'{part} of the probe on "{name}" has shape {list(values.shape)} or values that are not finite'
                 )
+        unseen = probe.unseen
+        if unseen is not None and (unseen.dtype, unseen.shape, bool(unseen.all())) != (torch.bool, (classes,), False):
+            raise TypeError(f'unseen classes of the probe on "{name}"')
         pooling = poolings[name]
         if pooling.method == "grid" and not all(1 <= side <= LARGEST_GRID for side in pooling.size):
             raise TypeError(f'size={pooling.size} of the pooling of "{name}"')

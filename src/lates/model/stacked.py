@@ -11,23 +11,27 @@ from torch import Tensor, nn
 
 from lates.model.storage import fingerprint, tensors_of
 from lates.network import Pooling, RecordedNetwork, device_of, switch_to_evaluation
-from lates.probes import Probe
+from lates.probes import Probe, leave_to_head
 
 
 class LinearProbe(nn.Module):
-    """A deployed probe: features [n, width] -> logits [n, classes]."""
+    """A deployed probe: features [n, width] and the head's logits -> logits [n, classes]."""
 
     def __init__(self, probe: Probe) -> None:
         super().__init__()
         self.down = _frozen(probe.down)
         self.up = None if probe.up is None else _frozen(probe.up)
         self.bias = _frozen(probe.bias)
+        self.unseen: Tensor | None
+        self.register_buffer("unseen", probe.unseen)
 
-    def forward(self, features: Tensor) -> Tensor:
+    def forward(self, features: Tensor, head: Tensor) -> Tensor:
         features = features.to(self.bias.dtype)
         if self.up is None:
-            return F.linear(features, self.down, self.bias)
-        return F.linear(F.linear(features, self.down), self.up, self.bias)
+            logits = F.linear(features, self.down, self.bias)
+        else:
+            logits = F.linear(F.linear(features, self.down), self.up, self.bias)
+        return leave_to_head(self.unseen, logits, head)
 
 
 def _without_autocast(device: str) -> AbstractContextManager[object]:
@@ -101,9 +105,9 @@ class StackedNetwork(nn.Module):
         return torch.stack([*(member.to(logits.dtype) for member in probed), logits], dim=2)
 
     def _members(self, logits: Tensor, features: Mapping[str, Tensor]) -> tuple[Tensor, list[Tensor]]:
+        logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
         with _without_autocast(logits.device.type):
-            probed = [probe(features[name]) for name, probe in zip(self.voting, self.probes, strict=True)]
-        return logits.to(torch.promote_types(logits.dtype, torch.float32)), probed
+            return logits, [probe(features[name], logits) for name, probe in zip(self.voting, self.probes, strict=True)]
 
     def network_then(self) -> tuple[dict[str, Sequence[Any]], list[str]]:
         """The fingerprint of the network as it was calibrated, and the tensors that have other values now.

@@ -14,7 +14,7 @@ from safetensors.torch import save as serialise
 from torch import Tensor, nn
 
 from lates.network import is_dense
-from lates.runtime import level_of_the_caller, write_whole
+from lates.runtime import level_of_the_caller, some_of, write_whole
 
 FORMAT = 2
 KEY = "lates"
@@ -105,7 +105,7 @@ def differences(shapes: Mapping[str, Sequence[int]], expected: Mapping[str, Sequ
             if name in expected and list(shape) != list(expected[name])
         ],
     }
-    return "; ".join(f"{what}: {some_of(names)}" for what, names in parts.items() if names)
+    return "; ".join(f"{what}: {some_of(names, 4)}" for what, names in parts.items() if names)
 
 
 def warn_of_changes(changed: Sequence[str], tensors: int, advice: str) -> None:
@@ -113,7 +113,7 @@ def warn_of_changes(changed: Sequence[str], tensors: int, advice: str) -> None:
     if changed:
         warnings.warn(
             f"{len(changed)} of {tensors} tensors of this network have other values than when it was calibrated "
-            f"({some_of(changed)}): {advice}",
+            f"({some_of(changed, 4)}): {advice}",
             OtherWeightsWarning,
             stacklevel=level_of_the_caller(),
         )
@@ -128,8 +128,3 @@ def _digest(value: Tensor) -> str:
     flat = value.detach().cpu().resolve_conj().resolve_neg().contiguous().reshape(-1)
     data = flat.view(torch.uint8).numpy().data if flat.numel() else b""
     return hashlib.sha256(data).hexdigest()[:16]
-
-
-def some_of(names: Sequence[str]) -> str:
-    """The first four, and how many more there are."""
-    return ", ".join(names) if len(names) <= 4 else f"{', '.join(names[:4])} and {len(names) - 4} more"

@@ -12,6 +12,7 @@ sampling       MC dropout and ensembles: several draws
 shards         each process reads its own rows
 moments        mean and deviation of every feature
 features       what a reading gives
+overlap        rows that train and hold-out share
 extraction     read a loader, record the network
 """
 
@@ -36,4 +37,5 @@ from lates.network.views import Views, flip
 from lates.network.sampling import Draws, drawing_from, mc_dropout, mean_log_probability, read_draws
 from lates.network.shards import shard_loader
 from lates.network.features import Features
+from lates.network.overlap import warn_of_overlap
 from lates.network.extraction import Reading, extract, extract_draws

@@ -74,17 +74,17 @@ def count_rows(inputs: Any) -> int:
 def take_rows(inputs: Any, rows: int, taken: int) -> Any:
     """The first `taken` of a batch's `rows` rows, or, where that is more, all and then the first again."""
     places = slice(taken) if taken <= rows else [place % rows for place in range(taken)]
-    return _each_tensor(inputs, lambda values: values[places] if values.dim() and len(values) == rows else values)
+    return each_tensor(inputs, lambda values: values[places] if values.dim() and len(values) == rows else values)
 
 
 def move_inputs(inputs: Any, device: torch.device) -> Any:
     """A copy to the host must be awaited; one to an accelerator is ordered before the kernels that read it."""
-    return _each_tensor(inputs, lambda values: values.to(device, non_blocking=device.type != "cpu"))
+    return each_tensor(inputs, lambda values: values.to(device, non_blocking=device.type != "cpu"))
 
 
 def copy_inputs(inputs: Any) -> Any:
     """The same inputs in tensors of their own: a network may write into what it is given, and inputs are read again."""
-    return _each_tensor(inputs, Tensor.clone)
+    return each_tensor(inputs, Tensor.clone)
 
 
 def read_logits(output: Any) -> Tensor:
@@ -188,14 +188,14 @@ def _read_labels(labels: Any, role: str) -> Tensor:
     return labels.long()
 
 
-def _each_tensor(inputs: Any, change: Callable[[Tensor], Tensor]) -> Any:
+def each_tensor(inputs: Any, change: Callable[[Tensor], Tensor]) -> Any:
     """`inputs` with every tensor in it changed: arrays become tensors, mappings dicts, sequences tuples."""
     if isinstance(inputs, Tensor | np.ndarray):
         return change(as_tensor(inputs, "inputs"))
     if isinstance(inputs, Mapping):
-        return {name: _each_tensor(value, change) for name, value in inputs.items()}
+        return {name: each_tensor(value, change) for name, value in inputs.items()}
     if isinstance(inputs, tuple | list):
-        return tuple(_each_tensor(value, change) for value in inputs)
+        return tuple(each_tensor(value, change) for value in inputs)
     return inputs
 
 

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from lates.network.batches import IGNORED, Batch, check_loader, copy_inputs, count_batches, read_batches
 from lates.network.blocks import HEAD, choose_blocks
 from lates.network.features import LABELS, Collected, Features
+from lates.network.overlap import digest_rows
 from lates.network.recorder import RecordedNetwork, call_recorded, device_of, prepare_recorded
 from lates.network.sampling import Draws
 from lates.network.shards import refuse_padding, refuse_shared_batch
@@ -91,6 +92,7 @@ def extract_draws(
         refuse_padding(loader, role)
     surveys = [Survey(features.poolings) for features in like] if like else []
     networks: list[RecordedNetwork] = []
+    digests: list[Tensor] = []
     read = 0
     with ExitStack() as contexts:
         limit = run.memory // len(models)
@@ -111,6 +113,8 @@ def extract_draws(
                 if not networks:
                     surveys = surveys or _survey_all(draws, batch, blocks, budget, run, settings)
                     networks = _recorded_networks(draws, surveys, batch, run, role)
+                if number_of_pass == 0:
+                    digests.append(digest_rows(batch.inputs, batch.rows))
                 drawn = number * processes.world_size + processes.rank + 1
                 seed = mix_seeds(run.seed, number_of_pass, drawn)
                 with seeded_globally(seed, run.device):
@@ -125,7 +129,7 @@ def extract_draws(
                 read += 1
                 run.report(f"reading {role}", read, batches and batches * passes)
         features = [
-            of_draw.as_features(survey.poolings, count_parameters(model), passes, role)
+            of_draw.as_features(survey.poolings, count_parameters(model), passes, torch.cat(digests), role)
             for of_draw, survey, model in zip(collected, surveys, models, strict=True)
         ]
     warn_of_other_logits(surveys[0], features[0].labels, features[0].classes)

@@ -32,6 +32,7 @@ class Features:
     mapped      whether the tensors are in a temporary file rather than in memory
     passes      how often the loader was read: each input has this many rows, one pass after the other
     shard       this process's rows among those of all processes
+    digests     of the raw inputs of one pass: equal numbers for equal inputs
     """
 
     blocks: dict[str, Tensor]
@@ -44,6 +45,7 @@ class Features:
     mapped: bool
     passes: int = 1
     shard: Shard = field(default=Shard.of(0))
+    digests: Tensor = field(default_factory=lambda: torch.empty(0, dtype=torch.int64))
 
     @property
     def rows(self) -> int:
@@ -92,7 +94,9 @@ class Collected:
         self.no_logits = rows[HEAD][:0]
         self.store.append(rows if self.keep_logits else {name: rows[name] for name in rows if name != HEAD})
 
-    def as_features(self, poolings: dict[str, Pooling], parameters: int, passes: int, role: str) -> Features:
+    def as_features(
+        self, poolings: dict[str, Pooling], parameters: int, passes: int, digests: Tensor, role: str
+    ) -> Features:
         shard = Shard.of(self.store.rows // passes, self.processes)
         if not shard.in_pass:
             raise ValueError(f"No row is left to learn from: every label is {IGNORED}, which marks rows to ignore.")
@@ -115,6 +119,7 @@ class Collected:
             mapped,
             passes,
             shard,
+            digests,
         )
 
 

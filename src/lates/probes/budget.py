@@ -120,10 +120,10 @@ def _warn_of_no_probes(limit: int, smallest: int, blocks: int, holdout: Features
     needed = smallest * blocks if equally else max(limit, smallest)
     if not equally and limit >= smallest:
         reason = "the hold-out gains by no probe of that size"
-        more = f"take more hold-out rows than {holdout.all_rows}, "
+        more = f"take more training rows, or more hold-out rows than {holdout.all_rows}, "
     warnings.warn(
         f"The budget allows {limit} parameters{share}; {reason}. No block gets a probe: this is temperature scaling. "
-        f"For probes, {more}raise budget= above {needed / holdout.parameters:.2g} or lift it with None.",
+        f"For probes, {more}raise budget= above {needed / holdout.parameters:.2g}, or lift it with None.",
         UserWarning,
         stacklevel=level_of_the_caller(),
     )

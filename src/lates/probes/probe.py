@@ -24,12 +24,14 @@ Variables = Tensor
 class Probe:
     """logits = up (down f) + bias for raw features f [n, width]; a dense probe has no `up`.
 
-    down [rank, width] (dense: [classes, width]), up [classes, rank] or None, bias [classes].
+    down [rank, width] (dense: [classes, width]), up [classes, rank] or None, bias [classes]; unseen [classes],
+    true for classes that no training row had, which are left to the head, or None where there are none.
     """
 
     down: Tensor
     up: Tensor | None
     bias: Tensor
+    unseen: Tensor | None = None
 
     @property
     def parameters(self) -> int:
@@ -68,7 +70,7 @@ class TrainedProbe:
         """The probe of that rank whose logits change least on the training features, in mean square; their mean stays."""
         kept = self.basis[:, :rank]
         off_mean = self.mean_logits - self.probe.bias
-        return Probe(kept.T @ self.probe.down, kept, self.mean_logits - kept @ (kept.T @ off_mean))
+        return Probe(kept.T @ self.probe.down, kept, self.mean_logits - kept @ (kept.T @ off_mean), self.probe.unseen)
 
 
 def member_logits(probes: Mapping[str, Probe], rows: Features, *, memory: int | None = None) -> dict[str, Tensor]:
@@ -83,8 +85,28 @@ def member_logits(probes: Mapping[str, Probe], rows: Features, *, memory: int | 
     with RowStore(sys.maxsize if memory is None else memory) as store:
         for start in range(0, max(rows.rows, 1), step):
             here = slice(start, start + step)
-            store.append({name: probe.logits(rows.blocks[name][here]) for name, probe in probes.items()})
+            logits = {name: probe.logits(rows.blocks[name][here]) for name, probe in probes.items()}
+            store.append(
+                {
+                    name: leave_to_head(probes[name].unseen, values, rows.logits[here].to(values))
+                    for name, values in logits.items()
+                }
+            )
         return {**store.collect(), HEAD: rows.logits}
+
+
+def leave_to_head(unseen: Tensor | None, logits: Tensor, head: Tensor) -> Tensor:
+    """A probe's logits [n, classes], with those of the `unseen` classes [classes] replaced, so that their odds against all
+    others are the head's. With p the probe's logits, h the head's, and sums over the seen classes s,
+
+        p_c <- h_c + log sum_s exp p_s - log sum_s exp h_s    for every unseen class c.
+
+    The probe has learned no more of these classes than that they never occur: it would outvote the head on them.
+    """
+    if unseen is None:
+        return logits
+    of_probe, of_head = (z.masked_fill(unseen, -torch.inf).logsumexp(1, keepdim=True) for z in (logits, head))
+    return torch.where(unseen, head + (of_probe - of_head), logits)
 
 
 def holdout_accuracies(trained: Mapping[str, TrainedProbe], holdout: Features) -> dict[str, float]:
@@ -127,7 +149,9 @@ def fold(rows: Rows, variables: Variables, decay: float, loss: float) -> Trained
     weights, biases = (part.double() - part.double().mean(0) for part in unpack(variables, rows.width))
     mean, basis = _directions(rows, weights)
     raw = weights / rows.scale
-    probe = Probe(raw.float(), None, (biases - raw @ rows.centre).float())
+    counts = rows.processes.sum(torch.bincount(rows.labels.to(rows.device), minlength=rows.classes))
+    unseen = counts == 0 if bool((counts == 0).any()) else None
+    probe = Probe(raw.float(), None, (biases - raw @ rows.centre).float(), unseen)
     return TrainedProbe(probe, (biases + mean).float(), basis.float(), decay, loss)
 
 

@@ -10,6 +10,7 @@ evaluations. The decay is not a setting: it falls by tens from strong to almost 
 the hold-out loss of the block's probe rises; only the best is solved to `settings.tolerance`.
 """
 
+import warnings
 from collections.abc import Callable, Sequence
 from functools import partial
 from operator import itemgetter
@@ -22,7 +23,17 @@ from lates.probes.lbfgs import minimise
 from lates.probes.probe import TrainedProbe, Variables, fold, logits_of, mean_loss, unpack
 from lates.probes.rows import Rows, keep_what_fits
 from lates.probes.sgd import similar_in_width, train_by_sgd
-from lates.runtime import Progress, default_memory, full_precision, in_threads, row_shares, thread_count, unaided
+from lates.runtime import (
+    Progress,
+    default_memory,
+    full_precision,
+    in_threads,
+    level_of_the_caller,
+    row_shares,
+    some_of,
+    thread_count,
+    unaided,
+)
 from lates.settings import DEFAULT, Settings
 from lates.stack import MeanLoss, find_probe_loss
 
@@ -69,7 +80,20 @@ def train_probes(
                 probes |= train_by_sgd(rows, test, objective, seed)
         if progress is not None:
             progress("training probes", len(probes), len(train.blocks))
+    _warn_of_unseen_classes(next(iter(probes.values()), None))
     return {name: probes[name] for name in train.blocks}
+
+
+def _warn_of_unseen_classes(trained: TrainedProbe | None) -> None:
+    if trained is None or trained.probe.unseen is None:
+        return
+    unseen = trained.probe.unseen.nonzero()[:, 0].tolist()
+    warnings.warn(
+        f"{len(unseen)} of {len(trained.probe.bias)} classes have no training row ({some_of(unseen)}): the probes leave them "
+        "to the head. Add rows of these classes to train=.",
+        UserWarning,
+        stacklevel=level_of_the_caller(),
+    )
 
 
 def _check_splits(train: Features, holdout: Features | None) -> None:

@@ -25,6 +25,7 @@ from lates.runtime.checks import (
     check_seed,
     default_names,
     level_of_the_caller,
+    some_of,
     warn_if_probabilities,
 )
 from lates.runtime.files import check_target, write_whole

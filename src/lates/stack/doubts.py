@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from lates.runtime import level_of_the_caller
+from lates.runtime import level_of_the_caller, some_of
 from lates.stack.holdout import Chunk, Holdout, Members, Reduce, combined, excess_chunks, rows_per_chunk
 from lates.stack.record import Stack
 
@@ -19,7 +19,6 @@ BINS_PER_OCTAVE, OCTAVES = 8, 150
 """Of the histogram of sizes by which processes find a common median, to 5 %."""
 ENOUGH_ROWS = 1_000
 SIGNIFICANCE, WORSE = 0.01, 0.01
-LISTED = 8
 
 
 @dataclass(frozen=True)
@@ -103,7 +102,7 @@ def ordinary_rows(
     if len(example):  # otherwise they are another process's
         once = len(labels) // passes
         worst = ratios[:, example].amax(dim=1)
-        numbers = _some(sorted({int(row) % once for row in example}))
+        numbers = some_of(sorted({int(row) % once for row in example}))
         where = f' (rows {numbers}; member "{members[int(worst.argmax())]}", {float(worst.amax()):.3g} times)'
     _warn(
         f"{left_out:.0f} of {rows:.0f} hold-out rows have logits more than {WILD:.0f} times the median{where} and were left "
@@ -130,15 +129,16 @@ def settle(stack: Stack, draws: Sequence[Members], labels: Tensor, samples: int,
     weights = [vector for vector in stack.weights.split(sizes) for _ in range(samples)]
     outcomes = Outcomes.of(draws, labels, weights, reduce)
     heads = torch.tensor(sizes).cumsum(0) - 1
-    with_probes = bool(stack.weights.index_fill(0, heads, 0.0).any())
-    if stack.prior > 0 and with_probes and outcomes.clearly_worse:
+    probes_vote = bool(stack.weights.index_fill(0, heads, 0.0).any())
+    if stack.prior > 0 and probes_vote and outcomes.clearly_worse:
         after = outcomes.right - outcomes.lost + outcomes.won
         _warn(
             f"The stack is right on {after:,} hold-out rows, the head on {outcomes.right:,}: the probes were dropped, and "
             "temperature scaling is used. Look for inputs far from all others, or pass blocks=[]."
         )
         stack = _without_probes(stack, heads)
-    for doubt in _doubts(stack, outcomes, outcomes.rows // passes):
+    silent_probes = len(stack.weights) > len(heads) and not probes_vote
+    for doubt in _doubts(stack, outcomes, outcomes.rows // passes, silent_probes):
         _warn(doubt)
     return stack
 
@@ -154,7 +154,7 @@ def _without_probes(stack: Stack, heads: Tensor) -> Stack:
     )
 
 
-def _doubts(stack: Stack, outcomes: Outcomes, inputs: int) -> Iterator[str]:
+def _doubts(stack: Stack, outcomes: Outcomes, inputs: int, silent_probes: bool) -> Iterator[str]:
     prior, rows, classes = stack.prior > 0, outcomes.rows, len(outcomes.labels)
     if inputs < ENOUGH_ROWS:
         meaning = "; the prior keeps them close to the network" if prior else " without a prior, so that chance decides"
@@ -173,7 +173,7 @@ def _doubts(stack: Stack, outcomes: Outcomes, inputs: int) -> Iterator[str]:
     missing = (outcomes.labels == 0).nonzero()[:, 0].tolist()
     if missing:
         yield (
-            f"{len(missing)} of {classes} classes have no hold-out row ({_some(missing)}): how sure the model may be of them "
+            f"{len(missing)} of {classes} classes have no hold-out row ({some_of(missing)}): how sure the model may be of them "
             "is not measured. Add rows of these classes."
         )
     if not bool(stack.weights.any()):
@@ -182,7 +182,12 @@ def _doubts(stack: Stack, outcomes: Outcomes, inputs: int) -> Iterator[str]:
             "labels. Check whether label c means column c of the logits, whether rows and labels are in the same order, and "
             "whether the labels are more than one class."
         )
-    elif outcomes.at_chance:
+    elif silent_probes:
+        yield (
+            "No probe got a vote: this is temperature scaling. More training rows make better probes, more hold-out rows show "
+            "what they gain."
+        )
+    if bool(stack.weights.any()) and outcomes.at_chance:
         yield (
             f"The network is right on {outcomes.right:,} of {rows:,} hold-out rows, no more than by chance "
             f"({outcomes.by_chance:,.0f}). Is its checkpoint loaded? Is label c column c of the logits? Are inputs "
@@ -205,11 +210,6 @@ def _head_alone(weights: Tensor) -> Tensor:
     alone = torch.zeros_like(weights)
     alone[-1] = 1.0
     return alone
-
-
-def _some(numbers: Sequence[int]) -> str:
-    more = len(numbers) - LISTED
-    return ", ".join(map(str, numbers[:LISTED])) + (f" and {more:,} more" if more > 0 else "")
 
 
 def _warn(doubt: str) -> None:

@@ -3,7 +3,7 @@
 With n distinct hold-out inputs, s_k the members' deviations, s_h the head's, and f the log-loss, the objective is
 
     F(beta) = f(beta) + (c s_h / n) (sqrt(1 + u² + v²) - 1) + (k / n) (f(beta) - m·beta),
-    u = beta_h - 1,    v = 2 sum over probes of (s_k / s_h) beta_k.
+    u = beta_h - 1,    v = 3 sum over probes of (s_k / s_h) beta_k.
 
 The second term is 0 at the network as it is, quadratic near it, and linear far out, where it weighs as much as c wrong rows
 whose margin is the head's deviation. Like the loss it is of degree 1 in the scale of the logits. v is a sum, so that copies
@@ -25,7 +25,7 @@ from torch import Tensor
 
 from lates.stack.holdout import Holdout
 
-PROBES = 2.0
+PROBES = 3.0
 """How much heavier a probe weighs than a change of the head that moves the logits as much."""
 
 
