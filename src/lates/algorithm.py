@@ -1,7 +1,6 @@
 """Algorithm 1 of the paper: probes on the blocks, trained on the training split; weights for all, fitted on the hold-out."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from typing import Any
 
 import torch
@@ -11,16 +10,15 @@ from lates.model import CalibratedModel
 from lates.network import (
     Draws,
     Features,
-    Reading,
     Views,
     check_loader,
     device_of,
-    extract_draws,
+    extract_holdout,
+    extract_training,
     read_draws,
     refuse_overlap,
-    warn_of_overlap,
 )
-from lates.probes import check_budget, holdout_accuracies, member_logits, plan_budget, train_probes
+from lates.probes import TrainedProbe, check_budget, choose_probes, member_logits, train_probes
 from lates.runtime import Progress, Run
 from lates.settings import DEFAULT, Settings
 from lates.stack import check_loss, fit_members
@@ -45,6 +43,9 @@ def calibrate(
     distributed: bool = True,
 ) -> CalibratedModel:
     """Calibrate a trained classifier with all of its layers; the model itself is left as it was.
+
+    This is Algorithm 1 of the paper. Beyond it: exact solvers, views, ranks bought where the hold-out gains, a prior for few
+    hold-out rows, outlier rows left out, and a fall-back to temperature scaling; `settings=lates.PAPER` has none of these.
 
     model     an nn.Module that returns logits; `mc_dropout(model)`; or a list of models, an ensemble
     train     loader of (inputs, labels) on which the model was trained: the probes learn from it
@@ -72,44 +73,37 @@ def calibrate(
     device = device_of(draws.networks[0]) if device is None else device
     with Run.start(device, seed=seed, memory=memory, distributed=distributed, progress=progress) as run:
         _check_arguments(train, holdout, blocks, loss, budget, settings, draws, run)
-        reading = Reading("holdout", holdout_views, passes=None, plain_first=True)
-        holdouts = extract_draws(draws, holdout, reading, run.with_memory(1 / 4), settings, blocks, budget=budget)
-        firsts = holdouts[:: draws.samples]  # the first draw of each network
-        reading = Reading("train", views, passes, keep_logits=False)
-        trainings = _extract_training(draws, train, firsts, reading, settings, run)
-        spare = run.memory - sum(features.bytes_in_memory for features in (*trainings, *holdouts))
-        options = {"seed": run.seed, "device": run.device, "progress": run.progress, "memory": spare}
-        probe_loss = loss if settings.optimiser == "sgd" else "nll"
-        trained = [  # popped, so that the training features of one network are freed before those of the next are copied
-            train_probes(trainings.pop(0), first, loss=probe_loss, settings=settings, **options) for first in firsts
-        ]
-        pairs = list(zip(trained, firsts, strict=True))
-        plans = [plan_budget(dense, first, budget, settings) for dense, first in pairs]
-        probes, curves = [plan[0] for plan in plans], [plan[1] for plan in plans]
-        accuracies = [holdout_accuracies(dense, first) for dense, first in pairs]
-        probes_of_draws, room = draws.repeat(probes), run.memory // 4 // len(holdouts)
-        members = [member_logits(*pair, memory=room) for pair in zip(probes_of_draws, holdouts, strict=True)]
-        reduce = run.processes.sum if run.processes.world_size > 1 else None
-        labels, passes = holdouts[0].labels, holdouts[0].passes
-        stack = fit_members(members, labels, draws.samples, loss, settings, run.seed, reduce, passes)
-        stack = stack.with_budgets(curves[0], holdouts[0].parameters) if len(curves) == 1 else stack
-    return CalibratedModel.assemble(model, probes, stack, [first.poolings for first in firsts], accuracies, run.seed)
+        # The hold-out first: faults show at once. MC dropout draws it several times, probes are chosen on the first draw.
+        holdouts = extract_holdout(draws, holdout, holdout_views, blocks, budget, settings, run)
+        firsts = holdouts[:: draws.samples]
+        trainings = extract_training(draws, train, views, passes, firsts, settings, run)
+        # Step 1: one linear probe per block, trained on the training split, then cut to the budget.
+        spare = run.with_less_memory(features.bytes_in_memory for features in (*trainings, *holdouts))
+        trained = [_train_probes(trainings.pop(0), first, loss, settings, spare) for first in firsts]
+        chosen = [choose_probes(dense, first, budget, settings) for dense, first in zip(trained, firsts, strict=True)]
+        # Step 2: the logits of all members, the probes and the network itself, on the hold-out.
+        pairs, memory_each = zip(draws.repeat(chosen), holdouts, strict=True), run.memory // 4 // len(holdouts)
+        members = [member_logits(of_network.probes, rows, memory=memory_each) for of_network, rows in pairs]
+        # Steps 3 and 4: from the network as it is, (0, …, 0, 1), to the weights beta >= 0 that minimise the loss.
+        labels, reduce = holdouts[0].labels, run.processes.all_reduce
+        stack = fit_members(members, labels, draws.samples, loss, settings, run.seed, reduce, holdouts[0].passes)
+    return CalibratedModel.assemble(
+        model,
+        [of_network.probes for of_network in chosen],
+        stack.with_budgets([of_network.curve for of_network in chosen]),
+        [first.poolings for first in firsts],
+        [of_network.accuracies for of_network in chosen],
+        run.seed,
+    )
 
 
-def _extract_training(
-    draws: Draws,
-    train: Iterable[Any] | None,
-    like: Sequence[Features],
-    reading: Reading,
-    settings: Settings,
-    run: Run,
-) -> list[Features]:
-    """The training features of each network; where there is no block to probe, the loader is not read."""
-    if train is None or not any(rows.blocks for rows in like):
-        return list(like)
-    trainings = extract_draws(replace(draws, samples=1), train, reading, run.with_memory(1 / 2), settings, like=like)
-    warn_of_overlap(trainings[0], like[0])
-    return trainings
+def _train_probes(
+    train: Features, holdout: Features, loss: str, settings: Settings, run: Run
+) -> dict[str, TrainedProbe]:
+    """Probes minimise the log-loss, and by the paper's SGD the loss that the weights are fitted to."""
+    loss = loss if settings.optimiser == "sgd" else "nll"
+    options = {"seed": run.seed, "device": run.device, "progress": run.progress, "memory": run.memory}
+    return train_probes(train, holdout, loss=loss, settings=settings, **options)
 
 
 def _check_arguments(

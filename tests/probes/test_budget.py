@@ -273,7 +273,8 @@ def test_curve_goes_from_temperature_scaling_over_the_plan_to_dense_probes(featu
     limit = int(0.02 * holdout.parameters)
     ranks, curve = choose_ranks(trained, holdout, limit)
     search = Search.of(trained, holdout)
-    parameters, losses = zip(*curve, strict=True)
+    fractions, losses = zip(*curve, strict=True)
+    parameters = tuple(round(fraction * holdout.parameters) for fraction in fractions)
     assert list(parameters) == sorted(parameters)
     assert parameters[:2] == (0, sum(costs[name].of(rank) for name, rank in ranks.items()))
     assert parameters[1] <= limit < parameters[2]

@@ -37,5 +37,4 @@ from lates.network.views import Views, flip
 from lates.network.sampling import Draws, drawing_from, mc_dropout, mean_log_probability, read_draws
 from lates.network.shards import shard_loader
 from lates.network.features import Features
-from lates.network.overlap import warn_of_overlap
-from lates.network.extraction import Reading, extract, extract_draws
+from lates.network.extraction import Reading, extract, extract_draws, extract_holdout, extract_training

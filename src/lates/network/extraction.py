@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from lates.network.batches import IGNORED, Batch, check_loader, copy_inputs, count_batches, read_batches
 from lates.network.blocks import HEAD, choose_blocks
 from lates.network.features import LABELS, Collected, Features
-from lates.network.overlap import digest_rows
+from lates.network.overlap import digest_rows, warn_of_overlap
 from lates.network.recorder import RecordedNetwork, call_recorded, device_of, prepare_recorded
 from lates.network.sampling import Draws
 from lates.network.shards import refuse_padding, refuse_shared_batch
@@ -59,9 +59,10 @@ def extract(
 
     `like` takes blocks and poolings from earlier features, so that a training split matches its hold-out. With `views` each
     pass reads freshly drawn views; built-in views are for images. `passes=None` means as many as the settings say, and one
-    without views, because a second would see the same; so does "auto" where it finds no images. `budget` matters to flat
-    pooling only, whose width it gives. Above `memory` bytes (default: a share of what is free) features go to memory-mapped
-    temporary files. The model is left as it was: flags, buffers, gradients, hooks; and so is the random state.
+    without views, because a second would see the same; so does "auto" where it finds no images. `budget` matters where a
+    pooling's width depends on it, "flat" and "spatial". Above `memory` bytes (default: a share of what is free) features go
+    to memory-mapped temporary files. The model is left as it was: flags, buffers, gradients, hooks; and so is the random
+    state.
     """
     reading = Reading(role, views, passes)
     with Run.start(device or device_of(model), seed=seed, memory=memory, progress=progress) as run:
@@ -134,6 +135,40 @@ def extract_draws(
         ]
     warn_of_other_logits(surveys[0], features[0].labels, features[0].classes)
     return features
+
+
+def extract_holdout(
+    draws: Draws,
+    loader: Iterable[Any],
+    views: Views,
+    blocks: Sequence[str] | int | None,
+    budget: float | None,
+    settings: Settings,
+    run: Run,
+) -> list[Features]:
+    """The hold-out's features of every draw: its rows as they are and, with views, one changed copy of each."""
+    reading = Reading("holdout", views, passes=None, plain_first=True)
+    return extract_draws(draws, loader, reading, run.with_memory(1 / 4), settings, blocks, budget=budget)
+
+
+def extract_training(
+    draws: Draws,
+    loader: Iterable[Any] | None,
+    views: Views,
+    passes: int | None,
+    holdouts: Sequence[Features],
+    settings: Settings,
+    run: Run,
+) -> list[Features]:
+    """The training features of each network, blocks and poolings as in its hold-out; where there is no block to probe, the
+    loader is not read and the hold-out stands in."""
+    if loader is None or not any(rows.blocks for rows in holdouts):
+        return list(holdouts)
+    reading = Reading("train", views, passes, keep_logits=False)
+    once = replace(draws, samples=1)
+    trainings = extract_draws(once, loader, reading, run.with_memory(1 / 2), settings, like=holdouts)
+    warn_of_overlap(trainings[0], holdouts[0])
+    return trainings
 
 
 def _check_arguments(

@@ -8,6 +8,6 @@ training  `train_probes`: one probe per block, its decay chosen on the hold-out
 budget    `fit_budget`: parameters spent where the hold-out gains most
 """
 
-from lates.probes.probe import Probe, TrainedProbe, holdout_accuracies, leave_to_head, member_logits
+from lates.probes.probe import Probe, TrainedProbe, leave_to_head, member_logits
 from lates.probes.training import train_probes
-from lates.probes.budget import check_budget, fit_budget, plan_budget
+from lates.probes.budget import check_budget, choose_probes, fit_budget

@@ -22,7 +22,7 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy, one_hot
 
 from lates.network import Features
-from lates.probes.probe import Probe, TrainedProbe
+from lates.probes.probe import Probe, TrainedProbe, holdout_accuracies
 from lates.runtime import full_precision, level_of_the_caller
 from lates.settings import DEFAULT, Settings
 from lates.stack import Holdout, combine, fit_holdout
@@ -39,32 +39,44 @@ Ranks = dict[str, int]
 """block -> how many directions of its logits are kept; as many as classes: dense; 0: no probe"""
 
 
-Curve = list[tuple[int, float]]
-"""(parameters, cross-validated hold-out log-loss): of temperature scaling, of the plan chosen, of larger ones that the search
-passed on its way; empty where nothing was searched"""
+Curve = list[tuple[float, float]]
+"""(parameters added as a fraction of the network's, cross-validated hold-out log-loss): of temperature scaling, of the plan
+chosen, of larger ones that the search passed on its way; empty where nothing was searched"""
+
+
+@dataclass(frozen=True)
+class ChosenProbes:
+    """The probes of one network to deploy, what other budgets would give, and the hold-out accuracy of every dense probe and of
+    the head."""
+
+    probes: dict[str, Probe]
+    curve: Curve
+    accuracies: dict[str, float]
 
 
 def fit_budget(
     trained: Mapping[str, TrainedProbe], holdout: Features, budget: float | None, *, settings: Settings = DEFAULT
 ) -> dict[str, Probe]:
     """The probes to deploy: together at most `budget` times the network's parameters (None: no cap, all of them dense)."""
-    return plan_budget(trained, holdout, budget, settings)[0]
+    return choose_probes(trained, holdout, budget, settings).probes
 
 
-def plan_budget(
+def choose_probes(
     trained: Mapping[str, TrainedProbe], holdout: Features, budget: float | None, settings: Settings
-) -> tuple[dict[str, Probe], Curve]:
-    """The probes to deploy, and what other budgets would give."""
+) -> ChosenProbes:
+    """As `fit_budget`, with what is known about the probes."""
     check_budget(budget)
+    accuracies = holdout_accuracies(trained, holdout)
     dense = {name: probe.probe for name, probe in trained.items()}
     if budget is None or sum(probe.parameters for probe in dense.values()) <= budget * holdout.parameters:
-        return dense, []
+        return ChosenProbes(dense, [], accuracies)
     with full_precision(next(iter(dense.values())).bias.device):
         ranks, curve = choose_ranks(trained, holdout, int(budget * holdout.parameters), settings)
         cut = {name: trained[name].cut(rank) for name, rank in ranks.items() if rank}
     if curve:
-        _warn_of_lost_gain(curve, budget, holdout.parameters)
-    return {name: min(dense[name], probe, key=lambda probe: probe.parameters) for name, probe in cut.items()}, curve
+        _warn_of_lost_gain(curve, budget)
+    smaller = {name: min(dense[name], probe, key=lambda probe: probe.parameters) for name, probe in cut.items()}
+    return ChosenProbes(smaller, curve, accuracies)
 
 
 def check_budget(budget: float | None) -> None:
@@ -91,6 +103,7 @@ def choose_ranks(
         loss, plan = min(losses, key=itemgetter(0))
         head_alone = search.cross_validated(dict.fromkeys(costs, 0))
         curve = [(0, head_alone), (_total(costs, plan), loss), *reversed(larger)]
+        curve = [(cost / holdout.parameters, loss) for cost, loss in curve]
     plan, curve = holdout.processes.gather((plan, curve))[0]
     if not any(plan.values()):
         _warn_of_no_probes(limit, smallest, len(costs), holdout, settings)
@@ -101,14 +114,14 @@ def _total(costs: Mapping[str, "Cost"], ranks: Ranks) -> int:
     return sum(costs[name].of(rank) for name, rank in ranks.items())
 
 
-def _warn_of_lost_gain(curve: Curve, budget: float, parameters: int) -> None:
+def _warn_of_lost_gain(curve: Curve, budget: float) -> None:
     """Where the budget leaves most of a gain that is worth having."""
     (_, head_alone), (_, chosen), *larger = curve
-    cost, best = min(larger, key=itemgetter(1))
+    needed, best = min(larger, key=itemgetter(1))
     if head_alone - best > WORTH_HAVING * head_alone and chosen - best > (head_alone - best) / 2:
         warnings.warn(
             f"budget={budget:g} leaves most of the gain behind: a hold-out log-loss of {chosen:.4f}, with temperature scaling "
-            f"{head_alone:.4f}, with budget={cost / parameters:.2g} {best:.4f}.",
+            f"{head_alone:.4f}, with budget={needed:.2g} {best:.4f}.",
             UserWarning,
             stacklevel=level_of_the_caller(),
         )
@@ -160,10 +173,11 @@ def last_alone(costs: Mapping[str, Cost], limit: int) -> Ranks:
     return {name: ranks[name] for name in costs}
 
 
-def prune(search: "Search", costs: Mapping[str, Cost], limit: int) -> tuple[Ranks, Curve]:
+def prune(search: "Search", costs: Mapping[str, Cost], limit: int) -> tuple[Ranks, list[tuple[int, float]]]:
     """Drop the last directions of blocks, those worth least per parameter first, until the rest costs at most `limit`.
 
-    Only last directions: if each could be dropped, the search would overfit to the hold-out.
+    Only last directions: if each could be dropped, the search would overfit to the hold-out. Besides, the parameters and the
+    log-loss of the larger plans on the way.
     """
     ranks, larger = {name: cost.classes for name, cost in costs.items()}, []
     while (spent := _total(costs, ranks)) > limit:

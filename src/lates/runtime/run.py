@@ -1,6 +1,6 @@
 """How a calibration runs, and nothing of what it computes: one object instead of arguments handed from function to function."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
@@ -50,6 +50,10 @@ class Run:
     def with_memory(self, share: float) -> "Run":
         """The same run with a share of its memory."""
         return replace(self, memory=int(share * self.memory))
+
+    def with_less_memory(self, taken: Iterable[int]) -> "Run":
+        """The same run without the bytes already taken."""
+        return replace(self, memory=self.memory - sum(taken))
 
     def report(self, stage: str, done: int, total: int | None) -> None:
         if self.progress is not None:

@@ -100,9 +100,9 @@ class Stack:
         more = f"{larger:.1%} would give {best:.4f}" if best < self.budget_nll[1] else "more would not help"
         return f"{given}, {more}"
 
-    def with_budgets(self, curve: Sequence[tuple[int, float]], parameters: int) -> "Stack":
-        """With the log-losses of several budgets, from (parameters added, log-loss)."""
-        budgets, losses = (tuple(cost / parameters for cost, _ in curve), tuple(loss for _, loss in curve))
+    def with_budgets(self, curves: Sequence[Sequence[tuple[float, float]]]) -> "Stack":
+        """With (parameters added, log-loss) for several budgets; of an ensemble's networks, each has its own, none is kept."""
+        budgets, losses = zip(*curves[0], strict=True) if len(curves) == 1 and curves[0] else ((), ())
         return replace(self, budgets=budgets, budget_nll=losses)
 
     @property
