@@ -1,198 +1,161 @@
-"""Compare settings of the library on hold-out data alone.
+"""Compare settings of the library under held-back shifts, on hold-out data alone: the search of `results/choosing-defaults.md`.
 
-Each candidate is one call of `lates.calibrate` on one half of the hold-out, judged on the other half, and the halves
-swapped: as it is, and under shifts that resemble neither the jitter of the views nor the 19 corruptions (rotation, scale,
-hue, occlusion). One choice is varied at a time around the default. No test image is read.
+Each candidate is one call of `lates.calibrate` on one half of the hold-out, measured on the other half, and the halves
+swapped, so that each image is measured once by a fit that never saw it: as it is, and under the families of `data/shifts.py`.
+No test image is read. `python -m experiments.reporting.shift_search` applies the rule to the files written here.
 
-    python -m experiments search --network resnet18 --dataset cifar100 --data DIR --run runs/resnet18 --out results/search
+    python -m experiments search --network resnet18 --dataset cifar100 --data DIR --run runs/resnet18 --out results/search_shift
 """
 
 import argparse
-import csv
-import io
 import json
-import math
-import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
+from torch.nn.functional import cross_entropy, one_hot
 
 import lates
 from experiments.data.datasets import ImageSet, scale
 from experiments.data.files import write_whole
-from experiments.evaluation.environment import describe_environment, multiply_in_float32
+from experiments.data.shifts import FAMILIES, shifted_sets
+from experiments.evaluation.environment import multiply_in_float32
 from experiments.evaluation.loading import add_arguments, load_network
 from experiments.evaluation.prepared import Batches
 
-JUDGED = ("nll", "ece", "brier", "accuracy", "auc")
-BATCH = 1000
-PASSES: Mapping[str | None, tuple[int, ...]] = {None: (1,), "shift": (1, 2, 4), "jitter": (1, 2, 4), "flip": (2,)}
-FROM_PAPER: Mapping[str, Mapping[str, Any]] = {
-    "standardised": {"standardise": True},
-    "probes at their optimum": {"optimiser": "lbfgs"},
-    "pooled in a grid": {"pooling": "grid"},
-    "budget by gain": {"allocation": "gain"},
-    "exact weights": {"solver": "exact"},
-    "a prior": {"prior": lates.DEFAULT.prior},
+BATCH, BINS, RESAMPLES = 1000, 15, 200
+METRICS = ("nll", "brier", "ece", "accuracy")
+REFERENCES = ("temperature", "robust")
+ROBUST, BRIER = {"holdout_views": "robust"}, {"loss": "brier"}
+CANDIDATES: Mapping[str, Mapping[str, Any]] = {
+    "temperature": {"blocks": []},
+    "temperature, to Brier": {"blocks": [], **BRIER},
+    "temperature, robust hold-out": {"blocks": [], **ROBUST},
+    "none": {"views": None},
+    "shift": {"views": "shift", "passes": 2},
+    "jitter": {"views": "jitter", "passes": 4},
+    "robust": {},
+    "robust, to Brier": BRIER,
+    "robust, robust hold-out": ROBUST,
+    "robust, robust hold-out, to Brier": {**ROBUST, **BRIER},
 }
-"""What distinguishes the paper's recipe from the default, views apart; `candidates` makes the changes one after the other."""
-Options = Mapping[str, Any]
-"""Arguments of `lates.calibrate`; beside them `last_block`, which probes the block that the head reads too, and `strength`,
-which scales the jitter."""
+"""Name -> arguments of `lates.calibrate`."""
 
 
-def candidates() -> dict[str, Options]:
-    """name, which says what is varied -> options"""
+@dataclass(frozen=True, eq=False)
+class Outcomes:
+    """What a candidate made of every hold-out image in every set: [sets, images], float64.
 
-    def changed(**choices: Any) -> Options:
-        return {"settings": replace(lates.DEFAULT, **choices)}
+    gap  whether the prediction is right, less its confidence; `bin` is the confidence's
+    """
 
-    found: dict[str, Options] = {"temperature": {"blocks": []}}
-    for views, numbers in PASSES.items():
-        found |= {f"views {views} x {passes}": {"views": views, "passes": passes} for passes in numbers}
-    found |= {f"budget {budget}": {"budget": budget} for budget in (0.0025, 0.005, 0.02, 0.05, None)}
-    found |= {f"grid {grid}": changed(grid=grid) for grid in (1, 3, 4)}
-    found |= {f"jitter strength {strength}": {"strength": strength} for strength in (0.25, 0.5, 1.5)}
-    found |= {f"regularise {value}": changed(regularise=value) for value in (0.01, 0.1, 1.0)}
-    found |= {f"tolerance {value}": changed(tolerance=value) for value in (1e-2, 1e-3)}
-    found["allocation equal"] = changed(allocation="equal")
-    found["probe on the last block too"] = {"last_block": True}
-    both = {"holdout_views": "jitter"}
-    found["temperature, both hold-outs"] = {"blocks": [], **both}
-    found |= {
-        f"views {views} x 2, both hold-outs": {"views": views, "passes": 2, **both} for views in ("shift", "jitter")
-    }
-    settings = lates.PAPER_LITERAL
-    found["paper"] = {"settings": settings}
-    for change, choices in FROM_PAPER.items():
-        settings = replace(settings, **choices)
-        found[f"paper … {change}"] = {"settings": settings}
-    return found
+    nll: Tensor
+    brier: Tensor
+    correct: Tensor
+    gap: Tensor
+    bin: Tensor
 
+    @classmethod
+    def of(cls, logits: Tensor, labels: Tensor) -> "Outcomes":
+        """From logits [sets, images, classes]."""
+        logits = logits.double()
+        probabilities, truth = logits.softmax(2), one_hot(labels, logits.shape[2])
+        confidence, predicted = probabilities.max(2)
+        correct = (predicted == labels).double()
+        nll = cross_entropy(logits.flatten(0, 1), labels.repeat(len(logits)), reduction="none").view(len(logits), -1)
+        brier = (probabilities - truth).square().sum(2)
+        bins = ((confidence * BINS).ceil().long() - 1).clamp(0, BINS - 1)
+        return cls(nll, brier, correct, correct - confidence, bins)
 
-def calibrate_with(network: nn.Module, train: ImageSet, holdout: ImageSet, options: Options) -> lates.CalibratedModel:
-    arguments = {"budget": 0.01, **options}
-    if arguments.pop("last_block", False):
-        arguments["blocks"] = lates.list_blocks(network)
-    if strength := arguments.pop("strength", None):
-        arguments["views"] = _jitter(strength, train)
-    return lates.calibrate(network, train=Batches(train), holdout=Batches(holdout), progress=False, **arguments)
+    def ece(self, counts: Tensor) -> Tensor:
+        """Of resamples in which each image occurs so many times, [resamples, images] -> [sets, resamples]."""
+        return torch.stack(
+            [
+                torch.zeros(len(counts), BINS).double().index_add_(1, bins, counts * gap).abs().sum(1) / counts.sum(1)
+                for gap, bins in zip(self.gap, self.bin, strict=True)
+            ]
+        )
 
 
-def _jitter(strength: float, train: ImageSet) -> Callable[[Tensor], Tensor]:
-    """The library's jitter, its change of the image made that much larger or smaller."""
-    channels = lates.views.measure_channels(scale(train.images[:BATCH]))
-
-    def view(images: Tensor) -> Tensor:
-        moved = lates.views.shift(images)
-        return (moved + strength * (lates.views.jitter(moved, channels) - moved)).clamp(0, 1)
-
-    return view
+def parts_of(sets: Sequence[str]) -> dict[str, list[int]]:
+    """The places among the sets of the clean images, of each family, and of all shifts together."""
+    families = {family: [k for k, name in enumerate(sets) if name.startswith(f"{family}/")] for family in FAMILIES}
+    return {"clean": [sets.index("clean")], **families, "shifted": [k for own in families.values() for k in own]}
 
 
-# Shifts, of images [n, 3, h, w] in [0, 1]
+def values(outcomes: Outcomes, places: list[int]) -> list[float]:
+    once = torch.ones(1, outcomes.nll.shape[1]).double()
+    means = [float(each[places].mean()) for each in (outcomes.nll, outcomes.brier, outcomes.correct)]
+    return [*means[:2], float(outcomes.ece(once)[places].mean()), means[2]]
 
 
-def rotate(images: Tensor) -> Tensor:
-    """By 15 degrees, alternately left and right."""
-    angle = torch.full((len(images),), math.pi / 12, device=images.device)
-    angle[::2] *= -1
-    return _affine(images, angle.cos(), -angle.sin())
+def worse_than(outcomes: Outcomes, reference: Outcomes, places: list[int], counts: Tensor) -> list[list[float]]:
+    """How much worse each metric is, with its standard error over images: paired; for the ECE by resampling the images."""
+
+    def paired(worse: Tensor) -> list[float]:
+        of_images = worse[places].mean(0)
+        return [float(of_images.mean()), float(of_images.std() / len(of_images) ** 0.5)]
+
+    resampled = (outcomes.ece(counts) - reference.ece(counts))[places].mean(0)
+    ece = values(outcomes, places)[2] - values(reference, places)[2]
+    return [
+        paired(outcomes.nll - reference.nll),
+        paired(outcomes.brier - reference.brier),
+        [ece, float(resampled.std())],
+        paired(reference.correct - outcomes.correct),
+    ]
 
 
-def shrink(images: Tensor) -> Tensor:
-    """To four fifths of the size, edge pixels repeated."""
-    factor = torch.full((len(images),), 1.25, device=images.device)
-    return _affine(images, factor, torch.zeros_like(factor))
-
-
-def turn_hue(images: Tensor) -> Tensor:
-    """Colours turned by 60 degrees around the grey axis."""
-    cosine, sine = math.cos(math.pi / 3), math.sin(math.pi / 3)
-    axis = torch.full((3, 3), 1 / 3)
-    cross = torch.tensor([[0.0, -1.0, 1.0], [1.0, 0.0, -1.0], [-1.0, 1.0, 0.0]]) / math.sqrt(3)
-    turn = (cosine * torch.eye(3) + sine * cross + (1 - cosine) * axis).to(images)
-    return torch.einsum("dc,nchw->ndhw", turn, images).clamp(0, 1)
-
-
-def occlude(images: Tensor) -> Tensor:
-    """A grey square of a third of the side, in one of four places."""
-    covered = images.clone()
-    side = images.shape[-1] // 3
-    for corner in range(4):
-        top, left = divmod(corner, 2)
-        rows, columns = slice(4 + 12 * top, 4 + 12 * top + side), slice(4 + 12 * left, 4 + 12 * left + side)
-        covered[corner::4, :, rows, columns] = 0.5
-    return covered
-
-
-SHIFTS: Mapping[str, Callable[[Tensor], Tensor]] = {
-    "rotate": rotate,
-    "shrink": shrink,
-    "hue": turn_hue,
-    "occlude": occlude,
-}
-
-
-def _affine(images: Tensor, cosine: Tensor, sine: Tensor) -> Tensor:
-    zero = torch.zeros_like(cosine)
-    matrix = torch.stack([torch.stack([cosine, sine, zero], 1), torch.stack([-sine, cosine, zero], 1)], 1)
-    grid = functional.affine_grid(matrix, list(images.shape), align_corners=False)
-    return functional.grid_sample(images, grid, padding_mode="border", align_corners=False)
-
-
-# Judging
-
-
-def judge(network: nn.Module, train: ImageSet, halves: Sequence[ImageSet], options: Options) -> dict[str, float]:
-    """Metrics on the half that chose nothing, averaged over both ways, plain and as `shifted_…` over the shifts."""
-    rows: list[dict[str, float]] = []
+def measure(network: nn.Module, train: ImageSet, halves: Sequence[ImageSet], options: Mapping[str, Any]) -> Outcomes:
+    """Each half by the fit on the other, one half after the other."""
+    logits: list[Tensor] = []
     for fit, test in (halves, halves[::-1]):
-        started = time.monotonic()
-        calibrated = calibrate_with(network, train, fit, options)
-        seconds = time.monotonic() - started
-        images, labels = scale(test.images), test.labels
-        shifted = [_measured(calibrated, shift(images), labels) for shift in SHIFTS.values()]
-        means = {f"shifted_{name}": sum(part[name] for part in shifted) / len(shifted) for name in JUDGED}
-        share = calibrated.added_parameters / sum(p.numel() for p in network.parameters())
-        rows.append({**_measured(calibrated, images, labels), **means, "parameters": share, "seconds": seconds})
-    return {name: sum(row[name] for row in rows) / len(rows) for name in rows[0]}
+        calibrated = lates.calibrate(network, train=Batches(train), holdout=Batches(fit), progress=False, **options)
+        images = scale(test.images)
+        sets = {"clean": images, **shifted_sets(images, seed=0)}
+        with torch.inference_mode():
+            logits.append(
+                torch.stack([torch.cat([calibrated(part) for part in own.split(BATCH)]).cpu() for own in sets.values()])
+            )
+    return Outcomes.of(torch.cat(logits, 1), torch.cat([test.labels.cpu() for test in halves[::-1]]))
 
 
-def _measured(calibrated: nn.Module, images: Tensor, labels: Tensor) -> dict[str, float]:
-    with torch.inference_mode():
-        logits = torch.cat([calibrated(part) for part in images.split(BATCH)])
-    return {name: getattr(lates.metrics, name)(logits, labels) for name in JUDGED}
+def summarise(measured: Mapping[str, Outcomes], sets: Sequence[str]) -> dict[str, Any]:
+    images = next(iter(measured.values())).nll.shape[1]
+    drawn = torch.randint(images, (RESAMPLES, images), generator=torch.Generator().manual_seed(0))
+    counts = torch.zeros(RESAMPLES, images).double().scatter_add_(1, drawn, torch.ones_like(drawn).double())
+    parts = parts_of(sets)
+
+    def described(name: str, outcomes: Outcomes) -> dict[str, Any]:
+        others = {other: measured[other] for other in REFERENCES if other in measured and other != name}
+        compared = {
+            other: {part: worse_than(outcomes, reference, places, counts) for part, places in parts.items()}
+            for other, reference in others.items()
+        }
+        return {"value": {part: values(outcomes, places) for part, places in parts.items()}, "worse than": compared}
+
+    return {name: described(name, outcomes) for name, outcomes in measured.items()}
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="python -m experiments search", description=__doc__)
     add_arguments(parser)
+    parser.add_argument("--recipe", default="paper", help="by which the network was trained; part of its name")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--only", nargs="+", default=[""], help="candidates whose name contains one of these")
-    parser.add_argument("--max-seconds", type=float, default=math.inf)
+    parser.add_argument("--only", nargs="+", choices=CANDIDATES, default=[*CANDIDATES])
     chosen = parser.parse_args(arguments)
     multiply_in_float32()
-    started = time.monotonic()
     loaded = load_network(chosen, chosen.seed)
     halves = [loaded.available.select(loaded.split.holdout[half::2]) for half in (0, 1)]
-    folder = chosen.out / f"{chosen.dataset}-{chosen.network}-s{chosen.seed}"
-    facts = {**describe_environment(torch.device(chosen.device)), "split": loaded.split.digest}
-    rows: list[dict[str, Any]] = []
-    for name, options in candidates().items():
-        wanted = any(part in name for part in chosen.only)
-        if not wanted or time.monotonic() - started > chosen.max_seconds:
-            continue
-        scores = judge(loaded.network, loaded.train, halves, options)
-        print(f"{name:<28} " + "  ".join(f"{metric} {value:.4f}" for metric, value in scores.items()), flush=True)
-        rows.append({"candidate": name, **scores})
-        text = io.StringIO()
-        writer = csv.DictWriter(text, list(rows[0]))
-        writer.writeheader()
-        writer.writerows(rows)
-        write_whole(folder / "facts.json", json.dumps(facts, indent=2).encode())
-        write_whole(folder / "candidates.csv", text.getvalue().encode())
+    sets = ["clean", *shifted_sets(scale(halves[0].images[:2]), seed=0)]
+    measured: dict[str, Outcomes] = {}
+    for name in chosen.only:
+        measured[name] = measure(loaded.network, loaded.train, halves, CANDIDATES[name])
+        clean, shifted = (values(measured[name], parts_of(sets)[part]) for part in ("clean", "shifted"))
+        print(f"{name:<36}" + "  ".join(f"{value:.4f}" for value in (*clean, *shifted)), flush=True)
+    network = f"{chosen.dataset}-{chosen.network}-{chosen.recipe}"
+    facts = {"network": network, "seed": chosen.seed, "split": loaded.split.digest, "images": sum(map(len, halves))}
+    content = {**facts, "metrics": METRICS, "sets": sets, "candidates": summarise(measured, sets)}
+    write_whole(chosen.out / f"{network}.json", json.dumps(content, indent=1).encode())
