@@ -14,7 +14,7 @@ import lates
 from lates.network import Draws
 from lates.probes.budget import Cost, Search, choose_ranks, equal_share, fit_budget, last_alone, prune
 from lates.probes.probe import Probe
-from lates.stack.losses import nll
+from lates.stack.losses import NLL
 from tests.conftest import Problem
 from tests.networks import extract_draws
 from tests.problems import draw_labels
@@ -142,9 +142,9 @@ def test_cross_validated_loss_is_that_of_stacks_fitted_on_the_other_half(feature
 
 
 def second_order_rise(logits: Tensor, removed: Tensor, labels: Tensor) -> Tensor:
-    """f'(0) + f''(0) / 2 of f(t) = nll(logits - t removed), by automatic differentiation."""
+    """f'(0) + f''(0) / 2 of f(t) = NLL(logits - t removed), by automatic differentiation."""
     t = torch.zeros((), dtype=torch.float64, requires_grad=True)
-    (first,) = torch.autograd.grad(nll(logits - t * removed, labels), t, create_graph=True)
+    (first,) = torch.autograd.grad(NLL(logits - t * removed, labels), t, create_graph=True)
     (second,) = torch.autograd.grad(first, t)
     return (first + second / 2).detach()
 

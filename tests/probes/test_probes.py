@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
 import lates
-from lates.stack.losses import brier, nll
+from lates.stack.losses import BRIER, NLL
 from tests.networks import random_rows
 
 EXACT = replace(lates.DEFAULT, tolerance=1e-6)
@@ -62,7 +62,7 @@ def test_probe_matches_scikit_learn_s_logistic_regression(features: Both) -> Non
         torch.testing.assert_close(
             centred(trained.probe.logits(train.blocks[name])).double(), centred(expected), atol=5e-3, rtol=0
         )
-        assert trained.loss == pytest.approx(float(nll(expected, train.labels)), abs=1e-5)
+        assert trained.loss == pytest.approx(float(NLL(expected, train.labels)), abs=1e-5)
 
 
 def test_brier_probe_matches_lbfgsb() -> None:
@@ -72,7 +72,7 @@ def test_brier_probe_matches_lbfgsb() -> None:
 
     def objective(flat: np.ndarray) -> tuple[float, np.ndarray]:
         variables = torch.from_numpy(flat.reshape(3, 7)).requires_grad_()
-        loss = brier(standardised @ variables[:, :-1].T + variables[:, -1], labels)
+        loss = BRIER(standardised @ variables[:, :-1].T + variables[:, -1], labels)
         value = loss + trained.decay / 2 * variables[:, :-1].square().sum()
         (slope,) = torch.autograd.grad(value, variables)
         return value.item(), slope.numpy().ravel()
@@ -81,7 +81,7 @@ def test_brier_probe_matches_lbfgsb() -> None:
     variables = torch.from_numpy(found.x.reshape(3, 7))
     expected = standardised @ variables[:, :-1].T + variables[:, -1]
     torch.testing.assert_close(centred(trained.probe.logits(rows)).double(), centred(expected), atol=1e-3, rtol=0)
-    assert trained.loss == pytest.approx(float(brier(expected, labels)), abs=1e-6)
+    assert trained.loss == pytest.approx(float(BRIER(expected, labels)), abs=1e-6)
 
 
 @hypothesis_settings(max_examples=10, deadline=None)
@@ -111,8 +111,8 @@ def test_holdout_chooses_the_decay() -> None:
         holdout = features_of(*draw(1000, 20, 4, seed=2, signal=signal), classes=4)
         trained, fixed = train_body(train, holdout), train_body(train)
         held = trained.probe.logits(holdout.blocks["body"])
-        assert trained.loss == pytest.approx(float(nll(held, holdout.labels)), abs=1e-5)
-        assert trained.loss <= float(nll(fixed.probe.logits(holdout.blocks["body"]), holdout.labels)) + 1e-5
+        assert trained.loss == pytest.approx(float(NLL(held, holdout.labels)), abs=1e-5)
+        assert trained.loss <= float(NLL(fixed.probe.logits(holdout.blocks["body"]), holdout.labels)) + 1e-5
         chosen.append(trained.decay)
     assert chosen[0] > chosen[1] > chosen[2]
 
@@ -131,7 +131,7 @@ def test_decay_too_weak_is_noticed_even_where_its_damage_is_slow() -> None:
     trained = lates.train_probes(train, holdout, settings=replace(lates.DEFAULT, standardise=False))["body"]
     oracle = LogisticRegression(C=1 / (200 * 0.3)).fit(train.blocks["body"].numpy(), train.labels.numpy())
     logits = torch.from_numpy(oracle.predict_log_proba(holdout.blocks["body"].numpy()))
-    assert trained.loss <= float(nll(logits, holdout.labels)) + 0.003
+    assert trained.loss <= float(NLL(logits, holdout.labels)) + 0.003
 
 
 def test_soft_ece_probes_train_to_the_log_loss(features: Both) -> None:

@@ -5,7 +5,7 @@ import torch
 from scipy.optimize import linprog, minimize
 from torch import Tensor
 
-from lates.stack.losses import NLL, Loss, nll
+from lates.stack.losses import NLL, Loss
 
 
 def penalised(
@@ -25,7 +25,7 @@ def penalised(
     if bool((others.amax(dim=1) < logits[rows, labels, -1]).all()):
         excess = logits - logits[rows, labels][:, None]
         wrong = ((others.softmax(dim=1)[:, :, None] * excess).sum(dim=1) @ weights).mean()
-        value = value + (nll(logits @ weights, labels) - wrong) / n
+        value = value + (NLL(logits @ weights, labels) - wrong) / n
     return value
 
 

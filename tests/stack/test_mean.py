@@ -7,10 +7,10 @@ from torch import Tensor
 
 from lates.runtime import default_names
 from lates.settings import DEFAULT, PAPER, Settings
-from lates.stack import combine, fit_holdout, fit_stack
+from lates.stack import combine, fit_holdout, fit_members, fit_stack
 from lates.stack.holdout import Holdout
 from lates.stack.losses import NLL
-from lates.stack.mean import fit_members, mean_log_loss
+from lates.stack.mean import mean_log_loss
 from tests.problems import dropout_samples, noisy_views
 from tests.stack.oracles import penalised
 

@@ -5,7 +5,7 @@ import torch
 from torch import Tensor
 
 from lates.stack.holdout import Holdout
-from lates.stack.losses import LOSSES, NLL, Loss, nll
+from lates.stack.losses import LOSSES, NLL, Loss
 from lates.stack.objective import Objective
 from tests.problems import noisy_views
 from tests.stack.oracles import penalised
@@ -36,9 +36,9 @@ def test_expansion_matches_autograd(members: int, regularise: float, prior: floa
     here = objective.expand(point)
     torch.testing.assert_close(here.hessian, torch.autograd.functional.hessian(value_at, point))
     torch.testing.assert_close(here.gradient, torch.autograd.functional.jacobian(value_at, point))
-    for computed in (here.value, objective.value(point)):
+    for computed in (here.value, (1 + objective.prior.errors) * objective.nll(point) + objective.penalty_at(point)):
         assert computed == pytest.approx(float(value_at(point)), abs=1e-12)
-    plain = float(nll(torch.stack(logits, dim=2) @ (point / objective.deviations), labels))
+    plain = float(NLL(torch.stack(logits, dim=2) @ (point / objective.deviations), labels))
     for computed in (objective.nll(point), objective.nll_of(here.value, point)):
         assert computed == pytest.approx(plain, abs=1e-12)
 

@@ -23,13 +23,12 @@ REFUSED: dict[str, tuple[type[Exception], Change]] = {
     "empty": (ValueError, lambda logits, labels: {"members": [logits[0][:0]], "labels": labels[:0]}),
     "no members": (ValueError, lambda logits, labels: {"members": []}),
     r"expected \[n, classes, members\]": (ValueError, lambda logits, labels: {"members": logits[0]}),
-    r"regularise is -1\.0": (ValueError, lambda logits, labels: {"regularise": -1.0}),
+    r"regularise=-1\.0": (ValueError, lambda logits, labels: {"regularise": -1.0}),
     r'Unknown loss "mse"\. Losses: nll, brier, soft_ece': (ValueError, lambda logits, labels: {"loss": "mse"}),
-    r'Unknown solver "adam"\. Solvers: exact, sgd': (ValueError, lambda logits, labels: {"solver": "adam"}),
-    "expected 2 finite weights >= 0": (ValueError, lambda logits, labels: {"start": torch.tensor([-1.0, 1.0])}),
-    "takes neither start nor reduce": (
+    "solver='adam': expected one of 'exact', 'sgd'": (ValueError, lambda logits, labels: {"solver": "adam"}),
+    "is for one process and takes no reduce": (
         ValueError,
-        lambda logits, labels: {"solver": "sgd", "start": torch.ones(2)},
+        lambda logits, labels: {"solver": "sgd", "reduce": torch.clone},
     ),
 }
 

@@ -53,17 +53,7 @@ def find_probe_loss(name: str) -> MeanLoss:
     return loss if isinstance(loss, MeanLoss) else NLL
 
 
-def nll(logits: Tensor, labels: Tensor) -> Tensor:
-    """Log-loss: the mean over rows of -log p_y, where p = softmax(logits) and y is the row's label."""
-    return NLL(logits, labels)
-
-
-def brier(logits: Tensor, labels: Tensor) -> Tensor:
-    """Brier score in its standard form: the mean over rows of sum_c (p_c - [c = y])^2; between 0 and 2."""
-    return BRIER(logits, labels)
-
-
-def soft_ece(logits: Tensor, labels: Tensor, bins: int = BINS, softness: float = SOFTNESS) -> Tensor:
+def soft_ece_loss(bins: int = BINS, softness: float = SOFTNESS) -> Loss:
     """Calibration error over soft bins (Karandikar et al., 2021), in its differentiable quadratic form.
 
     A row with confidence q = max_c p_c belongs to bin j, whose centre is t_j = (j - 1/2) / bins, to the degree
@@ -75,17 +65,9 @@ def soft_ece(logits: Tensor, labels: Tensor, bins: int = BINS, softness: float =
         soft_ece = sqrt( sum_j (S_j / n) (G_j / S_j)^2 ) = || G_j / sqrt(n S_j) ||.
 
     As softness -> 0 this becomes the root mean square calibration error over ordinary bins, which is at least the ECE. A row
-    is right if its first largest logit is the label's; where that changes the loss jumps, elsewhere it is smooth.
+    is right if its first largest logit is the label's; where that changes the loss jumps, elsewhere it is smooth. The
+    statistics are S_1, …, S_bins, G_1, …, G_bins.
     """
-    return soft_ece_loss(bins, softness)(logits, labels)
-
-
-def soft_ece_loss(bins: int = BINS, softness: float = SOFTNESS) -> Loss:
-    """The soft ECE with its bins and softness fixed; its statistics are S_1, …, S_bins, G_1, …, G_bins."""
-    if bins < 1:
-        raise ValueError(f"bins is {bins}; the soft ECE needs at least one bin.")
-    if not softness > 0:
-        raise ValueError(f"softness is {softness}; it must be positive (default {SOFTNESS}).")
 
     def statistics(logits: Tensor, labels: Tensor) -> Tensor:
         confidence, predicted = _probabilities(logits).max(dim=1)

@@ -1,6 +1,6 @@
-"""The weights of a network, of the samples of MC dropout, or of an ensemble: what the algorithm fits on the hold-out.
+"""The weights of MC dropout's samples or of an ensemble.
 
-One draw is an ordinary stack. For several draws s the prediction is the mean of softmax(R_s beta_s); the samples of one
+For several draws s the prediction is the mean of softmax(R_s beta_s); the samples of one
 network share their weights. Weights fitted to each network alone leave that mean underconfident, because averaging
 flattens; so they only start a descent on the log-loss of the mean itself,
 
@@ -11,77 +11,35 @@ which is not convex. To it come the means over networks of prior and penalty.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
 from itertools import accumulate
 
 import torch
 from torch import Tensor
 
-from lates.runtime import check_members
-from lates.settings import Settings
-from lates.stack.doubts import Outcomes, ordinary_rows, settle
+from lates.stack.doubts import Outcomes
 from lates.stack.holdout import Holdout, Members, Reduce, combined, excess_chunks, in_this_process, rows_per_chunk
-from lates.stack.losses import find_loss
 from lates.stack.newton import descend
 from lates.stack.objective import Objective, best_stack, best_temperature
 from lates.stack.record import Stack, member_names
-from lates.stack.stack import fit_stack
-
-Draw = Mapping[str, Tensor]
-"""The members of one draw: name -> logits [n, classes], the head last."""
 
 
-def fit_members(
-    draws: Sequence[Draw],
+def fit_mean(
+    logits: Sequence[Members],
+    names: Sequence[tuple[str, ...]],
     labels: Tensor,
     samples: int,
-    loss: str,
-    settings: Settings,
-    seed: int = 0,
-    reduce: Reduce | None = None,
-    passes: int = 1,
+    regularise: float,
+    prior: float,
+    reduce: Reduce,
+    passes: int,
 ) -> Stack:
-    """Fit the weights of all members on hold-out labels [n]; `samples` successive draws are of one network.
-
-    `reduce` sums a tensor over all processes, where each passes its shard of the rows; the paper's SGD is for one process.
-    `passes` is how many rows each input has.
-    """
-    check_loss(loss, several=len(draws) > 1)
-    prior, regularise = float(settings.prior), float(settings.regularise)
-    if len(draws) == 1:
-        sgd = settings.solver == "sgd"
-        return fit_stack(
-            draws[0], labels, loss=loss, prior=prior, regularise=regularise, solver=settings.solver, seed=seed,
-            reduce=None if sgd else reduce, passes=passes,
-        )  # fmt: skip
-    labels = _check_draws(draws, labels, reduce)
-    reduce = reduce or in_this_process
-    names, logits = [tuple(draw) for draw in draws], [tuple(draw.values()) for draw in draws]
-    if prior > 0 and (kept := ordinary_rows(logits, names, labels, reduce, passes)) is not None:
-        logits = [tuple(member[kept.to(member.device)] for member in members) for members in logits]
-        labels = labels[kept.to(labels.device)]
-    fit = partial(
-        _fit_mean,
-        labels=labels,
-        samples=samples,
-        regularise=regularise,
-        prior=prior,
-        reduce=reduce,
-        passes=passes,
-    )
-    heads = [members[-1:] for members in logits]
-    temperature = fit(heads, [own[-1:] for own in names])
-    stack = fit(logits, names, rival=temperature)
-    return settle(stack, logits, labels, samples, reduce, passes)
-
-
-def check_loss(loss: str, several: bool) -> None:
-    """Refuse unknown losses, and for the mean of several draws all but the log-loss."""
-    find_loss(loss)
-    if several and loss != "nll":
-        raise ValueError(f'loss="{loss}" is for single networks; MC dropout and ensembles are fitted to loss="nll".')
+    """Fit the weights of several draws' members, of which `samples` successive ones are of one network, to their mean."""
+    options = {"regularise": regularise, "prior": prior, "reduce": reduce, "passes": passes}
+    heads, names_of_heads = [members[-1:] for members in logits], [of_draw[-1:] for of_draw in names]
+    temperature = _fit_mean(heads, names_of_heads, labels, samples, **options)
+    return _fit_mean(logits, names, labels, samples, **options, rival=temperature)
 
 
 def _fit_mean(
@@ -180,12 +138,3 @@ def mean_log_loss(
             gradients[place // samples] += mean @ responsibility
     sums = reduce(torch.cat([torch.tensor([len(labels), value], dtype=torch.float64), *gradients]))
     return float(sums[1] / sums[0]), sums[2:] / sums[0]
-
-
-def _check_draws(draws: Sequence[Draw], labels: Tensor, reduce: Reduce | None) -> Tensor:
-    """The labels, if they and all logits are sound; draws need the same rows and classes."""
-    classes = [list(draw.values())[-1].shape[-1] for draw in draws]
-    if len(set(classes)) > 1:
-        raise ValueError(f"The networks have {', '.join(map(str, classes))} classes; they need the same.")
-    checked = [check_members(draw, labels, least_rows=0 if reduce else 1) for draw in draws]
-    return checked[0][2]

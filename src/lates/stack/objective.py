@@ -72,9 +72,6 @@ class Objective:
             hessian / scales / scales[:, None],
         )
 
-    def value(self, point: Tensor) -> float:
-        return (1 + self.prior.errors) * self.nll(point) + self.penalty_at(point)
-
     def nll(self, point: Tensor) -> float:
         return float(self.holdout.statistics(NLL, point / self.scales)) / self.rows
 
@@ -123,8 +120,8 @@ def best_temperature(objective: Objective) -> Minimum:
     return _newton(head, head.scales)
 
 
-def best_stack(objective: Objective, temperature: Minimum, start: Tensor | None = None) -> Minimum:
-    """The optimum of the log-loss for all members, from the best temperature, or from a better `start`.
+def best_stack(objective: Objective, temperature: Minimum) -> Minimum:
+    """The optimum of the log-loss for all members, from the best temperature.
 
     Where no minimum exists, this is still an orderly descent: the stack never ends above the temperature.
     """
@@ -133,8 +130,6 @@ def best_stack(objective: Objective, temperature: Minimum, start: Tensor | None 
         return temperature
     first = torch.zeros_like(scales)
     first[-1] = temperature.point[0]
-    if start is not None:
-        first = min(first, start.detach().to("cpu", torch.float64) * scales, key=objective.value)
     return _newton(objective, first)
 
 

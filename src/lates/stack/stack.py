@@ -23,21 +23,22 @@ that are constant in every row, and all if there is one class only.
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Literal
 
 import torch
 from torch import Tensor
 
 from lates.runtime import Array, check_members, unaided
-from lates.settings import DEFAULT
+from lates.settings import DEFAULT, Settings
 from lates.stack.doubts import ordinary_rows, settle
 from lates.stack.holdout import Holdout, Reduce, in_this_process
 from lates.stack.losses import LOSSES, find_loss
+from lates.stack.mean import fit_mean
 from lates.stack.newton import TOLERANCE, Minimum, kkt_residual
 from lates.stack.objective import Objective, best_stack, best_temperature, local_optimum
 from lates.stack.record import Stack
 
-SOLVERS = ("exact", "sgd")
 SGD_BATCH, SGD_RATE, SGD_EPOCHS = 128, 0.005, 50
 
 
@@ -50,7 +51,6 @@ def fit_stack(
     regularise: float = 0.0,
     solver: Literal["exact", "sgd"] = "exact",
     seed: int = 0,
-    start: Tensor | None = None,
     reduce: Reduce | None = None,
     passes: int = 1,
 ) -> Stack:
@@ -65,23 +65,60 @@ def fit_stack(
     regularise  c of the penalty (c / sqrt(n)) / 2 · ||beta||².
     solver      "exact", or "sgd", the paper's: projected SGD from (0, …, 0, 1), batch 128, rate 0.005, 50 epochs,
                 shuffled by `seed`.
-    start       weights known to be good, a warm start of the exact solver.
     reduce      sums a tensor over all processes, where each passes its shard of the rows; the exact solver only.
     passes      how many rows each input has, such as views of it.
     """
-    _check_choices(loss, prior, regularise, solver, start, reduce)
-    names, logits, labels = check_members(members, labels, least_rows=1 if reduce is None else 0)
-    if start is not None and (start.shape != (len(names),) or not bool((start.isfinite() & (start >= 0)).all())):
-        raise ValueError(f"start is {start.tolist()}; expected {len(names)} finite weights >= 0, one for each member.")
+    if solver == "sgd" and reduce is not None:
+        raise ValueError('solver="sgd" is for one process and takes no reduce; use solver="exact".')
+    settings = replace(DEFAULT, prior=prior, regularise=regularise, solver=solver)
+    return fit_members([members], labels, 1, loss, settings, seed, reduce, passes)
+
+
+def fit_members(
+    draws: Sequence[Array | Sequence[Array] | Mapping[str, Array]],
+    labels: Array,
+    samples: int,
+    loss: str,
+    settings: Settings,
+    seed: int = 0,
+    reduce: Reduce | None = None,
+    passes: int = 1,
+) -> Stack:
+    """As `fit_stack`, for the members of one draw or of several, whose mean is the prediction: MC dropout, with `samples`
+    successive draws of one network, or an ensemble."""
+    check_loss(loss, several=len(draws) > 1)
+    names, logits, labels = _check_draws(draws, labels, reduce)
     reduce = reduce or in_this_process
-    if prior > 0 and (kept := ordinary_rows([logits], [names], labels, reduce, passes)) is not None:
-        logits, labels = tuple(member[kept.to(member.device)] for member in logits), labels[kept.to(labels.device)]
-    holdout = Holdout(((logits, labels),), reduce, passes)
-    if solver == "sgd":
-        stack = _projected_sgd(holdout, names, loss, regularise, prior, seed)
+    if settings.prior > 0 and (kept := ordinary_rows(logits, names, labels, reduce, passes)) is not None:
+        logits = [tuple(member[kept.to(member.device)] for member in members) for members in logits]
+        labels = labels[kept.to(labels.device)]
+    holdout = Holdout(((logits[0], labels),), reduce, passes)
+    prior, regularise = float(settings.prior), float(settings.regularise)
+    if len(draws) > 1:
+        stack = fit_mean(logits, names, labels, samples, regularise, prior, reduce, passes)
+    elif settings.solver == "sgd":
+        stack = _projected_sgd(holdout, names[0], loss, regularise, prior, seed)
     else:
-        stack = fit_holdout(holdout, names, loss=loss, regularise=regularise, prior=prior, start=start)
-    return settle(stack, [logits], labels, 1, reduce, passes)
+        stack = fit_holdout(holdout, names[0], loss=loss, regularise=regularise, prior=prior)
+    return settle(stack, logits, labels, samples, reduce, passes)
+
+
+def check_loss(loss: str, several: bool) -> None:
+    """Refuse unknown losses, and for the mean of several draws all but the log-loss."""
+    find_loss(loss)
+    if several and loss != "nll":
+        raise ValueError(f'loss="{loss}" is for single networks; MC dropout and ensembles are fitted to loss="nll".')
+
+
+def _check_draws(
+    draws: Sequence[Array | Sequence[Array] | Mapping[str, Array]], labels: Array, reduce: Reduce | None
+) -> tuple[list[tuple[str, ...]], list[tuple[Tensor, ...]], Tensor]:
+    """Names and logits of each draw's members, and the labels; draws need the same rows and classes."""
+    classes = [list(draw.values())[-1].shape[-1] for draw in draws if isinstance(draw, Mapping) and draw]
+    if len(set(classes)) > 1:
+        raise ValueError(f"The networks have {', '.join(map(str, classes))} classes; they need the same.")
+    checked = [check_members(draw, labels, least_rows=0 if reduce else 1) for draw in draws]
+    return [names for names, _, _ in checked], [logits for _, logits, _ in checked], checked[0][2]
 
 
 def fit_holdout(
@@ -91,12 +128,11 @@ def fit_holdout(
     loss: str = "nll",
     regularise: float = 0.0,
     prior: float = DEFAULT.prior,
-    start: Tensor | None = None,
 ) -> Stack:
     """`fit_stack`'s exact solver, on rows that were checked before; they may come in several parts."""
     objective = Objective.of(holdout, regularise, prior)
     temperature = best_temperature(objective)
-    end = best_stack(objective, temperature, start)
+    end = best_stack(objective, temperature)
     if loss != "nll":
         end = local_optimum(objective, LOSSES[loss], end)
     return _describe(objective, temperature, end, names, loss, regularise, prior)
@@ -156,16 +192,3 @@ def _describe(
         residual=end.residual,
         steps=end.steps,
     )
-
-
-def _check_choices(
-    loss: str, prior: float, regularise: float, solver: str, start: Tensor | None, reduce: Reduce | None
-) -> None:
-    find_loss(loss)
-    for name, value in (("prior", prior), ("regularise", regularise)):
-        if not 0 <= value < math.inf:
-            raise ValueError(f"{name} is {value}; expected a finite number >= 0 (0: none).")
-    if solver not in SOLVERS:
-        raise ValueError(f'Unknown solver "{solver}". Solvers: {", ".join(SOLVERS)}.')
-    if solver == "sgd" and (start is not None or reduce is not None):
-        raise ValueError('solver="sgd" takes neither start nor reduce; use solver="exact".')
