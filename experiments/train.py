@@ -71,8 +71,7 @@ def _claimed_by_first(folder: Path, device: torch.device) -> Iterator[None]:
         if dist.is_initialized():
             dist.broadcast(shared, 0)
         if not shared:
-            holder = read_claim(folder) or {}
-            by = f"process {holder['pid']} on {holder['host']}" if holder else "another process"
+            by = read_claim(folder) or "another process"
             raise ClaimError(f"{folder} is in use by {by}. Wait for it, or choose another --out.")
         yield
 

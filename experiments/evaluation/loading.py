@@ -9,7 +9,7 @@ from torch import nn
 
 from experiments.data.datasets import CIFAR, ImageSet, load_cifar
 from experiments.data.splits import Split, split_indices
-from experiments.training.checkpoints import load_tensors
+from experiments.training.checkpoints import check_shapes, load_tensors
 from experiments.training.networks import NETWORKS, build_network
 
 
@@ -40,10 +40,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def load_network(arguments: argparse.Namespace, seed: int = 0) -> LoadedNetwork:
-    if (stored := load_tensors(arguments.run / "network.safetensors")) is None:
+    path = arguments.run / "network.safetensors"
+    if (stored := load_tensors(path)) is None:
         raise SystemExit(f"{arguments.run} holds no trained network; run python -m experiments.train first.")
     available, _ = load_cifar(CIFAR[arguments.dataset], arguments.data)
     split = split_indices(available.labels, train_fraction=0.9, holdout_fraction=0.1, seed=seed)
     network = build_network(arguments.network, len(available.classes))
+    check_shapes(stored[0], network.state_dict(), path)
     network.load_state_dict(stored[0])
     return LoadedNetwork(network.to(arguments.device).eval(), available.to(arguments.device), split)

@@ -8,14 +8,12 @@ that are on the device already, as they are in training.
 """
 
 import argparse
-import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 from statistics import median
 from time import perf_counter
-from typing import Any
 
 import torch
 from torch import nn
@@ -23,6 +21,7 @@ from torch import nn
 import lates
 from experiments.data.datasets import ImageSet
 from experiments.data.files import write_whole
+from experiments.data.seals import DamagedError, format_json, parse_json
 from experiments.evaluation.environment import describe_environment, multiply_in_float32
 from experiments.evaluation.loading import add_arguments, load_network
 from experiments.evaluation.prepared import Batches
@@ -81,8 +80,11 @@ def _seconds(work: Callable[[], None]) -> float:
 
 
 def read_timing(file: Path) -> Timing:
-    found: dict[str, Any] = json.loads(file.read_text())
-    return Timing(found["recipe_epochs"], tuple(found["epochs"]), tuple(found["calibrations"]))
+    try:
+        found = parse_json(file.read_bytes())
+        return Timing(found["recipe_epochs"], tuple(found["epochs"]), tuple(found["calibrations"]))
+    except (DamagedError, KeyError, TypeError) as error:
+        raise DamagedError(f"{file} is damaged ({error}). Run `python -m experiments timing` again.") from error
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -106,7 +108,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         **describe_environment(device),
     }
     place = chosen.out / f"{chosen.dataset}-{chosen.network}"
-    write_whole(place / "timing.json", json.dumps(facts, indent=2).encode())
+    write_whole(place / "timing.json", format_json(facts, indent=2))
     print(
         f"training {timing.training:.1f} s, calibration {median(timing.calibrations):.2f} s: {100 * timing.share:.2f} %"
     )

@@ -5,16 +5,15 @@ ends. The file itself stays: if it were removed, two runners could lock two file
 """
 
 import fcntl
-import json
 import os
 import socket
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 from experiments.data.files import lock
+from experiments.data.seals import DamagedError, format_json, parse_json
 
 CLAIM = "claim.lock"
 SECOND_TRY = 0.05
@@ -36,7 +35,7 @@ def claimed(folder: Path) -> Iterator[bool]:
             time.sleep(SECOND_TRY)
             mine = lock(descriptor, folder, exclusive)
         if mine:
-            holder = json.dumps({"host": socket.gethostname(), "pid": os.getpid(), "since": time.time()}).encode()
+            holder = format_json({"host": socket.gethostname(), "pid": os.getpid(), "since": time.time()})
             os.ftruncate(descriptor, 0)
             os.pwrite(descriptor, holder, 0)
         yield mine
@@ -44,8 +43,8 @@ def claimed(folder: Path) -> Iterator[bool]:
         os.close(descriptor)  # which unlocks
 
 
-def read_claim(folder: Path) -> dict[str, Any] | None:
-    """The host, pid and start of the process that has claimed `folder`, or None where none has."""
+def read_claim(folder: Path) -> str | None:
+    """The process that has claimed `folder`, in words, or None where none has."""
     try:
         descriptor = os.open(folder / CLAIM, os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:
@@ -53,9 +52,9 @@ def read_claim(folder: Path) -> dict[str, Any] | None:
     try:
         if lock(descriptor, folder, fcntl.LOCK_SH | fcntl.LOCK_NB):
             return None
-        content = os.pread(descriptor, 4096, 0)
-        return json.loads(content) if content else {}
-    except ValueError:
-        return {}  # claimed this instant: its holder is about to write
+        holder = parse_json(os.pread(descriptor, 4096, 0))
+        return f"process {holder['pid']} on {holder['host']}"
+    except (DamagedError, KeyError):  # perhaps claimed this instant: its holder is about to write
+        return f"another process ({folder / CLAIM} does not say which)"
     finally:
         os.close(descriptor)

@@ -10,10 +10,12 @@ import torch
 
 from experiments.data.archives import DataError
 from experiments.data.files import LockError
+from experiments.data.seals import DamagedError
 from experiments.runner.claims import ClaimError
 from experiments.runner.provenance import OtherRecipeError
 
 FAULTS = (
+    DamagedError,
     DataError,
     LockError,
     ClaimError,

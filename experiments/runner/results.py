@@ -2,8 +2,8 @@
 
 A cell has three files: `results/<recipe>/<cell name>.csv`, a row per method and test set;
 `….blocks.csv`, the same test images in blocks, for a bootstrap; and `….json`, everything else. The JSON is written last and
-holds the digests of the others, so a cell is finished exactly if all are there and agree: killed between two, or cut in half
-later, it counts as not done and is done again.
+holds the digests of all, so a cell is finished exactly if all are there and agree: killed between two, or damaged later, it
+counts as not done and is done again.
 """
 
 import csv
@@ -20,16 +20,13 @@ from typing import Any
 import numpy as np
 
 from experiments.data.files import write_whole
+from experiments.data.seals import DamagedError, format_json, parse_json
 from experiments.evaluation.image_blocks import IMAGE_METRICS, Blocks
 from experiments.evaluation.measuring import METRICS, Row
 from experiments.recipes import RECIPES, Cell
 
 COLUMNS = ("method", "set", *METRICS)
 DIGESTS = {".csv": "csv_sha256", ".blocks.csv": "blocks_sha256"}
-
-
-class DamagedResultsError(Exception):
-    """A results file that is not whole, or two that do not belong together."""
 
 
 @dataclass(frozen=True)
@@ -57,8 +54,7 @@ def write_results(root: Path, results: CellResults) -> Path:
     path = results_path(root, results.cell)
     tables = {".csv": _format_rows(results.rows), ".blocks.csv": _format_blocks(results.blocks)}
     digests = {DIGESTS[suffix]: hashlib.sha256(table).hexdigest() for suffix, table in tables.items()}
-    facts = {"cell": asdict(results.cell), **results.facts, **digests}
-    content = json.dumps(facts, indent=1, allow_nan=False).encode() + b"\n"
+    content = format_json({"cell": asdict(results.cell), **results.facts, **digests}, indent=1)
     for suffix, table in tables.items():
         write_whole(path.with_suffix(suffix), table)
     write_whole(path, content)
@@ -68,36 +64,36 @@ def write_results(root: Path, results: CellResults) -> Path:
 def read_results(path: Path) -> CellResults:
     """The cell of one JSON file and the tables beside it, checked against one another."""
     try:
-        facts = json.loads(path.read_bytes())
-        tables = {suffix: path.with_suffix(suffix).read_bytes() for suffix in DIGESTS}
+        facts = parse_json(path.read_bytes())
         cell = Cell(**facts["cell"])
-        digests = {suffix: facts[name] for suffix, name in DIGESTS.items()}
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise DamagedResultsError(f"{path} and its CSV cannot be read: {error}. Run the recipe again.") from error
-    for suffix, table in tables.items():
-        if hashlib.sha256(table).hexdigest() != digests[suffix]:
-            raise DamagedResultsError(
-                f"{path.with_suffix(suffix)} is not the file that {path.name} was written for: it was cut, changed or "
-                "written again. Run the recipe again."
-            )
-    return CellResults(cell, _parse_rows(tables[".csv"], path), facts, _parse_blocks(tables[".blocks.csv"]))
+        if path.stem != cell.name:
+            raise DamagedError(f"it holds the results of {cell.name}")
+        tables = {suffix: path.with_suffix(suffix).read_bytes() for suffix in DIGESTS}
+        for suffix, name in DIGESTS.items():
+            if hashlib.sha256(tables[suffix]).hexdigest() != facts[name]:
+                raise DamagedError(f"{path.with_suffix(suffix).name} is not the file that it was written with")
+        return CellResults(cell, _parse_rows(tables[".csv"]), facts, _parse_blocks(tables[".blocks.csv"]))
+    except (OSError, DamagedError, ValueError, KeyError, TypeError) as error:
+        raise DamagedError(f"{path} cannot be used: {error}. Run the recipe again.") from error
 
 
 def is_finished(root: Path, cell: Cell, recipe: Mapping[str, Any]) -> bool:
-    """Whether all files of the cell are there, whole, of this very cell, and made by this very recipe."""
-    try:
-        results = read_results(results_path(root, cell))
-    except DamagedResultsError:
+    """Whether all files of the cell are there, whole and made by this very recipe; a damaged one is named in a warning."""
+    path = results_path(root, cell)
+    if not path.exists():
         return False
-    return results.cell == cell and not _differences(results.facts, recipe)
+    try:
+        return not _differences(read_results(path).facts, recipe)
+    except DamagedError as error:
+        warnings.warn(str(error), stacklevel=2)
+        return False
 
 
 def describe_differences(root: Path, cell: Cell, recipe: Mapping[str, Any]) -> str:
     """In words, how the recipe that made the cell's results differs from `recipe`; "" where there are none or no other."""
     try:
-        facts = json.loads(results_path(root, cell).read_bytes())
-        return "; ".join(_differences(facts, recipe))
-    except (OSError, ValueError, AttributeError):
+        return "; ".join(_differences(parse_json(results_path(root, cell).read_bytes()), recipe))
+    except (OSError, DamagedError):
         return ""
 
 
@@ -130,7 +126,7 @@ def find_results(root: Path) -> list[CellResults]:
         if path.parent.name in RECIPES:
             try:
                 results.append(read_results(path))
-            except DamagedResultsError as error:
+            except DamagedError as error:
                 warnings.warn(f"{error} Until then the cell counts as missing.", stacklevel=2)
     return results
 
@@ -145,12 +141,11 @@ def _format_rows(rows: tuple[Row, ...]) -> bytes:
     return text.getvalue().encode()
 
 
-def _parse_rows(table: bytes, path: Path) -> tuple[Row, ...]:
+def _parse_rows(table: bytes) -> tuple[Row, ...]:
     lines = csv.reader(io.StringIO(table.decode()))
     if (header := tuple(next(lines, ()))) != COLUMNS:
-        raise DamagedResultsError(
-            f"{path.with_suffix('.csv')} has columns {', '.join(header)}; expected {', '.join(COLUMNS)}. "
-            "It is of another version: run the recipe again."
+        raise DamagedError(
+            f"its table, of another version, has columns {', '.join(header)}; expected {', '.join(COLUMNS)}"
         )
     return tuple(
         Row(method, name, {metric: float(value or "nan") for metric, value in zip(METRICS, values, strict=True)})

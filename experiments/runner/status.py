@@ -1,15 +1,11 @@
 """How far a cell is, read from its folders."""
 
-import json
-
-import safetensors
-
 from experiments.recipes import Cell, Recipe
 from experiments.runner.cells import Folders
 from experiments.runner.claims import read_claim
 from experiments.runner.provenance import conditions_of
 from experiments.runner.results import describe_differences, is_finished
-from experiments.training.checkpoints import Progress, RunFolder
+from experiments.training.checkpoints import RunFolder
 
 
 def read_status(recipe: Recipe, cell: Cell, folders: Folders) -> str:
@@ -20,15 +16,4 @@ def read_status(recipe: Recipe, cell: Cell, folders: Folders) -> str:
     if describe_differences(folders.results, cell, conditions):
         return "measured by another recipe: `run` says what differs"
     running = ", running" if read_claim(folder) is not None else ""
-    return f"trained {_share_trained(RunFolder(folder, {})):.0%}{running}"
-
-
-def _share_trained(run: RunFolder) -> float:
-    if run.finished.exists():
-        return 1.0
-    try:
-        with safetensors.safe_open(run.checkpoint, framework="pt") as file:
-            progress = Progress(**json.loads(file.metadata()["lates"])["progress"])
-    except (OSError, safetensors.SafetensorError, KeyError, TypeError, ValueError):
-        return 0.0
-    return progress.step / progress.steps
+    return f"trained {RunFolder(folder, {}).share_trained():.0%}{running}"

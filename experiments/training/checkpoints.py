@@ -1,9 +1,11 @@
-"""A run on disk: written whole or not at all, as safetensors with JSON, never pickle."""
+"""A run on disk: written whole or not at all, as safetensors with JSON and a digest, never pickle."""
 
 import json
+import math
 import os
 import warnings
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -13,27 +15,57 @@ import safetensors.torch
 from torch import Tensor, nn
 
 from experiments.data.files import write_whole
+from experiments.data.seals import BLANK, DIGEST, DamagedError, check_seal, parse_json, seal
+
+KEY = "lates"
+"""The key of the safetensors metadata under which the facts lie, as JSON."""
 
 
 def save_tensors(path: Path, tensors: Mapping[str, Tensor], facts: Mapping[str, Any]) -> None:
     """A safetensors file whose header carries `facts` as JSON."""
     plain = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
-    write_whole(path, safetensors.torch.save(plain, {"lates": json.dumps(facts)}))
+    write_whole(path, seal(safetensors.torch.save(plain, {KEY: json.dumps(facts), DIGEST: BLANK})))
 
 
 def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
     """What `save_tensors` wrote, or None if there is no such file; a damaged one is put aside with a warning."""
-    if not path.exists():
+    try:
+        check_seal(path.read_bytes())
+        with safetensors.safe_open(path, framework="pt") as file:
+            return {name: file.get_tensor(name) for name in file.keys()}, read_facts(path)  # noqa: SIM118 (not a mapping)
+    except FileNotFoundError:
         return None
+    except (safetensors.SafetensorError, DamagedError) as error:
+        return put_aside(path, error)
+
+
+def read_facts(path: Path) -> dict[str, Any]:
+    """The facts in a file's header, without its tensors."""
     try:
         with safetensors.safe_open(path, framework="pt") as file:
-            facts = json.loads(file.metadata()["lates"])
-            return {name: file.get_tensor(name) for name in file.keys()}, facts  # noqa: SIM118 (not a mapping)
-    except (safetensors.SafetensorError, KeyError, TypeError, ValueError) as error:
-        aside = path.with_name(path.name + ".damaged")
-        os.replace(path, aside)
-        warnings.warn(f"{path} cannot be read ({error}); it was renamed to {aside.name} and is ignored.", stacklevel=2)
-        return None
+            return parse_json((file.metadata() or {}).get(KEY, "null"))
+    except safetensors.SafetensorError as error:
+        raise DamagedError(f"it is no whole safetensors file: {error}") from error
+
+
+def put_aside(path: Path, error: Exception) -> None:
+    """Rename a damaged file and say so: what it held is made anew."""
+    aside = path.with_name(path.name + ".damaged")
+    os.replace(path, aside)
+    warnings.warn(
+        f"{path} is damaged ({error}). It was renamed to {aside.name}, and the run goes on without it.", stacklevel=3
+    )
+
+
+def check_shapes(stored: Mapping[str, Tensor], expected: Mapping[str, Tensor], path: Path) -> None:
+    """Refuse tensors of another network: other names or other shapes."""
+    came, here = ({name: tuple(tensor.shape) for name, tensor in part.items()} for part in (stored, expected))
+    if came != here:
+        name = min(name for name in came.keys() | here.keys() if came.get(name) != here.get(name))
+        raise ValueError(
+            f"{path} is of another network: its {name} has shape {came.get(name)}, here it has {here.get(name)}. Choose "
+            "another folder or remove the file."
+        )
 
 
 @dataclass(frozen=True)
@@ -48,6 +80,19 @@ class Progress:
     @property
     def finished(self) -> bool:
         return self.step == self.steps
+
+    @classmethod
+    def parse(cls, facts: Mapping[str, Any]) -> "Progress":
+        """From the facts of a run's file."""
+        try:
+            found = cls(**{**facts["progress"], "losses": tuple(facts["progress"]["losses"])})
+            whole = type(found.step) is type(found.steps) is int and 0 <= found.step <= found.steps
+            whole = whole and math.isfinite(sum(found.losses, start=found.seconds))
+        except (KeyError, TypeError) as error:
+            raise DamagedError(f"its header does not say how far it is: {error!r}") from error
+        if not whole:
+            raise DamagedError(f"its header says {found}")
+        return found
 
 
 @dataclass(frozen=True)
@@ -68,32 +113,51 @@ class RunFolder:
     def save_checkpoint(self, tensors: Mapping[str, Tensor], progress: Progress) -> None:
         save_tensors(self.checkpoint, tensors, {**self.identity, "progress": asdict(progress)})
 
-    def load_checkpoint(self) -> tuple[dict[str, Tensor], Progress] | None:
-        return self._load(self.checkpoint)
+    def load_checkpoint(self, state: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], Progress] | None:
+        """Tensors of the names and shapes of `state`, and where the run stood."""
+        return self._load(self.checkpoint, state, finished=False)
 
     def save_finished(self, network: nn.Module, progress: Progress) -> None:
         save_tensors(self.finished, network.state_dict(), {**self.identity, "progress": asdict(progress)})
         self._tidy()
 
     def load_finished(self, network: nn.Module) -> Progress | None:
-        if (stored := self._load(self.finished)) is None:
+        if (stored := self._load(self.finished, network.state_dict(), finished=True)) is None:
             return None
         tensors, progress = stored
         network.load_state_dict(tensors)
         self._tidy()
         return progress
 
-    def _load(self, path: Path) -> tuple[dict[str, Tensor], Progress] | None:
+    def share_trained(self) -> float:
+        """By the headers alone."""
+        for path in (self.finished, self.checkpoint):
+            with suppress(OSError, DamagedError):
+                progress = Progress.parse(read_facts(path))
+                if progress.finished == (path == self.finished):
+                    return 1.0 if progress.finished else progress.step / progress.steps
+        return 0.0
+
+    def _load(
+        self, path: Path, expected: Mapping[str, Tensor], *, finished: bool
+    ) -> tuple[dict[str, Tensor], Progress] | None:
         if (stored := load_tensors(path)) is None:
             return None
         tensors, facts = stored
-        for name, expected in self.identity.items():
-            if facts.get(name) != expected:
+        for name, value in self.identity.items():
+            if facts.get(name) != value:
                 raise ValueError(
-                    f"{path} is of another run: its {name} is {facts.get(name)}, this run's is {expected}. "
+                    f"{path} is of another run: its {name} is {facts.get(name)}, this run's is {value}. "
                     f"Choose another folder or remove the file."
                 )
-        return tensors, Progress(**{**facts["progress"], "losses": tuple(facts["progress"]["losses"])})
+        try:
+            progress = Progress.parse(facts)
+            if progress.finished != finished:  # only the file of the trained network says so, and it always does
+                raise DamagedError(f"it claims to be at step {progress.step} of {progress.steps}")
+        except DamagedError as error:
+            return put_aside(path, error)
+        check_shapes(tensors, expected, path)
+        return tensors, progress
 
     def _tidy(self) -> None:
         """Remove what a finished run no longer needs; also after it was killed just before it could."""

@@ -64,7 +64,7 @@ def train_network(
     feed = ResidentFeed(data, draws) if isinstance(data, ImageSet) else StreamedFeed(data, draws, workers)
     with _side_stream(shard.device), _kept_random_state(shard.device):
         state = TrainingState(hyper, network.train(), feed, draws.steps, shard)
-        if store is not None and (stored := store.load_checkpoint()) is not None:
+        if store is not None and (stored := store.load_checkpoint(state.tensors())) is not None:
             tensors, progress = stored
             state.restore(tensors)
         first, before, saved = progress.step, progress.seconds, started

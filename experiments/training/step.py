@@ -83,16 +83,8 @@ class TrainingState:
         return {**network, **momentum, "step": self.step, "loss_sum": self.loss_sum}
 
     def restore(self, tensors: Mapping[str, Tensor]) -> None:
-        state = self.tensors()
-        shapes, stored = ({name: tuple(t.shape) for name, t in part.items()} for part in (state, tensors))
-        if shapes != stored:
-            name = min(name for name in shapes.keys() | stored.keys() if shapes.get(name) != stored.get(name))
-            raise ValueError(
-                f"The checkpoint is of another network: its {name} has shape {stored.get(name)}, here it has "
-                f"{shapes.get(name)}. Choose another folder or remove the checkpoint."
-            )
         with torch.no_grad():
-            for name, tensor in state.items():
+            for name, tensor in self.tensors().items():
                 tensor.copy_(tensors[name])
 
 

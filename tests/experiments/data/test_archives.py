@@ -202,6 +202,17 @@ def test_a_truncated_archive_is_refused_and_kept(tmp_path: Path, archive: bytes,
     assert server.requests == 0
 
 
+def test_a_file_changed_since_it_was_unpacked_is_noticed(
+    tmp_path: Path, archive: bytes, serve: Callable[..., Server]
+) -> None:
+    layout = serve(archive).layout
+    load_cifar(layout, tmp_path, download=True)
+    path = tmp_path / layout.folder / "data_batch_2"
+    path.write_bytes(path.read_bytes().replace(b"\x80", b"\x81", 5))
+    with pytest.raises(DataError, match=r"cifar-10-batches-py is damaged: data_batch_2 changed .*Remove the folder"):
+        load_cifar(layout, tmp_path)
+
+
 def test_an_archive_of_something_else_is_refused(tmp_path: Path, serve: Callable[..., Server]) -> None:
     with pytest.raises(DataError, match=r"cifar-10-python\.tar\.gz does not hold cifar-10-batches-py"):
         load_cifar(serve(b"no archive").layout, tmp_path, download=True)

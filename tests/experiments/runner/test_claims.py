@@ -4,6 +4,8 @@ import os
 from multiprocessing.synchronize import Event
 from pathlib import Path
 
+import pytest
+
 from experiments.runner.claims import CLAIM, claimed, read_claim
 from tests.experiments.children import PROCESSES, start
 
@@ -22,13 +24,20 @@ def test_a_claim_is_exclusive_and_ends_with_the_with(tmp_path: Path) -> None:
         assert first
         with claimed(folder) as second:
             assert not second
-        holder = read_claim(folder)
-        assert holder is not None
-        assert holder["pid"] == os.getpid()
+        assert (read_claim(folder) or "").startswith(f"process {os.getpid()} on ")
     assert read_claim(folder) is None
     with claimed(folder) as again:
         assert again
     assert [path.name for path in folder.iterdir()] == [CLAIM]
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"[1]", b'{"pid": 3}', b"\xff\xfe{", b"[" * 4000, b'{"sha256": "' + b"0" * 64 + b'"}']
+)
+def test_a_damaged_claim_still_counts(tmp_path: Path, content: bytes) -> None:
+    with claimed(tmp_path):
+        (tmp_path / CLAIM).write_bytes(content)
+        assert read_claim(tmp_path) == f"another process ({tmp_path / CLAIM} does not say which)"
 
 
 def test_a_killed_runners_claim_is_free_at_once(tmp_path: Path) -> None:

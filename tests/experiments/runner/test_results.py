@@ -3,6 +3,7 @@
 import json
 import math
 import os
+from collections.abc import Callable
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -11,12 +12,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from experiments.data.seals import DamagedError
 from experiments.evaluation.measuring import METRICS, Row
 from experiments.recipes import Cell
 from experiments.runner.results import (
     COLUMNS,
     CellResults,
-    DamagedResultsError,
     describe_differences,
     find_results,
     is_finished,
@@ -75,6 +76,7 @@ def test_facts_and_rows_survive(tmp_path: Path) -> None:
     assert read.rows[0].severity == 0
 
 
+@pytest.mark.filterwarnings("ignore:.*cannot be used")
 def test_a_cell_is_finished_once_both_files_are_there(tmp_path: Path) -> None:
     assert not is_finished(tmp_path, CELL, RECIPE)
     path = write_results(tmp_path, results_of())
@@ -118,6 +120,7 @@ def test_results_that_name_no_recipe_do_not_count(tmp_path: Path) -> None:
     assert describe_differences(tmp_path, CELL, RECIPE).startswith("training epochs was not recorded, is now 200; ")
 
 
+@pytest.mark.filterwarnings("ignore:.*cannot be used")
 @pytest.mark.parametrize("suffix", [".csv", ".json"])
 def test_a_file_cut_anywhere_is_noticed(tmp_path: Path, suffix: str) -> None:
     path = write_results(tmp_path, results_of()).with_suffix(suffix)
@@ -134,8 +137,33 @@ def test_a_changed_number_is_noticed_and_said(tmp_path: Path) -> None:
     path = write_results(tmp_path, results_of())
     table = path.with_suffix(".csv")
     table.write_text(table.read_text().replace("0.125", "0.126", 1))
-    with pytest.raises(DamagedResultsError, match=r"resnet18-s0\.csv is not the file that .* Run the recipe again"):
+    with pytest.raises(DamagedError, match=r"s0\.json .*resnet18-s0\.csv is not the file that .* Run the recipe again"):
         read_results(path)
+
+
+@pytest.mark.parametrize(
+    ("damage", "words"),
+    [
+        (lambda content: content.replace(b'"head": 1.0', b'"head": 1.1'), "not what was written, by its digest"),
+        (lambda content: b"[" * 100_000, "no JSON"),
+        (lambda content: b"[]", "it holds a list"),
+        (lambda content: content.decode().encode("utf-16"), "no JSON"),
+    ],
+)
+def test_a_damaged_json_is_named_and_the_cell_done_again(
+    tmp_path: Path, damage: Callable[[bytes], bytes], words: str
+) -> None:
+    path = write_results(tmp_path, results_of())
+    path.write_bytes(damage(path.read_bytes()))
+    with pytest.warns(UserWarning, match=rf"s0\.json cannot be used: .*{words}.*Run the recipe again"):
+        assert not is_finished(tmp_path, CELL, RECIPE)
+    assert describe_differences(tmp_path, CELL, RECIPE) == ""
+
+
+def test_results_of_another_cell_do_not_count(tmp_path: Path) -> None:
+    path = write_results(tmp_path, results_of())
+    with pytest.raises(DamagedError, match="holds the results of in_distribution-cifar100-resnet18-s0"):
+        read_results(path.rename(path.with_stem(path.stem.replace("s0", "s1"))))
 
 
 def test_everything_whole_is_found_and_the_damaged_named(tmp_path: Path) -> None:
@@ -145,11 +173,12 @@ def test_everything_whole_is_found_and_the_damaged_named(tmp_path: Path) -> None
     (tmp_path / "search" / "cifar100-resnet18-s0.json").write_text("{}")
     assert [found.cell for found in find_results(tmp_path)] == cells
     paths[1].write_bytes(paths[1].read_bytes()[:40])
-    with pytest.warns(UserWarning, match=r"resnet18-s1\.json and its CSV cannot be read.*counts as missing"):
+    with pytest.warns(UserWarning, match=r"resnet18-s1\.json cannot be used.*counts as missing"):
         assert [found.cell for found in find_results(tmp_path)] == [cells[0], cells[2]]
     assert find_results(tmp_path / "nothing") == []
 
 
+@pytest.mark.filterwarnings("ignore:.*cannot be used")
 @pytest.mark.parametrize("fatal", [1, 2])
 def test_a_write_that_fails_between_the_files_leaves_no_finished_cell(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fatal: int
