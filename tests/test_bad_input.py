@@ -2,7 +2,7 @@
 
 import math
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -100,6 +100,51 @@ def test_other_bad_arguments(change: dict[str, Any], error: type[Exception], mes
     model = network().train()
     with untouched(model), pytest.raises(error, match=message):
         lates.extract(model, **{"loader": loader(), **change})
+
+
+FORMS: dict[str, Callable[[Tensor], Tensor]] = {
+    "meta": lambda values: values.to("meta"),
+    "nested": lambda values: torch.nested.nested_tensor(list(values.detach()), layout=torch.jagged),
+    "sparse": lambda values: values.to_sparse(),
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_tensors_without_plain_values_are_named(form: str) -> None:
+    class Changed(nn.Linear):
+        def forward(self, input: Tensor) -> Tensor:
+            return FORMS[form](super().forward(input))
+
+    images, labels, logits = torch.randn(8, 4), torch.arange(8) % 2, torch.randn(8, 2)
+    changed_labels = FORMS[form](labels[:, None] if form == "nested" else labels)
+    for arguments in ((FORMS[form](logits), labels), (logits, changed_labels)):
+        with pytest.raises(TypeError, match=rf"(logits|labels) are a {form} tensor; expected a plain one"):
+            lates.metrics.ece(*arguments)
+    with pytest.raises(TypeError, match=rf"The holdout labels are a {form} tensor"):
+        lates.calibrate(nn.Linear(4, 2), holdout=[(images, changed_labels)], blocks=[], progress=False)
+    with pytest.raises(TypeError, match=rf"[Tt]he network.* a {form} tensor"):
+        lates.calibrate(Changed(4, 2), holdout=[(images, labels)], blocks=[], progress=False)
+
+
+def test_a_network_and_inputs_on_the_meta_device_are_refused() -> None:
+    images, labels = torch.randn(8, 4), torch.arange(8) % 2
+    with pytest.raises(ValueError, match=r'device="meta" holds no values\. Load the model'):
+        lates.calibrate(nn.Linear(4, 2, device="meta"), holdout=[(images, labels)], blocks=[], progress=False)
+    with pytest.raises(TypeError, match="inputs are a meta tensor"):
+        lates.calibrate(nn.Linear(4, 2), holdout=[(images.to("meta"), labels)], blocks=[], progress=False)
+
+
+def test_seeds_beyond_64_bits_are_refused_by_metrics_too() -> None:
+    logits, labels = torch.randn(8, 2), torch.arange(8) % 2
+    with pytest.raises(ValueError, match="expected a whole number of at most 64 bits"):
+        lates.metrics.bootstrap(lates.metrics.nll, logits, labels, seed=2**64)
+    with pytest.raises(ValueError, match="expected a whole number of at most 64 bits"):
+        lates.metrics.ece_floor(logits, seed=2**64)
+
+
+def test_logits_of_a_dtype_that_only_stores_are_refused() -> None:
+    with pytest.raises(TypeError, match=r"logits have dtype torch\.float8_e4m3fn.*Cast them by \.float\(\)"):
+        lates.metrics.ece(torch.randn(8, 2).to(torch.float8_e4m3fn), torch.arange(8) % 2)
 
 
 def test_numbers_of_numpy_and_torch_are_numbers() -> None:

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
+from zipfile import ZIP_DEFLATED, ZipFile
 
 import pytest
 import torch
@@ -132,8 +133,49 @@ def test_a_flipped_bit_raises_only_value_errors(tmp_path: Path, place: float, bi
         load_checkpoint(network, path)
 
 
+def nested_in_itself() -> dict[str, Any]:
+    content: dict[str, Any] = {"state_dict": {}}
+    content["state_dict"]["model"] = content
+    return content
+
+
 @pytest.mark.parametrize(
-    ("content", "message"), [({"epoch": 3}, "holds keys epoch"), ([1, 2], "holds a list"), ({}, "holds keys ;")]
+    ("weight", "message"),
+    [
+        (torch.ones(5, 3, dtype=torch.int8), "0.weight is torch.int8, expected torch.float32"),
+        (torch.ones(5, 3, dtype=torch.complex64), "0.weight is torch.complex64, expected torch.float32"),
+        (torch.ones(5, 3, device="meta"), "0.weight is a meta tensor"),
+        (torch.ones(5, 3).to_sparse(), "0.weight is a sparse tensor"),
+        ([[1.0] * 3] * 5, "0.weight is a list, expected a tensor"),
+    ],
+)
+def test_weights_that_a_network_cannot_take_are_named(tmp_path: Path, weight: Any, message: str) -> None:
+    """load_state_dict would cast some of them silently."""
+    torch.save({**make_network().state_dict(), "0.weight": weight}, tmp_path / "weights.pt")
+    with pytest.raises(ValueError, match=r"weights\.pt holds no weights for this network") as caught:
+        load_checkpoint(make_network(), tmp_path / "weights.pt")
+    assert message in str(caught.value)
+
+
+def test_an_archive_that_unpacks_to_more_than_it_holds_is_refused(tmp_path: Path) -> None:
+    torch.save({"weight": torch.zeros(100_000)}, tmp_path / "plain.pt")
+    with ZipFile(tmp_path / "plain.pt") as plain, ZipFile(tmp_path / "bomb.pt", "w", ZIP_DEFLATED) as bomb:
+        for name in plain.namelist():
+            bomb.writestr(name, plain.read(name))
+    with pytest.raises(
+        ValueError, match=r"bomb\.pt is damaged, or no checkpoint \(ValueError: it unpacks to 40\d,\d+ bytes"
+    ):
+        load_checkpoint(make_network(), tmp_path / "bomb.pt")
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (nested_in_itself(), "holds keys model"),
+        ({"epoch": 3}, "holds keys epoch"),
+        ([1, 2], "holds a list"),
+        ({}, "holds keys ;"),
+    ],
 )
 def test_a_file_without_a_state_dict_is_refused(tmp_path: Path, content: Any, message: str) -> None:
     torch.save(content, tmp_path / "weights.pt")

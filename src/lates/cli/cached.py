@@ -7,13 +7,12 @@ an order, so among several arrays the head is the one named "head" or "logits".
 
 import csv
 import io
-import zipfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
-from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
 
@@ -59,7 +58,7 @@ def read_cached(path: Path, labels_path: Path | None = None) -> Cached:
                 f'{path}: member "{name}" has shape {list(logits.shape)}, the head {list(members[HEAD].shape)}; expected '
                 "the same rows and classes."
             )
-    cached = Cached(members, check_labels(labels[0], *members[HEAD].shape))
+    cached = Cached(members, check_labels(labels[0], *members[HEAD].shape, name=f"{labels_path or path}: labels"))
     if path.suffix == ".csv":
         refuse_label_column(cached, path)
     return cached
@@ -121,33 +120,44 @@ def read_arrays(path: Path) -> dict[str, Tensor]:
         raise FileNotFoundError(f"There is no file {path}.")
     if path.suffix not in READERS:
         raise ValueError(f"{path}: cannot read {path.suffix or 'a file without suffix'}. Known: {', '.join(READERS)}.")
+    load, arrays_of = READERS[path.suffix]
     try:
-        return READERS[path.suffix](path)
-    except (SafetensorError, zipfile.BadZipFile, EOFError, KeyError) as error:
-        raise ValueError(f"{path} is damaged, or no {path.suffix} file ({error}).") from error
+        content = load(path)
+    except PermissionError:
+        raise
+    except Exception as error:  # a damaged file may break the readers in any way
+        reason = f"{type(error).__name__}: {error}".partition("\n")[0]
+        raise ValueError(
+            f"{path} is damaged, or no {KINDS.get(path.suffix, f'{path.suffix} file')} ({reason}). {FORMS}"
+        ) from error
+    return arrays_of(content, path)
 
 
-def _read_numpy(path: Path) -> dict[str, Tensor]:
-    try:
-        loaded = np.load(path, allow_pickle=False)
-        arrays = {"logits": loaded} if isinstance(loaded, np.ndarray) else dict(loaded.items())
-    except ValueError as error:
-        raise ValueError(f"{path} holds Python objects, or no arrays at all: refused ({error}). {FORMS}") from error
-    for name, values in arrays.items():
-        if values.dtype.kind not in "fiub":
-            raise ValueError(f"{path}: {name} is of dtype {values.dtype}; expected numbers.")
+def _load_numpy(path: Path) -> dict[str, np.ndarray]:
+    loaded = np.load(path, allow_pickle=False)
+    return {"logits": loaded} if isinstance(loaded, np.ndarray) else dict(loaded.items())
+
+
+def _arrays_of_numpy(arrays: Mapping[str, np.ndarray], path: Path) -> dict[str, Tensor]:
     return {
-        name: as_tensor(np.ascontiguousarray(values, dtype=values.dtype.newbyteorder("=")), name)
+        name: as_tensor(np.ascontiguousarray(values, dtype=values.dtype.newbyteorder("=")), f"{path}: {name}")
         for name, values in arrays.items()
     }
 
 
-def _read_csv(path: Path) -> dict[str, Tensor]:
-    """One column per class, in the order of the classes, and one named "label"; without a header, all are classes."""
+def _load_text(path: Path) -> tuple[str, list[str]]:
+    """The text and the cells of its first line."""
     text = path.read_text("utf-8-sig").strip()
+    if "\0" in text:
+        raise ValueError("there are NUL characters in it")
+    return text, next(csv.reader(io.StringIO(text)), [])
+
+
+def _arrays_of_csv(content: tuple[str, list[str]], path: Path) -> dict[str, Tensor]:
+    """One column per class, in the order of the classes, and one named "label"; without a header, all are classes."""
+    text, first = content
     if not text:
         raise ValueError(f"{path} is empty. {FORMS}")
-    first = next(csv.reader(io.StringIO(text)))
     header = [] if all(map(_is_number, first)) else [cell.strip() for cell in first]
     if header and "\n" not in text:
         raise ValueError(f"{path} is empty below its header. {FORMS}")
@@ -176,11 +186,18 @@ def _is_number(cell: str) -> bool:
 
 def _to_integers(values: Tensor, path: Path) -> Tensor:
     """Labels of a text file, where every number was read as a float."""
-    fractions = (values != values.round()).nonzero()
+    fractions = ((values != values.round()) | (values.abs() > 2**53)).nonzero()
     if len(fractions):
         row = int(fractions[0, 0])
         raise ValueError(f"{path}: label {float(values.reshape(-1)[row])} in row {row}; expected whole class numbers.")
     return values.long()
 
 
-READERS = {".npz": _read_numpy, ".npy": _read_numpy, ".safetensors": load_file, ".csv": _read_csv}
+KINDS = {".npz": "archive of plain arrays", ".npy": "plain array", ".csv": "text in UTF-8"}
+READERS: dict[str, tuple[Callable[[Path], Any], Callable[[Any, Path], dict[str, Tensor]]]] = {
+    ".npz": (_load_numpy, _arrays_of_numpy),
+    ".npy": (_load_numpy, _arrays_of_numpy),
+    ".safetensors": (load_file, lambda tensors, path: tensors),
+    ".csv": (_load_text, _arrays_of_csv),
+}
+"""suffix -> what reads a file, and what makes arrays by name of its content"""

@@ -66,7 +66,7 @@ def calibrate_model(
             show_default="a part of the free memory",
         ),
     ] = None,
-    seed: Annotated[int, method(min=0, help="Seed of everything that is random.")] = 0,
+    seed: Annotated[int, method(min=0, max=2**64 - 1, help="Seed of everything that is random.")] = 0,
     output: Annotated[
         Path,
         result(

@@ -1,6 +1,7 @@
 """A network's weights from a file: tensors only. A file that holds other Python objects is refused, never unpickled."""
 
 import pickle
+import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from lates.model import differences
-from lates.runtime import some_of
+from lates.runtime import form_of, some_of
 
 NESTS = ("state_dict", "model_state_dict", "model")
 """Keys under which training scripts save the state_dict among other things."""
@@ -18,7 +19,8 @@ NESTS = ("state_dict", "model_state_dict", "model")
 PREFIXES = ("module.", "_orig_mod.", "model.")
 """What DataParallel, torch.compile and Lightning put before each name."""
 
-MAGIC = (b"PK\x03\x04", b"\x80")
+ZIP = b"PK\x03\x04"
+MAGIC = (ZIP, b"\x80")
 """First bytes of a file written by torch.save: a zip archive, or, before PyTorch 1.6, a pickle."""
 
 
@@ -34,30 +36,41 @@ def load_checkpoint(network: nn.Module, path: Path) -> None:
 
 def read_tensors(path: Path) -> Any:
     safe = path.suffix == ".safetensors"
-    content = b"" if safe else path.open("rb").read(4)
-    if content and not content.startswith(MAGIC):
+    with path.open("rb") as file:
+        start = file.read(4)
+    if not safe and not start.startswith(MAGIC):
         raise ValueError(f"{path} is no checkpoint: expected a state_dict saved by torch.save, or a .safetensors file.")
     try:
-        return load_file(path) if safe else torch.load(path, map_location="cpu", weights_only=True)
-    except OSError:
-        raise
+        if safe:
+            return load_file(path)
+        if start.startswith(ZIP):
+            _refuse_compressed(path)
+        return torch.load(path, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError as error:
         raise ValueError(
-            f"{path} holds more than weights, and reading that could run code: refused. Save the weights alone, by "
-            "torch.save(model.state_dict(), …) or as .safetensors."
+            f"{path} holds more than weights, or is damaged, and reading that could run code: refused. Save the weights alone, "
+            "by torch.save(model.state_dict(), …) or as .safetensors."
         ) from error
     except Exception as error:  # a damaged file may break the readers in any way
         reason = f"{type(error).__name__}: {error}".partition("\n")[0]
-        raise ValueError(f"{path} is damaged, or no checkpoint ({reason}).") from error
+        raise ValueError(
+            f"{path} is damaged, or no checkpoint ({reason}). Copy it anew from where it is whole, or save it again."
+        ) from error
+
+
+def _refuse_compressed(path: Path) -> None:
+    """torch.save does not compress: what would unpack to more than the file holds is not by it, and might fill the memory."""
+    with zipfile.ZipFile(path) as archive:
+        unpacked = sum(entry.file_size for entry in archive.infolist())
+    if unpacked > path.stat().st_size:
+        raise ValueError(f"it unpacks to {unpacked:,} bytes")
 
 
 def find_state(content: Any, path: Path) -> dict[str, Any]:
     """The state_dict in a file's content: all of it, or what lies under one of the usual keys."""
-    while isinstance(content, Mapping):
-        nest = next((key for key in NESTS if isinstance(content.get(key), Mapping)), None)
-        if nest is None:
-            break
-        content = content[nest]
+    for _ in NESTS:  # at most one in the other, for a mapping may hold itself
+        if isinstance(content, Mapping):
+            content = next((content[key] for key in NESTS if isinstance(content.get(key), Mapping)), content)
     if isinstance(content, Mapping) and any(isinstance(value, Tensor) for value in content.values()):
         return {str(name): value for name, value in content.items()}
     came = f"keys {some_of([*content], 4)}" if isinstance(content, Mapping) else f"a {type(content).__name__}"
@@ -85,6 +98,25 @@ def check_names(state: Mapping[str, Any], expected: Mapping[str, Any], path: Pat
         if isinstance(value, Tensor) and (name in state or not value.numel() or value.data_ptr() not in came)
     }
     others = expected.keys() - needed.keys()
-    given = {name: getattr(value, "shape", ()) for name, value in state.items() if name not in others}
+    given = {
+        name: value.shape if isinstance(value, Tensor) and not value.is_nested else needed.get(name, ())
+        for name, value in state.items()
+        if name not in others
+    }
     if listed := differences(given, needed):
         raise ValueError(f"{path} belongs to another network than --model makes. {listed}.")
+    unfit = [
+        f"{name} is {fault}" for name in needed if name in state and (fault := fault_of(state[name], expected[name]))
+    ]
+    if unfit:
+        raise ValueError(f"{path} holds no weights for this network: {some_of(unfit, 4)}. Save its state_dict as it is.")
+
+
+def fault_of(value: Any, expected: Tensor) -> str:
+    """Why a value cannot take the place of a network's tensor: load_state_dict would cast it silently, or fail."""
+    if not isinstance(value, Tensor):
+        return f"a {type(value).__name__}, expected a tensor"
+    if form := form_of(value):
+        return f"a {form} tensor"
+    kinds = [(tensor.is_floating_point(), tensor.is_complex()) for tensor in (value, expected)]
+    return "" if kinds[0] == kinds[1] else f"{value.dtype}, expected {expected.dtype}"

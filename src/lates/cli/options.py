@@ -48,4 +48,4 @@ Device = Annotated[
 ]
 Force = Annotated[bool, result("--force", help="Overwrite an existing file.")]
 AsJson = Annotated[bool, result("--json", help="Print the results as JSON.")]
-Seed = Annotated[int, typer.Option(min=0, help="Seed of everything that is random.")]
+Seed = Annotated[int, typer.Option(min=0, max=2**64 - 1, help="Seed of everything that is random.")]

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from lates.metrics.rows import Array, Rows, checked, checked_logits, class_probabilities, describe_rows, peaks_and_sums
+from lates.runtime import check_seed
 
 BINS = 15
 BINNINGS = ("width", "mass")
@@ -127,7 +128,7 @@ def ece_floor(logits: Array, bins: int = BINS, binning: str = "width", draws: in
         raise ValueError(f"draws came as {draws}; expected at least 1.")
     confidence = 1 / peaks_and_sums(checked_logits(logits))[1].cpu()
     index = assign_bins(confidence, bin_edges(confidence, bins, binning))
-    generator = torch.Generator().manual_seed(seed)
+    generator = torch.Generator().manual_seed(check_seed(seed))
     total = 0.0
     for _ in range(draws):
         correct = torch.rand(len(confidence), generator=generator, dtype=torch.float64) < confidence

@@ -23,6 +23,7 @@ from lates.metrics.overview import OF_ROWS
 from lates.metrics.ranking import aurc
 from lates.metrics.rows import Array, Rows, checked, describe_rows
 from lates.metrics.scores import accuracy, brier, brier_paper, nll
+from lates.runtime import check_seed
 
 Metric = Callable[[Array, Array], float]
 Statistic = Callable[[Tensor], Tensor | float]
@@ -31,7 +32,7 @@ Key = TypeVar("Key", bound=Hashable)
 
 def resample(statistics: Mapping[Key, Statistic], rows: int, draws: int, seed: int) -> dict[Key, Tensor]:
     """Each statistic on all rows once, followed by its values on the draws: [1 + draws]."""
-    generator = torch.Generator().manual_seed(seed)
+    generator = torch.Generator().manual_seed(check_seed(seed))
     counts = torch.ones(rows, dtype=torch.float64)
     values = [[float(statistic(counts)) for statistic in statistics.values()]]
     for _ in range(draws):

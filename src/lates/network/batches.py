@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import Subset
 
-from lates.runtime import as_tensor
+from lates.runtime import as_tensor, form_of
 
 IGNORED = -100
 """Rows with this label are left out, as in `torch.nn.functional.cross_entropy`."""
@@ -94,6 +94,8 @@ def read_logits(output: Any) -> Tensor:
     its dimensions to `squeeze`.
     """
     logits = _find_logits(output)
+    if (form := form_of(logits)) not in ("", "meta"):  # on the meta device a network may be run for its shapes
+        raise TypeError(f"The network returned a {form} tensor; expected plain logits [n, classes].")
     if not logits.is_floating_point():
         raise TypeError(f"The network returned {logits.dtype} values; expected floating-point logits.")
     if logits.dim() < 2:
@@ -163,6 +165,8 @@ def _split(item: Any, role: str) -> tuple[Any, Any]:
 
 
 def _read_labels(labels: Any, role: str) -> Tensor:
+    if isinstance(labels, Tensor | np.ndarray):
+        labels = as_tensor(labels, f"The {role} labels")
     try:
         labels = torch.as_tensor(labels)
     except (TypeError, ValueError, RuntimeError) as fault:
@@ -190,6 +194,8 @@ def _read_labels(labels: Any, role: str) -> Tensor:
 
 def each_tensor(inputs: Any, change: Callable[[Tensor], Tensor]) -> Any:
     """`inputs` with every tensor in it changed: arrays become tensors, mappings dicts, sequences tuples."""
+    if isinstance(inputs, Tensor) and not inputs.is_meta:
+        return change(inputs)  # sparse or nested ones too: that is the network's business
     if isinstance(inputs, Tensor | np.ndarray):
         return change(as_tensor(inputs, "inputs"))
     if isinstance(inputs, Mapping):

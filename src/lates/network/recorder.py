@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from lates.network.batches import call_arguments, copy_inputs, read_logits
 from lates.network.blocks import choose_blocks, named_modules
 from lates.network.copying import copy_network
+from lates.runtime import as_tensor
 
 MASK = "attention_mask"
 """The network's input that marks its tokens, 1, and its padding, 0."""
@@ -131,4 +132,5 @@ def call_recorded(network: RecordedNetwork, inputs: Any) -> tuple[Tensor, dict[s
     """Call it with inputs as a loader gives them, in tensors of their own: a network may write into what it is given."""
     with torch.inference_mode():
         positional, named = call_arguments(copy_inputs(inputs))
-        return network(*positional, **named)
+        logits, features = network(*positional, **named)
+    return as_tensor(logits, "The network's logits"), features

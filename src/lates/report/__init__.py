@@ -11,7 +11,7 @@ from typing import Any
 from lates.model import CalibratedModel
 from lates.report.predictions import LATES, NETWORK, TEMPERATURE, Predictions, read_predictions
 from lates.report.numbers import find
-from lates.runtime import Progress, check_target, shown, write_whole
+from lates.runtime import Progress, check_seed, check_target, shown, write_whole
 
 __all__ = ["LATES", "NETWORK", "TEMPERATURE", "Predictions", "read_predictions", "write_report"]
 
@@ -48,6 +48,7 @@ def write_report(
             f"calibrated came as {type(calibrated).__name__}; expected what lates.calibrate or lates.load returned."
         )
     check_target(path)
+    check_seed(seed)
     sets = {str(name): loader for name, loader in test.items()} if isinstance(test, Mapping) else {"test": test}
     if not sets:
         raise ValueError("No test set came: expected a loader, or a mapping name -> loader with at least one.")
@@ -72,4 +73,4 @@ def write_report(
         }
     findings = find(calibrated, predictions, class_names, seed)
     heading = title or f"{findings.subject.network}, {calibrated.fit.classes:,} classes"
-    write_whole(Path(path), page_of(findings, draw_all(findings), heading).encode("utf-8"))
+    write_whole(Path(path), page_of(findings, draw_all(findings), heading).encode("utf-8", "backslashreplace"))

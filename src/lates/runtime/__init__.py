@@ -23,6 +23,7 @@ from lates.runtime.checks import (
     check_members,
     check_peaks,
     check_seed,
+    form_of,
     default_names,
     level_of_the_caller,
     some_of,

@@ -20,6 +20,8 @@ Array = Tensor | np.ndarray
 
 SUM_TOLERANCE = {torch.float64: 1e-6, torch.float32: 1e-4}
 COARSE_SUM_TOLERANCE = 1e-2
+FLOATS = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
+"""With these torch can compute; the others only store."""
 FINITE = "probabilities.clamp(min=1e-12).log() for logs of probabilities, logits.clamp(min=-100) for masked classes"
 """Finite logits with the same softmax, to the last digit of float32, under weights near 1; and not so large that they alone
 make up a member's scale."""
@@ -28,13 +30,28 @@ make up a member's scale."""
 def as_tensor(values: Tensor | np.ndarray, name: str) -> Tensor:
     """The same numbers as a tensor; an array is viewed, not copied, where its strides allow it."""
     if isinstance(values, Tensor):
+        if form := form_of(values):
+            raise TypeError(f"{name} are a {form} tensor; expected a plain one, whose values are there.")
         return values
     if not isinstance(values, np.ndarray) or isinstance(values, np.ma.MaskedArray):
         hint = " Drop the masked rows first." if isinstance(values, np.ma.MaskedArray) else ""
         raise TypeError(f"{name} came as {type(values).__name__}; expected a torch tensor or a numpy array.{hint}")
+    if values.dtype.kind not in "biufc" or values.dtype.itemsize > 8 << (values.dtype.kind == "c"):
+        raise TypeError(f"{name} have dtype {values.dtype}; expected numbers of at most 64 bits.")
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=".*not writable.*")  # read-only arrays are fine: we only read
         return torch.from_numpy(values if all(stride >= 0 for stride in values.strides) else values.copy())
+
+
+def form_of(values: Tensor) -> str:
+    """What keeps a tensor from having one value at each place; "" where nothing does."""
+    forms = {
+        "meta": values.is_meta,
+        "nested": values.is_nested,
+        "sparse": values.layout != torch.strided,
+        "quantised": values.is_quantized,
+    }
+    return next((form for form, it_is in forms.items() if it_is), "")
 
 
 def check_logits(logits: Tensor | np.ndarray, name: str = "logits", least_rows: int = 1) -> Tensor:
@@ -47,19 +64,14 @@ def check_logits(logits: Tensor | np.ndarray, name: str = "logits", least_rows: 
 def check_form(logits: Tensor | np.ndarray, name: str = "logits", least_rows: int = 1) -> Tensor:
     """Logits [n, classes] of a floating dtype, at least `least_rows` rows; their values are not checked."""
     logits = as_tensor(logits, name)
-    if logits.is_meta or logits.is_nested:
-        raise TypeError(
-            f"{name} are a {'meta' if logits.is_meta else 'nested'} tensor; expected one with values [n, classes]."
-        )
     if logits.ndim != 2:
         hint = " For two classes pass [n, 2], for example torch.stack([-z, z], 1) / 2." if logits.ndim == 1 else ""
         raise ValueError(f"{name} have shape {list(logits.shape)}; expected [n, classes].{hint}")
     if len(logits) < least_rows or logits.shape[1] == 0:
         raise ValueError(f"{name} are empty, of shape {list(logits.shape)}; expected at least one row and one class.")
-    if not logits.is_floating_point():
-        raise TypeError(
-            f"{name} have dtype {logits.dtype}; expected floating-point logits [n, classes]. Labels go second."
-        )
+    if logits.dtype not in FLOATS:
+        hint = "Cast them by .float()." if logits.is_floating_point() else "Labels go second."
+        raise TypeError(f"{name} have dtype {logits.dtype}; expected floating-point logits [n, classes]. {hint}")
     return logits
 
 
@@ -93,16 +105,16 @@ def check_finite(logits: Tensor, name: str = "logits") -> None:
         )
 
 
-def check_labels(labels: Tensor | np.ndarray, rows: int, classes: int) -> Tensor:
+def check_labels(labels: Tensor | np.ndarray, rows: int, classes: int, *, name: str = "labels") -> Tensor:
     """Labels [n] as int64, one for each row of logits, each in 0 … classes - 1."""
-    labels = as_tensor(labels, "labels")
+    labels = as_tensor(labels, name)
     if labels.dtype == torch.bool and classes != 2:
-        raise TypeError(f"labels have dtype torch.bool, but the logits have {classes} classes; expected integers.")
+        raise TypeError(f"{name} have dtype torch.bool, but the logits have {classes} classes; expected integers.")
     if labels.is_floating_point() or labels.is_complex():
-        raise TypeError(f"labels have dtype {labels.dtype}; expected integers. If they are class indices, use .long().")
+        raise TypeError(f"{name} have dtype {labels.dtype}; expected integers. If they are class indices, use .long().")
     if labels.ndim != 1 or len(labels) != rows:
         hint = " One-hot labels become indices by .argmax(1)." if tuple(labels.shape) == (rows, classes) else ""
-        raise ValueError(f"labels have shape {list(labels.shape)}; expected [{rows}], one label for each row.{hint}")
+        raise ValueError(f"{name} have shape {list(labels.shape)}; expected [{rows}], one label for each row.{hint}")
     labels = labels.long()
     if rows and (int(labels.min()) < 0 or int(labels.max()) >= classes):
         row = int(torch.nonzero((labels < 0) | (labels >= classes))[0])
@@ -110,7 +122,7 @@ def check_labels(labels: Tensor | np.ndarray, rows: int, classes: int) -> Tensor
         if classes == 1:
             hint = "A single logit z, as a sigmoid takes it, stands for two classes: pass torch.cat([0 * z, z], 1)."
         raise ValueError(
-            f"labels hold {int(labels[row])} in row {row}; expected 0 to {classes - 1}, as the logits have {classes} "
+            f"{name} hold {int(labels[row])} in row {row}; expected 0 to {classes - 1}, as the logits have {classes} "
             f"{'class' if classes == 1 else 'classes'}. {hint}"
         )
     return labels
