@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import Subset
 
-from lates.runtime import as_tensor, form_of
+from lates.runtime import as_tensor, form_of, plain_tensor
 
 IGNORED = -100
 """Rows with this label are left out, as in `torch.nn.functional.cross_entropy`."""
@@ -166,7 +166,7 @@ def _split(item: Any, role: str) -> tuple[Any, Any]:
 
 def _read_labels(labels: Any, role: str) -> Tensor:
     if isinstance(labels, Tensor | np.ndarray):
-        labels = as_tensor(labels, f"The {role} labels")
+        labels = plain_tensor(labels, f"The {role} labels")
     try:
         labels = torch.as_tensor(labels)
     except (TypeError, ValueError, RuntimeError) as fault:
@@ -194,10 +194,9 @@ def _read_labels(labels: Any, role: str) -> Tensor:
 
 def each_tensor(inputs: Any, change: Callable[[Tensor], Tensor]) -> Any:
     """`inputs` with every tensor in it changed: arrays become tensors, mappings dicts, sequences tuples."""
-    if isinstance(inputs, Tensor) and not inputs.is_meta:
-        return change(inputs)  # sparse or nested ones too: that is the network's business
     if isinstance(inputs, Tensor | np.ndarray):
-        return change(as_tensor(inputs, "inputs"))
+        values = as_tensor(inputs, "inputs")  # sparse or nested ones too: that is the network's business
+        return change(plain_tensor(values, "inputs") if values.is_meta else values)
     if isinstance(inputs, Mapping):
         return {name: each_tensor(value, change) for name, value in inputs.items()}
     if isinstance(inputs, tuple | list):

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from lates.network.batches import call_arguments, copy_inputs, read_logits
 from lates.network.blocks import choose_blocks, named_modules
 from lates.network.copying import copy_network
-from lates.runtime import as_tensor
+from lates.runtime import plain_tensor
 
 MASK = "attention_mask"
 """The network's input that marks its tokens, 1, and its padding, 0."""
@@ -133,4 +133,4 @@ def call_recorded(network: RecordedNetwork, inputs: Any) -> tuple[Tensor, dict[s
     with torch.inference_mode():
         positional, named = call_arguments(copy_inputs(inputs))
         logits, features = network(*positional, **named)
-    return as_tensor(logits, "The network's logits"), features
+    return plain_tensor(logits, "The network's logits"), features

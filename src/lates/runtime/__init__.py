@@ -24,6 +24,7 @@ from lates.runtime.checks import (
     check_peaks,
     check_seed,
     form_of,
+    plain_tensor,
     default_names,
     level_of_the_caller,
     some_of,

@@ -30,8 +30,6 @@ make up a member's scale."""
 def as_tensor(values: Tensor | np.ndarray, name: str) -> Tensor:
     """The same numbers as a tensor; an array is viewed, not copied, where its strides allow it."""
     if isinstance(values, Tensor):
-        if form := form_of(values):
-            raise TypeError(f"{name} are a {form} tensor; expected a plain one, whose values are there.")
         return values
     if not isinstance(values, np.ndarray) or isinstance(values, np.ma.MaskedArray):
         hint = " Drop the masked rows first." if isinstance(values, np.ma.MaskedArray) else ""
@@ -41,6 +39,14 @@ def as_tensor(values: Tensor | np.ndarray, name: str) -> Tensor:
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=".*not writable.*")  # read-only arrays are fine: we only read
         return torch.from_numpy(values if all(stride >= 0 for stride in values.strides) else values.copy())
+
+
+def plain_tensor(values: Tensor | np.ndarray, name: str) -> Tensor:
+    """As `as_tensor`; a tensor without a value at each place is refused."""
+    tensor = as_tensor(values, name)
+    if form := form_of(tensor):
+        raise TypeError(f"{name} are a {form} tensor; expected a plain one, whose values are there.")
+    return tensor
 
 
 def form_of(values: Tensor) -> str:
@@ -63,7 +69,7 @@ def check_logits(logits: Tensor | np.ndarray, name: str = "logits", least_rows: 
 
 def check_form(logits: Tensor | np.ndarray, name: str = "logits", least_rows: int = 1) -> Tensor:
     """Logits [n, classes] of a floating dtype, at least `least_rows` rows; their values are not checked."""
-    logits = as_tensor(logits, name)
+    logits = plain_tensor(logits, name)
     if logits.ndim != 2:
         hint = " For two classes pass [n, 2], for example torch.stack([-z, z], 1) / 2." if logits.ndim == 1 else ""
         raise ValueError(f"{name} have shape {list(logits.shape)}; expected [n, classes].{hint}")
@@ -107,7 +113,7 @@ def check_finite(logits: Tensor, name: str = "logits") -> None:
 
 def check_labels(labels: Tensor | np.ndarray, rows: int, classes: int, *, name: str = "labels") -> Tensor:
     """Labels [n] as int64, one for each row of logits, each in 0 … classes - 1."""
-    labels = as_tensor(labels, name)
+    labels = plain_tensor(labels, name)
     if labels.dtype == torch.bool and classes != 2:
         raise TypeError(f"{name} have dtype torch.bool, but the logits have {classes} classes; expected integers.")
     if labels.is_floating_point() or labels.is_complex():
@@ -138,7 +144,7 @@ def check_members(
 ) -> tuple[tuple[str, ...], tuple[Tensor, ...], Tensor]:
     """Names, logits and labels of members: an array [n, classes, members], or a sequence or mapping of [n, classes]."""
     if isinstance(members, Array):
-        stacked = as_tensor(members, "members")
+        stacked = plain_tensor(members, "members")
         if stacked.ndim != 3:
             raise ValueError(
                 f"members have shape {list(stacked.shape)}; expected [n, classes, members]. "
