@@ -15,7 +15,7 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 
-from experiments.data.datasets import DATASETS, IMAGENET, WORKERS, load_dataset
+from experiments.data.datasets import DATASETS, IMAGENET, load_dataset
 from experiments.data.splits import split_indices
 from experiments.runner.claims import ClaimError, claimed, read_claim
 from experiments.runner.faults import faults_in_words
@@ -52,10 +52,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--train-fraction", type=float, default=0.9)
     parser.add_argument("--dropout", type=float, default=0.0, help="train for MC dropout at this rate")
-    parser.add_argument("--flips-only", action="store_true", help="train for MC dropout without crops")
     parser.add_argument("--device", help="cpu, cuda, cuda:1, …", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--max-seconds", type=float, default=math.inf)
-    parser.add_argument("--workers", type=int, default=WORKERS, help="processes that decode image files")
     return parser
 
 
@@ -81,7 +79,7 @@ def _train(chosen: argparse.Namespace, device: torch.device) -> None:
     split = split_indices(
         available.labels, train_fraction=chosen.train_fraction, holdout_fraction=0.1, seed=chosen.seed
     )
-    hyper = choose_hyperparameters(chosen.dataset, dropout=chosen.dropout, flips_only=chosen.flips_only)
+    hyper = choose_hyperparameters(chosen.dataset, dropout=chosen.dropout)
     if chosen.epochs is not None:
         hyper = replace(hyper, epochs=chosen.epochs)
     torch.manual_seed(chosen.seed)
@@ -104,11 +102,10 @@ def _train(chosen: argparse.Namespace, device: torch.device) -> None:
         device=device,
         folder=chosen.out,
         max_seconds=chosen.max_seconds,
-        workers=chosen.workers,
         report=report,
     )
     if _is_first() and progress.finished:
-        accuracy = measure_accuracy(network, test, workers=chosen.workers)
+        accuracy = measure_accuracy(network, test)
         print(f"test accuracy {accuracy:.4f}  training took {progress.seconds:.1f} s  split {split.digest}")
     elif _is_first():
         print(f"stopped after step {progress.step} of {progress.steps}; the same command goes on from there")

@@ -1,7 +1,7 @@
 """The paper's ways to train a network, as data, and the learning rate of each of their steps."""
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -45,15 +45,12 @@ MC_DROPOUT = Hyperparameters(
     factor=0.2,
     crop=4,
 )
-MC_DROPOUT_FLIPS_ONLY = replace(MC_DROPOUT, crop=0)
 
 
-def choose_hyperparameters(dataset: str, *, dropout: float = 0.0, flips_only: bool = False) -> Hyperparameters:
+def choose_hyperparameters(dataset: str, *, dropout: float = 0.0) -> Hyperparameters:
     if dataset == IMAGENET:
         return PAPER_IMAGENET
-    if dropout > 0:
-        return MC_DROPOUT_FLIPS_ONLY if flips_only else MC_DROPOUT
-    return PAPER_CIFAR
+    return MC_DROPOUT if dropout > 0 else PAPER_CIFAR
 
 
 def learning_rates(hyper: Hyperparameters, steps_per_epoch: int) -> Tensor:

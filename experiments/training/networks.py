@@ -16,7 +16,7 @@ through the head; or each convolution of a VGG network plus its head.
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 from torch import Tensor, nn
 
@@ -116,11 +116,9 @@ class ResNet(nn.Module):
         depths: Sequence[int],
         widths: Sequence[int],
         classes: int,
-        stem: str = "small",
+        stem: Literal["small", "large"] = "small",
     ) -> None:
         super().__init__()
-        if stem not in ("small", "large"):
-            raise ValueError(f'Unknown stem "{stem}". Stems: small (32 x 32 images), large (ImageNet).')
         channels = widths[0]
         kernel, stride = (3, 1) if stem == "small" else (7, 2)
         entry = _convolution(3, channels, kernel, stride)
@@ -173,8 +171,6 @@ class WideResNet(nn.Module):
 
     def __init__(self, depth: int, widen: int, classes: int, dropout: float = 0.0) -> None:
         super().__init__()
-        if depth < 10 or (depth - 4) % 6:
-            raise ValueError(f"A wide residual network has depth 6·k + 4 with k >= 1, for example 28; got {depth}.")
         if not 0 <= dropout < 1:
             raise ValueError(f"dropout is a rate in [0, 1); got {dropout}.")
         self.stem = _convolution(3, 16, 3)

@@ -44,28 +44,11 @@ UNLIKE_JITTER = tuple(name for name in NAMES if name not in LIKE_JITTER)
 
 SEVERITIES = (1, 2, 3, 4, 5)
 
-_FIXED: Mapping[str, Callable[..., Tensor]] = {
-    "defocus_blur": defocus_blur,
-    "zoom_blur": zoom_blur,
-    "brightness": brightness,
-    "contrast": contrast,
-    "pixelate": pixelate,
-    "jpeg_compression": jpeg_compression,
-    "gaussian_blur": gaussian_blur,
-    "saturate": saturate,
-}
-_RANDOM: Mapping[str, Callable[..., Tensor]] = {
-    "gaussian_noise": gaussian_noise,
-    "shot_noise": shot_noise,
-    "impulse_noise": impulse_noise,
-    "glass_blur": glass_blur,
-    "motion_blur": motion_blur,
-    "snow": snow,
-    "fog": fog,
-    "elastic_transform": elastic_transform,
-    "speckle_noise": speckle_noise,
-    "spatter": spatter,
-}
+_FIXED = (defocus_blur, zoom_blur, brightness, contrast, pixelate, jpeg_compression, gaussian_blur, saturate)
+_RANDOM = (
+    gaussian_noise, shot_noise, impulse_noise, glass_blur, motion_blur, snow, fog, elastic_transform, speckle_noise, spatter,
+)  # fmt: skip
+_FUNCTIONS: Mapping[str, Callable[..., Tensor]] = {function.__name__: function for function in (*_FIXED, *_RANDOM)}
 
 _SMALLEST_SIDE = 16
 _LARGEST_SMALL_SIDE = 64
@@ -90,9 +73,8 @@ def corrupt(images: Tensor, name: str, severity: int, seed: int) -> Tensor:
         draws = Draws(seed, f"{name} {severity}", start, len(batch), batch.device)
         if name == "frost":
             return frost(batch, draws, photographs, *constants)
-        if name in _RANDOM:
-            return _RANDOM[name](batch, draws, *constants)
-        return _FIXED[name](batch, *constants)
+        function = _FUNCTIONS[name]
+        return function(batch, *constants) if function in _FIXED else function(batch, draws, *constants)
 
     result = torch.empty_like(images)
     at_once = max(1, (_VALUES_ON_CUDA if images.is_cuda else _VALUES_ON_CPU) // images.shape[1:].numel())

@@ -1,5 +1,6 @@
 """The calibrated model: the network, its probes and the weights, as one nn.Module that returns logits."""
 
+import operator
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
@@ -24,7 +25,6 @@ from lates.network import (
     read_draws,
 )
 from lates.probes import Probe
-from lates.runtime import check_seed
 from lates.stack import Stack, member_names
 
 
@@ -228,7 +228,7 @@ def load(path: str | os.PathLike[str], model: nn.Module | Sequence[nn.Module]) -
             _load_network(str(path), network, saved[place], _under(f"{place}.", tensors), fit.classes, draws.dropout)
             for place, network in enumerate(draws.networks)
         ]
-        return CalibratedModel(networks, fit, samples, check_seed(metadata["seed"]))
+        return CalibratedModel(networks, fit, samples, operator.index(metadata["seed"]))
     except (KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"The metadata of {path} are damaged ({error!r}). Save the calibration again.") from error
 

@@ -58,7 +58,7 @@ def read_calibration(path: str | os.PathLike[str]) -> tuple[dict[str, Tensor], d
         )
     try:
         metadata = json.loads(text)
-    except (ValueError, RecursionError) as fault:
+    except json.JSONDecodeError as fault:
         raise ValueError(f"The metadata of {source} are damaged ({fault}). Save the calibration again.") from fault
     if not isinstance(metadata, dict) or metadata.get("format") != FORMAT:
         came = metadata.get("format") if isinstance(metadata, dict) else type(metadata).__name__

@@ -5,7 +5,6 @@ import torch
 
 from experiments.training.hyperparameters import (
     MC_DROPOUT,
-    MC_DROPOUT_FLIPS_ONLY,
     PAPER_CIFAR,
     PAPER_IMAGENET,
     Hyperparameters,
@@ -17,11 +16,10 @@ from experiments.training.hyperparameters import (
 def test_recipes_are_the_papers() -> None:
     assert Hyperparameters(epochs=200, batch=128, rate=0.1, weight_decay=1e-4, momentum=0.9) == PAPER_CIFAR
     assert (PAPER_IMAGENET.epochs, PAPER_IMAGENET.warmup_epochs, PAPER_IMAGENET.batch) == (95, 5, 256)
-    assert (MC_DROPOUT.rate, MC_DROPOUT.nesterov, MC_DROPOUT.crop, MC_DROPOUT_FLIPS_ONLY.crop) == (0.05, True, 4, 0)
+    assert (MC_DROPOUT.rate, MC_DROPOUT.nesterov, MC_DROPOUT.crop) == (0.05, True, 4)
     assert choose_hyperparameters("cifar100") is PAPER_CIFAR
     assert choose_hyperparameters("imagenet") is PAPER_IMAGENET
     assert choose_hyperparameters("cifar10", dropout=0.1) is MC_DROPOUT
-    assert choose_hyperparameters("cifar10", dropout=0.1, flips_only=True) is MC_DROPOUT_FLIPS_ONLY
 
 
 def test_cosine_agrees_with_torchs_own() -> None:

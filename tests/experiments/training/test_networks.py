@@ -1,6 +1,7 @@
 """The networks have the published sizes, the paper's numbers of members, and behave as their formulas say."""
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
@@ -55,7 +56,7 @@ def test_logits_have_one_column_per_class(name: str) -> None:
 
 
 @pytest.mark.parametrize(("stem", "size", "sides"), [("small", 32, [32, 16, 8, 4]), ("large", 224, [56, 28, 14, 7])])
-def test_stages_of_a_residual_network_halve_the_image(stem: str, size: int, sides: list[int]) -> None:
+def test_stages_of_a_residual_network_halve_the_image(stem: Any, size: int, sides: list[int]) -> None:
     seen: list[int] = []
     with torch.device("meta"):
         network = ResNet(BasicBlock, (1, 1, 1, 1), (4, 4, 8, 8), 10, stem)
@@ -110,9 +111,7 @@ def test_dropout_acts_in_training_alone_and_elementwise() -> None:
         (lambda: build_network("resnet19", 10), r'Unknown network "resnet19"\. Networks: vgg16, .*tiny_resnet\.'),
         (lambda: build_network("vgg16", 10, dropout=0.1), "vgg16 has no dropout; only wide_resnet_28_10"),
         (lambda: build_network("vgg16", 10, large_images=True), "vgg16 has no ImageNet stem; only resnet18"),
-        (lambda: WideResNet(27, 10, 10), r"depth 6·k \+ 4 .* got 27"),
         (lambda: WideResNet(10, 1, 10, dropout=1.0), r"rate in \[0, 1\); got 1\.0"),
-        (lambda: ResNet(BasicBlock, (1, 1, 1, 1), (4, 4, 4, 4), 10, "wide"), 'Unknown stem "wide"'),
     ],
 )
 def test_errors_name_what_came_and_what_there_is(build: Callable[[], nn.Module], message: str) -> None:
