@@ -139,6 +139,17 @@ def nested_in_itself() -> dict[str, Any]:
     return content
 
 
+@pytest.mark.parametrize("legacy", [False, True])
+def test_a_truncated_checkpoint_is_named(tmp_path: Path, legacy: bool) -> None:
+    path = tmp_path / "weights.pt"
+    torch.save(make_network().state_dict(), path, _use_new_zipfile_serialization=not legacy)
+    content = path.read_bytes()
+    for length in range(0, len(content), 11):
+        path.write_bytes(content[:length])
+        with pytest.raises(ValueError, match=r"weights\.pt (is damaged|is no checkpoint|holds more than weights)"):
+            load_checkpoint(make_network(), path)
+
+
 @pytest.mark.parametrize(
     ("weight", "message"),
     [
