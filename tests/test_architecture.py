@@ -24,6 +24,7 @@ MAY_IMPORT = {
     "model": {"settings", "runtime", "network", "stack", "probes"},
     "algorithm": CORE,
     "metrics": {"runtime"},
+    "plot": CORE | {"metrics"},
     "estimators": CORE,
     "export": CORE,
     "report": CORE | {"metrics"},
@@ -37,6 +38,7 @@ MAY_IMPORT = {
 UNASKED = {
     "altair",
     "vl_convert",
+    "matplotlib",
     "rich",
     "typer",
     "torchvision",
@@ -111,7 +113,7 @@ import lates
 network = torch.nn.Sequential(torch.nn.Linear(2, 4), torch.nn.Linear(4, 2))
 split, holdout = ([(torch.randn(100, 2), torch.arange(100) % 2)] for _ in range(2))
 lates.calibrate(network, train=split, holdout=holdout, budget=None, progress=False)
-import lates.report
+import lates.report, lates.plot
 print(*(set(sys.modules) - before))
 """
 

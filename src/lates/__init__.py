@@ -26,6 +26,7 @@ PUBLIC_NAMES = {
     "CalibratedModel": "model",
     "load": "model",
     "metrics": "metrics",
+    "plot": "plot",
     "TemperatureScaling": "estimators",
     "LogitStack": "estimators",
     "write_report": "report",
@@ -41,7 +42,7 @@ if TYPE_CHECKING:
     from lates.probes import Probe, TrainedProbe, fit_budget, member_logits, train_probes
     from lates.stack import Stack, fit_stack
     from lates.model import CalibratedModel, load
-    from lates import metrics
+    from lates import metrics, plot
     from lates.estimators import LogitStack, TemperatureScaling
     from lates.report import write_report
 else:

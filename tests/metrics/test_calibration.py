@@ -8,6 +8,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.stats import binomtest
 from torch import Tensor
 from torchmetrics.functional.classification import multiclass_calibration_error
 
@@ -61,6 +62,17 @@ def test_bins_are_closed_on_the_right() -> None:
     assert diagram.shares.tolist() == [0, 0.25, 0.25, 0.5]
     tenths = metrics.reliability(logits, torch.zeros(4, dtype=torch.int64), bins=10)
     assert tenths.edges.tolist() == [b / 10 for b in range(11)]
+
+
+@given(st.integers(0, 60), st.integers(1, 60))
+def test_bands_are_wilsons_intervals(right: int, count: int) -> None:
+    right = min(right, count)
+    logits, labels = binary([0.9]).repeat(count, 1), torch.arange(count) < right
+    low, high = metrics.reliability(logits, labels.long(), bins=2).bands
+    expected = binomtest(right, count).proportion_ci(0.95, method="wilson")
+    assert (float(low[1]), float(high[1])) == pytest.approx((expected.low, expected.high), abs=1e-6)
+    assert math.isnan(low[0])
+    assert math.isnan(high[0])
 
 
 @pytest.mark.parametrize("bins", [1, 7, 15, 40])

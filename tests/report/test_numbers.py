@@ -1,17 +1,13 @@
-"""The report's numbers are those of the metrics and of scipy."""
+"""The report's numbers are those of the metrics."""
 
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
-from scipy.stats import binomtest
 from torch import Tensor
 
 import lates
 from lates import metrics
-from lates.metrics import describe_rows
 from lates.report import LATES, NETWORK, TEMPERATURE, Predictions, read_predictions
-from lates.report.numbers import Findings, bins_of, coverage_of, find, wilson
+from lates.report.numbers import Findings, bins_of, find
 from lates.report.predictions import methods_of
 from tests.conftest import Problem, loader_of
 
@@ -60,13 +56,6 @@ def test_each_set_is_compared_on_its_own_draws_from_the_seed(
     assert {member.name: member.contribution for member in found.members} == calibrated.contributions
 
 
-@given(st.integers(0, 60), st.integers(1, 60))
-def test_wilson_interval_matches_scipy(right: int, count: int) -> None:
-    right = min(right, count)
-    expected = binomtest(right, count).proportion_ci(0.95, method="wilson")
-    assert wilson(right, count) == pytest.approx((expected.low, expected.high), abs=1e-6)
-
-
 def test_bins_sum_up_to_the_ece_and_to_all_rows(findings: Findings) -> None:
     for method, bins in findings.bins.items():
         assert sum(one.count for one in bins) == findings.test.rows
@@ -84,15 +73,13 @@ def test_bin_counts_correct_answers_despite_rounding() -> None:
 
 
 def test_coverage_curve_ends_at_the_error_rate_and_its_area_is_the_aurc(
-    findings: Findings, predictions: dict[str, Predictions]
+    findings: Findings,
 ) -> None:
     for method, curve in findings.coverage.items():
         assert [coverage for coverage, _ in curve] == sorted({coverage for coverage, _ in curve})
         assert curve[-1] == pytest.approx((1.0, 1 - findings.test.measured[method]["accuracy"].value))
         area = sum(risk for _, risk in curve) / len(curve)
         assert area == pytest.approx(findings.test.measured[method]["aurc"].value, abs=0.01)
-    rows = describe_rows(predictions["clean"].logits[LATES][:3], predictions["clean"].labels[:3])
-    assert len(coverage_of(rows)) == 3
 
 
 def test_classes_are_ordered_by_an_error_whose_mean_is_the_classwise_ece(

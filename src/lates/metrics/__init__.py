@@ -13,9 +13,9 @@ from lates.metrics.intervals import Interval, bootstrap
 from lates.metrics.comparison import Comparison, compare, verdict
 
 # For the other packages of this library; not public.
-from lates.metrics.rows import Rows as Rows, checked as checked, describe_rows as describe_rows
+from lates.metrics.rows import Array as Array, Rows as Rows, checked as checked, describe_rows as describe_rows
 from lates.metrics.calibration import BINS as BINS, class_errors as class_errors
-from lates.metrics.ranking import risks_of_rows as risks_of_rows
+from lates.metrics.ranking import risk_coverage_of_rows as risk_coverage_of_rows
 from lates.metrics.overview import LARGER_IS_BETTER as LARGER_IS_BETTER, OF_ROWS as OF_ROWS
 from lates.metrics.intervals import bootstrap_means as bootstrap_means
 from lates.metrics.comparison import Intervals as Intervals

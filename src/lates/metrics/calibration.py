@@ -15,6 +15,7 @@ from lates.runtime import check_seed
 
 BINS = 15
 BINNINGS = ("width", "mass")
+NORMAL_QUANTILE = 1.959964  # at 97.5 %
 
 
 def bin_edges(values: Tensor, bins: int, binning: str) -> Tensor:
@@ -53,6 +54,17 @@ class Reliability:
     def gaps(self) -> Tensor:
         """Accuracy minus confidence [bins]: negative where overconfident, 0 where empty."""
         return (self.accuracy - self.confidence).nan_to_num(0.0)
+
+    @property
+    def bands(self) -> Tensor:
+        """Wilson's 95 % interval of each bin's accuracy a: low and high [2, bins], NaN where empty.
+
+        All p with |a - p| <= z sqrt(p (1 - p) / n), that is (a + z²/2n ∓ z sqrt(a (1 - a) / n + z²/4n²)) / (1 + z²/n).
+        """
+        z2 = NORMAL_QUANTILE**2 / self.counts
+        centre = (self.accuracy + z2 / 2) / (1 + z2)
+        reach = (z2 * self.accuracy * (1 - self.accuracy) + z2**2 / 4).sqrt() / (1 + z2)
+        return torch.stack([centre - reach, centre + reach]).clamp(0, 1)
 
 
 def reliability_of_rows(rows: Rows, bins: int = BINS, binning: str = "width") -> Reliability:

@@ -8,6 +8,7 @@ from torch import Tensor
 from lates.metrics.rows import Array, Rows, checked, class_probabilities, describe_rows
 
 KERAS_THRESHOLDS = 200
+COVERAGE_STEPS = 100
 
 
 def auc(logits: Array, labels: Array) -> float:
@@ -58,6 +59,13 @@ def risks_of_rows(rows: Rows) -> Tensor:
     _, tie, sizes = confidence.unique_consecutive(return_inverse=True, return_counts=True)
     errors = torch.bincount(tie, weights=1 - rows.correct[order]) / sizes
     return errors[tie].cumsum(0) / torch.arange(1, len(rows) + 1)
+
+
+def risk_coverage_of_rows(rows: Rows) -> tuple[tuple[float, float], ...]:
+    """(coverage, risk): the error rate among the most confident share of rows, at every hundredth."""
+    risks, n = risks_of_rows(rows).tolist(), len(rows)
+    kept = sorted({max(1, math.ceil(n * step / COVERAGE_STEPS)) for step in range(1, COVERAGE_STEPS + 1)})
+    return tuple((k / n, risks[k - 1]) for k in kept)
 
 
 def aurc(logits: Array, labels: Array) -> float:

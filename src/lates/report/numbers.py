@@ -1,6 +1,5 @@
 """All numbers of the report: nothing here draws, and what draws computes nothing."""
 
-import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,9 +13,6 @@ from lates.model import CalibratedModel
 from lates.network import HEAD
 from lates.report.predictions import Predictions
 from lates.stack import Stack
-
-NORMAL_QUANTILE = 1.959964  # at 97.5 %
-COVERAGE_STEPS = 100
 
 
 @dataclass(frozen=True)
@@ -141,7 +137,7 @@ def find(
             "auc": {method: metrics.auc(logits, plain.labels) for method, logits in plain.logits.items()},
         },
         bins={method: bins_of(metrics.reliability(logits, plain.labels)) for method, logits in plain.logits.items()},
-        coverage={method: coverage_of(of_method) for method, of_method in rows.items()},
+        coverage={method: metrics.risk_coverage_of_rows(of_method) for method, of_method in rows.items()},
         members=members_of(calibrated, metrics.bootstrap_means(plain.correct, draws=test.draws, seed=seed)),
         classes=classes_of(plain, rows, errors, class_names),
     )
@@ -162,29 +158,11 @@ def describe_subject(calibrated: CalibratedModel) -> Subject:
 
 def bins_of(diagram: Reliability) -> tuple[Bin, ...]:
     edges, counts = diagram.edges.tolist(), diagram.counts.tolist()
-    columns = zip(edges, edges[1:], counts, diagram.confidence.tolist(), diagram.accuracy.tolist(), strict=False)
-    bins = []
-    for low, high, count, confidence, accuracy in columns:
-        correct = round(accuracy * count) if count else 0
-        bins.append(Bin(low, high, count, correct, confidence, accuracy, *wilson(correct, count)))
-    return tuple(bins)
-
-
-def wilson(correct: int, count: int) -> tuple[float, float]:
-    """Wilson's 95 % interval of a share: all p with |correct - count p| <= z sqrt(count p (1 - p))."""
-    if not count:
-        return math.nan, math.nan
-    share, z2 = correct / count, NORMAL_QUANTILE**2 / count
-    centre = (share + z2 / 2) / (1 + z2)
-    reach = math.sqrt(z2 * share * (1 - share) + z2**2 / 4) / (1 + z2)
-    return max(0.0, centre - reach), min(1.0, centre + reach)
-
-
-def coverage_of(rows: Rows) -> tuple[tuple[float, float], ...]:
-    """(coverage, risk): the error rate among the most confident share of rows, at every hundredth."""
-    risks, n = metrics.risks_of_rows(rows).tolist(), len(rows)
-    kept = sorted({max(1, math.ceil(n * step / COVERAGE_STEPS)) for step in range(1, COVERAGE_STEPS + 1)})
-    return tuple((k / n, risks[k - 1]) for k in kept)
+    means = (each.tolist() for each in (diagram.confidence, diagram.accuracy, *diagram.bands))
+    return tuple(
+        Bin(low, high, count, round(accuracy * count) if count else 0, confidence, accuracy, *band)
+        for low, high, count, confidence, accuracy, *band in zip(edges[:-1], edges[1:], counts, *means, strict=True)
+    )
 
 
 def members_of(calibrated: CalibratedModel, accuracies: Mapping[str, Interval]) -> tuple[Member, ...]:

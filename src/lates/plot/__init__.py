@@ -1,0 +1,20 @@
+"""Pictures of a calibration, drawn with matplotlib (the extra `plot`).
+
+numbers       logits or a calibration -> what is drawn
+frame         figure, axes, the look of each method
+notebook      a figure that shows itself in a notebook
+diagrams      reliability
+curves        risk_coverage, budget
+bars          contributions
+
+Each function returns the figure. Pass `axes` to draw into your own; without it a new figure is made, apart from pyplot and its
+list of open figures. Colours differ in hue and in brightness, and methods also in marker and line style.
+
+>>> lates.plot.reliability({"before": model(images), "after": calibrated(images)}, labels).savefig("reliability.svg")
+"""
+
+from lates.plot.diagrams import reliability
+from lates.plot.curves import risk_coverage, budget
+from lates.plot.bars import contributions
+
+__all__ = ["reliability", "risk_coverage", "contributions", "budget"]

@@ -1,0 +1,86 @@
+"""What all pictures share: the figure, the look of each method, the frame around the marks.
+
+Only a new figure imports matplotlib, so that `lates.plot` can be named where it is not installed.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, cast
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+INK, SOFT, GRID = "#1d2126", "#5d646d", "#e4e1da"
+DOTS_PER_INCH = 150
+LABEL_SIZE, TITLE_SIZE = 10, 12
+
+
+@dataclass(frozen=True)
+class Look:
+    """Of a method: hue and brightness, and, for print in grey, marker and line."""
+
+    colour: str
+    marker: str
+    line: str | tuple[float, tuple[float, ...]]
+
+
+LOOKS = (
+    Look("#6f7680", "o", ":"),
+    Look("#e08a00", "^", "--"),
+    Look("#0b5394", "s", "-"),
+    Look("#009e73", "D", "-."),
+    Look("#b3508c", "v", (0, (5, 1, 1, 1, 1, 1))),
+)
+HEAD_LOOK, PROBE_LOOK = LOOKS[0], LOOKS[2]
+
+
+def looks_of(count: int) -> list[Look]:
+    """One method has the strongest look; several begin with the pale one, as "before" and "after" would."""
+    chosen = LOOKS[2:3] if count == 1 else (LOOKS[0], LOOKS[2]) if count == 2 else LOOKS
+    return [chosen[place % len(chosen)] for place in range(count)]
+
+
+def open_axes(given: "Axes | Iterable[Axes] | None", panels: int, width: float, height: float) -> "list[Axes]":
+    """The axes that came, as many as panels, or those of a new figure in one row; sizes in inches."""
+    if given is None:
+        return list(new_figure(width, height).subplots(1, panels, squeeze=False, sharey=True)[0])
+    axes = list(given) if isinstance(given, Iterable) else [given]
+    if len(axes) != panels:
+        raise ValueError(f"{len(axes)} axes came for {panels} panels; expected one for each.")
+    return axes
+
+
+def new_figure(width: float, height: float) -> "Figure":
+    try:
+        from lates.plot.notebook import NotebookFigure
+    except ModuleNotFoundError as fault:
+        if fault.name != "matplotlib":
+            raise
+        raise ModuleNotFoundError(
+            'Pictures are drawn with matplotlib, which is not installed: pip install "lates[plot]".', name=fault.name
+        ) from fault
+    figure = NotebookFigure(figsize=(width, height), dpi=DOTS_PER_INCH)
+    figure.set_layout_engine("constrained", wspace=0.06)
+    return figure
+
+
+def figure_of(axes: "Axes") -> "Figure":
+    """The whole figure, also where the axes are in a part of it."""
+    return cast("Figure", axes.figure.figure)
+
+
+def clear_frame(axes: "Axes", x: str, y: str, title: str = "") -> None:
+    """Labels, no box, a pale grid behind the marks."""
+    axes.set_xlabel(x, color=SOFT, fontsize=LABEL_SIZE)
+    axes.set_ylabel(y, color=SOFT, fontsize=LABEL_SIZE)
+    if title:
+        axes.set_title(title, color=INK, fontsize=TITLE_SIZE, fontweight="bold", loc="left")
+    axes.tick_params(colors=SOFT, labelsize=LABEL_SIZE, length=0)
+    axes.spines[:].set_visible(False)
+    axes.grid(color=GRID, linewidth=0.8)
+    axes.set_axisbelow(True)
+
+
+def percent(value: float, _: object = None) -> str:
+    return f"{100 * value:.6g} %"
