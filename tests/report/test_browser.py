@@ -91,6 +91,40 @@ def test_page_renders_without_message_request_or_sideways_scrolling(
     page.context.close()
 
 
+@pytest.mark.parametrize("width", [390, 1280])
+def test_reliability_is_square_and_only_the_lowest_chart_of_a_panel_has_labels(
+    browser: Browser, report: Path, width: int
+) -> None:
+    page = open_report(browser, report, viewport={"width": width, "height": 900}).page
+    for method in METHODS:
+        box = page.locator(f"#reliability-{method} svg .mark-group.role-frame > g > path.background").bounding_box()
+        assert box is not None
+        assert box["height"] == pytest.approx(box["width"], abs=1)
+        labels = [
+            page.locator(f"#{kind}-{method} svg .role-axis-label text", has_text="100%").count()
+            for kind in ("reliability", "histogram", "wrong")
+        ]
+        assert labels == [1, 0, 1], "of the reliability's accuracy, and of the confidence at the bottom"
+    page.context.close()
+
+
+def test_a_table_that_is_too_wide_says_so_and_keeps_its_row_names(browser: Browser, report: Path) -> None:
+    page = open_report(browser, report, viewport={"width": 390, "height": 844}).page
+    table = page.locator("#comparison .scroll")
+    shadow = "node => getComputedStyle(node).boxShadow"
+    assert "sideways" in table.evaluate("node => getComputedStyle(node.previousElementSibling, '::after').content")
+    assert table.evaluate(shadow) != "none"
+    first = page.locator("#comparison tbody th").first
+    before = first.bounding_box()
+    table.evaluate("node => node.scrollTo(node.scrollWidth, 0)")
+    page.wait_for_selector("#comparison .scroll:not([data-more])")
+    assert table.evaluate(shadow) == "none"
+    assert first.bounding_box() == before, "the names of the rows stay"
+    page.set_viewport_size({"width": 1280, "height": 900})
+    page.wait_for_selector("#comparison .scroll:not([data-wide])")
+    page.context.close()
+
+
 def test_text_from_outside_stays_text(desktop: Opened) -> None:
     assert desktop.page.title() == f"A title {HOSTILE}"
     assert desktop.page.locator("img").count() == 0

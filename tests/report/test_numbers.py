@@ -53,6 +53,10 @@ def test_each_set_is_compared_on_its_own_draws_from_the_seed(
     kept = {member.name: member.accuracy.value for member in found.members if member.accuracy}
     assert kept == pytest.approx({name: float(each.double().mean()) for name, each in correct.items()})
     assert list(kept) == calibrated.member_names
+    errors = ~correct["head"]
+    for member in found.members[:-1]:
+        assert member.right_where_head_errs == pytest.approx(float(correct[member.name][errors].double().mean()))
+    assert found.members[-1].right_where_head_errs is None
     assert {member.name: member.contribution for member in found.members} == calibrated.contributions
 
 

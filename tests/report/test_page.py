@@ -92,6 +92,8 @@ def test_page_has_every_sentence_and_a_place_and_alternative_text_for_every_char
     sentences = (words.lead, words.comparison, words.contributions, words.depth, words.calibration)
     for sentence in (*sentences, words.deferral, words.classwise, words.shifts):
         assert sentence(findings) in found.text
+    assert words.headline(findings)[0] in found.text
+    assert found.text.index("Is the confidence calibrated?") < found.text.index("What was calibrated")
 
 
 def test_page_is_one_small_file_that_requests_nothing(page: str) -> None:

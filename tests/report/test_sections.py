@@ -47,7 +47,9 @@ def test_comparison_table_has_values_differences_and_verdicts() -> None:
     assert head == [
         "Metric", "Network", "Temperature scaling", "LATES", "LATES minus network", "LATES minus temperature scaling",
     ]  # fmt: skip
-    cells = {name: row for name, *row in rows}
+    cells = {name.split(" | ")[0]: row for name, *row in rows}
+    assert {name.split(" | ")[1] for name, *_ in rows if "Acc" in name or "ROC" in name} == {"higher is better"}
+    assert sum("lower is better" in name for name, *_ in rows) == 5
     assert cells["Accuracy"] == [
         "80.0 % | 78.9 to 81.1 %",
         "80.0 % | 78.9 to 81.1 %",

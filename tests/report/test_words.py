@@ -32,12 +32,13 @@ def test_shares_are_in_percent_and_scores_have_four_digits(value: float, metric:
     assert plain(formats.number(value, metric)) == text
 
 
-def test_lead_gives_accuracy_log_loss_and_calibration_error() -> None:
+def test_lead_explains_the_calibration_error_and_gives_accuracy_and_log_loss() -> None:
     assert plain(words.lead(KNOWN)) == (
-        "Layer-stack temperature scaling (LATES) classifies 81.2 % of 2,000 test inputs correctly (95 % interval 80.1 to "
-        "82.3 %), the network alone 80.0 %. Its log-loss, which rewards well-calibrated probabilities, is 0.6500, against "
-        "0.7000 for temperature scaling: a significant improvement. Its confidence differs from its accuracy by 3.15 "
-        "percentage points on average; a perfectly calibrated model would measure about 3.03 on this many inputs."
+        "It is the mean gap between confidence and accuracy: lower is better; temperature scaling reaches 4.00 %. Even a "
+        "perfectly calibrated model would measure about 3.03 % on this many inputs. Layer-stack temperature scaling (LATES) "
+        "classifies 81.2 % of 2,000 test inputs correctly (95 % interval 80.1 to 82.3 %), the network alone 80.0 %. Its "
+        "log-loss, which rewards accuracy and calibration together, is 0.6500, against 0.7000 for temperature scaling: a "
+        "significant improvement."
     )
     few = replace(KNOWN, sets={"plain": replace(PLAIN, rows=1)})
     assert " of 1 test input correctly" in words.lead(few)
@@ -58,7 +59,23 @@ def with_differences(**differences: tuple[float, float]) -> Findings:
     ],
 )
 def test_lead_judges_the_log_loss_against_the_baseline(low: float, high: float, outcome: str) -> None:
-    assert f"for temperature scaling: {outcome}. Its" in words.lead(with_differences(nll=(low, high)))
+    assert f"for temperature scaling: {outcome}." in words.lead(with_differences(nll=(low, high)))
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "text", "outcome"),
+    [
+        (-0.1, -0.08, "Calibration error down from 12.00 % to 3.15 %", "better"),
+        (0.08, 0.1, "Calibration error up from 12.00 % to 3.15 %", "worse"),
+        (-0.1, 0.1, "Calibration error 12.00 % before, 3.15 % after: not a significant difference", "unclear"),
+    ],
+)
+def test_headline_gives_the_calibration_error_before_and_after(
+    low: float, high: float, text: str, outcome: str
+) -> None:
+    changed = {NETWORK: {"ece": interval((low + high) / 2, low, high)}}
+    said, judged = words.headline(replace(KNOWN, sets={"plain": replace(PLAIN, differences={LATES: changed})}))
+    assert (plain(said), judged) == (text, outcome)
 
 
 @pytest.mark.parametrize(
@@ -143,6 +160,17 @@ def test_depth_gives_the_best_members_alone(members: tuple[Member, ...], text: s
     assert plain(words.depth(replace(KNOWN, members=members))) == text
 
 
+def test_a_probe_that_is_seldom_right_but_votes_is_explained() -> None:
+    early, silent, late, head = MEMBERS
+    known = words.seldom_right(replace(KNOWN, members=(replace(early, right_where_head_errs=0.25), silent, late, head)))
+    assert plain(known).startswith("Why does the probe on block “early” vote, if it is right on only 40.0 %?")
+    assert "of the inputs that the head gets wrong, this probe gets 25 % right." in plain(known)
+    assert "gets wrong" not in words.seldom_right(KNOWN)
+    assert words.seldom_right(replace(KNOWN, members=(replace(early, weight=0.0), silent, head))) == ""
+    similar = replace(late, accuracy=interval(0.79, 0.77, 0.81))
+    assert words.seldom_right(replace(KNOWN, members=(similar, head))) == ""
+
+
 def test_reliability_and_histogram_give_size_and_direction_of_the_error() -> None:
     assert plain(words.reliability(KNOWN, NETWORK)) == (
         "Calibration error 12.00 % (95 % interval 10.90 to 13.10 %; 1.01 % expected by chance alone). Overall overconfident "
@@ -157,7 +185,7 @@ def test_reliability_and_histogram_give_size_and_direction_of_the_error() -> Non
 def test_calibration_and_deferral_compare_all_methods() -> None:
     assert plain(words.calibration(KNOWN)).endswith(
         "On average over all inputs, confidence and accuracy differ by 12.00 (the network alone), 4.00 (temperature scaling) "
-        "and 3.15 (LATES) percentage points."
+        "and 3.15 (LATES) percentage points: lower is better."
     )
     assert plain(words.deferral(KNOWN)) == (
         "Without the 20 % of inputs with the lowest confidence, the error rate is 16.0 % (the network alone), 16.0 % "

@@ -106,7 +106,9 @@ def test_report_of_an_ensemble_has_a_picture_per_network(
     html = (tmp_path / "ensemble.html").read_text("utf-8")
     assert {"contributions-0", "contributions-1", "depth-0", "depth-1"} <= set(charts_in(html))
     assert "ensemble of 2" in html
-    assert [f"{one.network}/{one.name}" for one in members_of(calibrated, {})] == list(calibrated.weights)
+    assert [f"{one.network}/{one.name}" for one in members_of(calibrated, {}, predicted.correct)] == list(
+        calibrated.weights
+    )
 
 
 def test_report_of_temperature_scaling_shows_two_methods(

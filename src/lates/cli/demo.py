@@ -77,7 +77,7 @@ def show_demo(
     if no_report:
         return
     tests = {name: split.batches for name, split in demo.shift_split(splits.test, seed).items()}
-    title = f"A small residual network on Fashion-MNIST, {demo.LATES}"
+    title = "A small residual network on Fashion-MNIST"
     try:
         model = calibrated[demo.LATES].model
         write_report(model, tests, page, title=title, class_names=demo.CLASS_NAMES, seed=seed)

@@ -47,9 +47,8 @@ def metric_chart(findings: Findings, metric: str) -> Spec:
 
 
 def reliability_chart(findings: Findings, method: str) -> Spec:
-    """Accuracy over confidence, one dot per bin with its gap to the diagonal, and the counts at the bottom."""
+    """A square of accuracy over confidence, one dot per bin with its gap to the diagonal."""
     filled = [one for one in findings.bins[method] if one.count]
-    rows = [{**asdict(one), "text": frame.short(one.count), "middle": (one.low + one.high) / 2} for one in filled]
     hints = [
         *frame.tooltip(".1%", ("low", "confidence above"), ("high", "up to")),
         *frame.tooltip(",", ("count", "inputs")),
@@ -57,20 +56,24 @@ def reliability_chart(findings: Findings, method: str) -> Spec:
         *frame.tooltip(".1%", ("likely_low", "95 % from"), ("likely_high", "to")),
     ]
     x = frame.unit_axis("confidence:Q")
-    y = alt.Y("accuracy:Q", title="accuracy").scale(domain=[-0.16, 1], nice=False)
-    y = y.axis(format=".0%", values=[0, 0.25, 0.5, 0.75, 1], minExtent=38, maxExtent=38)
+    y = alt.Y("accuracy:Q", title="accuracy").scale(domain=frame.UNIT, nice=False)
+    y = y.axis(format=".0%", values=frame.QUARTERS, minExtent=38, maxExtent=38)
     ink = f"var(--{method})"
     diagonal = frame.chart_of([{"confidence": 0, "accuracy": 0}, {"confidence": 1, "accuracy": 1}])
     diagonal = diagonal.mark_line(color="var(--soft)", strokeDash=[4, 3], strokeWidth=1).encode(x=x, y=y)
-    base = frame.chart_of(rows).encode(x=x, tooltip=hints)
+    sides = [{"confidence": 0.03, "accuracy": 0.95, "side": "underconfident"}]
+    sides += [{"confidence": 0.97, "accuracy": 0.05, "side": "overconfident"}]
+    corners = [
+        frame.chart_of([side]).mark_text(align=align, color="var(--soft)").encode(x=x, y=y, text="side:N")
+        for side, align in zip(sides, ("left", "right"), strict=True)
+    ]
+    base = frame.chart_of([asdict(one) for one in filled]).encode(x=x, tooltip=hints)
     gaps = base.mark_rule(strokeWidth=6, opacity=0.25, color=ink).encode(y=alt.Y("confidence:Q"), y2="accuracy:Q")
     whiskers = base.mark_rule(color=ink, strokeWidth=1.5).encode(y=alt.Y("likely_low:Q"), y2="likely_high:Q")
     size = alt.Size("count:Q", legend=None).scale(domain=[0, max(one.count for one in filled)], range=[25, 220])
     dots = base.mark_point(filled=True, color=ink, opacity=1, shape=frame.SHAPES[method]).encode(y=y, size=size)
-    counts = base.mark_text(angle=270, align="left", baseline="middle", fontSize=9.5, color="var(--soft)")
-    counts = counts.encode(x=frame.unit_axis("middle:Q"), y=alt.datum(-0.15), text="text:N")
     alt_text = f"{LABELS[method]}: {words.reliability(findings, method)}"
-    return frame.finished([diagonal, gaps, whiskers, dots, counts], alt_text, 280)
+    return frame.squared(frame.finished([*corners, diagonal, gaps, whiskers, dots], alt_text, 280))
 
 
 def histogram_chart(findings: Findings, method: str, of_errors: bool) -> Spec:
@@ -87,7 +90,7 @@ def histogram_chart(findings: Findings, method: str, of_errors: bool) -> Spec:
     bars = frame.chart_of(rows).mark_rect(stroke="var(--paper)", strokeWidth=1, color=ink)
     x = frame.unit_axis("low:Q", "confidence" if of_errors else None)
     bars = bars.encode(x=x, x2="high:Q", y=y, y2=f"{top}:Q", tooltip=hints)
-    return frame.finished([bars], f"{LABELS[method]}: {words.histogram(findings, method)}", 70 if of_errors else 90)
+    return frame.finished([bars], f"{LABELS[method]}: {words.histogram(findings, method)}", 60)
 
 
 def coverage_chart(findings: Findings) -> Spec:
@@ -98,8 +101,8 @@ def coverage_chart(findings: Findings) -> Spec:
         for coverage, risk in findings.coverage[method]
     ]
     x = alt.X("coverage:Q", title="share of inputs answered, highest confidence first")
-    x = x.scale(domain=[0, 1]).axis(format=".0%", tickCount=5)
-    y = alt.Y("risk:Q", title="error rate").axis(format="~%", tickCount=5)
+    x = x.scale(domain=[0, 1]).axis(format="~%", tickCount=5)
+    y = alt.Y("risk:Q", title="error rate (lower is better)").axis(format="~%", tickCount=5)
     near = alt.selection_point(name="near", nearest=True, on="pointerover", fields=["coverage"], empty=False)
     curves = frame.shown(frame.chart_of(rows)).encode(x=x, y=y, color=frame.colour(findings.methods))
     dots = curves.mark_point(filled=True, size=70).encode(
@@ -138,7 +141,8 @@ def class_chart(findings: Findings) -> Spec:
     ]
     y = alt.Y("name:N", title=None, sort=[one.name for one in worst])
     y = y.axis(labelLimit=frame.NAME_LIMIT, labelColor="var(--ink)", grid=True)
-    x = alt.X("error:Q", title="calibration error of the class's probability").axis(format=".1%", tickCount=5)
+    x = alt.X("error:Q", title="calibration error (lower is better)")
+    x = x.axis(format="~%", tickCount=5)
     dots = frame.shown(frame.chart_of(rows)).mark_point(filled=True, size=80, opacity=1)
     dots = dots.encode(
         x=x, y=y, color=frame.colour(findings.methods), shape=frame.shape(findings.methods), tooltip=hints

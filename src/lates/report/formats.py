@@ -3,12 +3,17 @@
 import math
 from collections.abc import Sequence
 
-from lates.metrics import Interval
+from lates.metrics import LARGER_IS_BETTER, Interval
 from lates.report.predictions import LATES, NETWORK, TEMPERATURE
 
 LABELS = {NETWORK: "Network", TEMPERATURE: "Temperature scaling", LATES: "LATES"}
 INSIDE = {NETWORK: "the network alone", TEMPERATURE: "temperature scaling", LATES: "LATES"}
 """The same names in the middle of a sentence"""
+EXPLAINED = {
+    NETWORK: "before calibration",
+    TEMPERATURE: "all logits divided by one number",
+    LATES: "layer-stack temperature scaling",
+}
 
 TITLES = {
     "accuracy": "Accuracy",
@@ -20,6 +25,10 @@ TITLES = {
     "auc": "Area under ROC",
 }
 IN_PERCENT = ("accuracy", "ece", "classwise_ece", "aurc")
+
+
+def direction(metric: str) -> str:
+    return "higher is better" if metric in LARGER_IS_BETTER else "lower is better"
 
 
 def number(value: float, metric: str = "nll") -> str:

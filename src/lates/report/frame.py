@@ -20,6 +20,8 @@ Row = dict[str, Any]
 
 SHAPES = {NETWORK: "circle", TEMPERATURE: "triangle-up", LATES: "square"}
 NAME_LIMIT = 150  # pixels
+UNIT = [0, 1.04]  # shares, with room for the mark of a share of 1
+QUARTERS = [0, 0.25, 0.5, 0.75, 1]
 
 CONFIG: Spec = {
     "background": "transparent",
@@ -69,6 +71,11 @@ def finished(layers: Sequence[alt.Chart], alt_text: str, height: int, methods: I
     return chart.to_dict()
 
 
+def squared(spec: Spec) -> Spec:
+    """As high as wide: only the page knows the width, and sets the height to it."""
+    return {**spec, "usermeta": {"square": True}}
+
+
 def shown(chart: alt.Chart) -> alt.Chart:
     return chart.transform_filter("indexof(shown, datum.method) >= 0")
 
@@ -94,9 +101,8 @@ def axis_format(metric: str) -> str:
 
 
 def unit_axis(field: str, title: str | None = None) -> alt.X:
-    axis = alt.X(field, title=title).scale(domain=[0, 1], nice=False)
-    return axis.axis(format=".0%", values=[0, 0.25, 0.5, 0.75, 1])
-
-
-def short(count: int) -> str:
-    return f"{count:,}" if count < 10_000 else f"{count / 1000:.0f}k"
+    """Confidence from 0 to 1; labelled where it has a title, for charts below each other share the labels of the last."""
+    axis = alt.X(field, title=title).scale(domain=UNIT, nice=False)
+    at_end = {"test": "datum.value === 1", "value": "right"}
+    align = {"condition": [{"test": "datum.value === 0", "value": "left"}, at_end], "value": "center"}
+    return axis.axis(format=".0%", values=QUARTERS, labels=title is not None, labelAlign=align, labelFlush=False)

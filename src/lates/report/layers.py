@@ -16,7 +16,7 @@ def contribution_chart(members: list[Member], findings: Findings) -> Spec:
         | {"text": share(one.contribution)}
         for one in members
     ]
-    x = alt.X("contribution:Q", title="share of the sum of weights").scale(padding=24).axis(format=".0%", tickCount=5)
+    x = alt.X("contribution:Q", title="share of the sum of weights").scale(padding=24).axis(format="~%", tickCount=5)
     numbers = [*tooltip(".4f", ("weight", "weight")), *tooltip(".1%", ("contribution", "contribution"))]
     hints = [alt.Tooltip("name:N", title="member"), *numbers]
     base = chart_of(rows).encode(x=x, y=names_axis(members), color=colour((NETWORK, LATES)), tooltip=hints)
@@ -49,7 +49,7 @@ def depth_chart(members: list[Member], findings: Findings) -> Spec:
     )
     all_tested = all(row["measured"] == words.ON_THE_TEST_SET for row in rows)
     title = "accuracy" if all_tested else f"accuracy (hollow: {words.ON_THE_HOLDOUT})"
-    x = alt.X("value:Q", title=title).scale(zero=False, padding=12).axis(format=".0%", tickCount=5)
+    x = alt.X("value:Q", title=title).scale(zero=False, padding=12).axis(format="~%", tickCount=5)
     hints = [*value, *tooltip(".1%", ("low", "95 % from"), ("high", "to")), measured]
     tested = base.transform_filter(f"datum.measured === '{words.ON_THE_TEST_SET}'").encode(tooltip=hints)
     hollow = base.transform_filter(f"datum.measured === '{words.ON_THE_HOLDOUT}'")

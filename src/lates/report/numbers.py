@@ -36,7 +36,9 @@ class Bin:
 class Member:
     """One member of the stack. `accuracy`, on the test set, is None for a block of weight 0, whose probe is not kept.
 
-    `holdout_accuracy`, of the probe as trained, is None where the calibration's file does not say.
+    `holdout_accuracy`, of the probe as trained, is None where the calibration's file does not say. `right_where_head_errs`: of
+    the test inputs that its network's head gets wrong, the share that this member gets right; None for a head, for a probe
+    that is not kept, and where the head makes no error.
     """
 
     network: int
@@ -45,6 +47,7 @@ class Member:
     contribution: float
     accuracy: Interval | None
     holdout_accuracy: float | None
+    right_where_head_errs: float | None = None
 
     @property
     def is_head(self) -> bool:
@@ -138,7 +141,9 @@ def find(
         },
         bins={method: bins_of(metrics.reliability(logits, plain.labels)) for method, logits in plain.logits.items()},
         coverage={method: metrics.risk_coverage_of_rows(of_method) for method, of_method in rows.items()},
-        members=members_of(calibrated, metrics.bootstrap_means(plain.correct, draws=test.draws, seed=seed)),
+        members=members_of(
+            calibrated, metrics.bootstrap_means(plain.correct, draws=test.draws, seed=seed), plain.correct
+        ),
         classes=classes_of(plain, rows, errors, class_names),
     )
 
@@ -165,14 +170,23 @@ def bins_of(diagram: Reliability) -> tuple[Bin, ...]:
     )
 
 
-def members_of(calibrated: CalibratedModel, accuracies: Mapping[str, Interval]) -> tuple[Member, ...]:
+def members_of(
+    calibrated: CalibratedModel, accuracies: Mapping[str, Interval], correct: Mapping[str, Tensor]
+) -> tuple[Member, ...]:
     contributions, holdout = calibrated.contributions, calibrated.holdout_accuracies
     members: list[Member] = []
     for full, weight in calibrated.weights.items():
         place, name = full.split("/", 1) if len(calibrated.networks) > 1 else ("0", full)
         known = (accuracies.get(full), holdout.get(full))
-        members.append(Member(int(place), name, weight, contributions[full], *known))
+        rescued = _right_where_head_errs(correct, full, full.removesuffix(name) + HEAD)
+        members.append(Member(int(place), name, weight, contributions[full], *known, rescued))
     return tuple(members)
+
+
+def _right_where_head_errs(correct: Mapping[str, Tensor], member: str, head: str) -> float | None:
+    if member == head or member not in correct or bool(correct[head].all()):
+        return None
+    return float(correct[member][~correct[head]].double().mean())
 
 
 def classes_of(

@@ -17,9 +17,10 @@
     tip.style.top = `${y + 18 + height < root.clientHeight ? y + 18 : Math.max(8, y - height - 14)}px`;
   };
 
+  const square = ({ height, signals, ...rest }) => ({ ...rest, signals: [...signals, { name: "height", update: "width" }] });
   const views = await Promise.all(
     Object.entries(charts).map(async ([place, spec]) => {
-      const options = { config, renderer: "svg", actions: false, tooltip: tell };
+      const options = { config, renderer: "svg", actions: false, tooltip: tell, ...(spec.usermeta?.square && { patch: square }) };
       const { view } = await vegaEmbed(document.getElementById(place), spec, options);
       return { view, switchable: (spec.params ?? []).some((param) => param.name === "shown") };
     }),
@@ -35,6 +36,17 @@
     root.dataset.shown = shown.join(" ");
   };
   boxes.forEach((box) => box.addEventListener("change", show));
+
+  const scrolls = [...document.querySelectorAll(".scroll")];
+  const hint = (box) => { // which tables reach beyond the window, and whether something is left to scroll to
+    box.toggleAttribute("data-wide", box.scrollWidth > box.clientWidth + 1);
+    box.toggleAttribute("data-more", box.scrollLeft + box.clientWidth < box.scrollWidth - 1);
+  };
+  const watch = new ResizeObserver((seen) => seen.forEach(({ target }) => hint(target.closest(".scroll"))));
+  scrolls.forEach((box) => {
+    box.addEventListener("scroll", () => hint(box), { passive: true });
+    [box, box.firstElementChild].forEach((part) => watch.observe(part));
+  });
 
   const dark = window.matchMedia("(prefers-color-scheme: dark)");
   const button = document.getElementById("theme");

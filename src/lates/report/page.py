@@ -16,7 +16,7 @@ from lates.report.formats import LABELS
 from lates.report.frame import CONFIG, Spec
 from lates.report.numbers import Findings
 from lates.report.sections import sections_of
-from lates.report.words import lead, warning
+from lates.report.words import headline, lead, warning
 
 HERE = files("lates.report")
 
@@ -24,7 +24,7 @@ HERE = files("lates.report")
 def page_of(findings: Findings, specs: Mapping[str, Spec], title: str) -> str:
     """The page: a head that forbids all requests, the sections, the data of the charts, the scripts."""
     library, script, style = chart_library(), *((HERE / name).read_text("utf-8") for name in ("page.js", "page.css"))
-    caution = warning(findings)
+    caution, (change, outcome) = warning(findings), headline(findings)
     policy = (
         f"default-src 'none'; script-src '{_digest(library)}' '{_digest(script)}' 'unsafe-eval'; "
         "style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'"
@@ -44,6 +44,7 @@ def page_of(findings: Findings, specs: Mapping[str, Spec], title: str) -> str:
 <p class="kicker">Calibration report</p>
 <h1>{escape(title)}</h1>
 {f'<p class="caution" role="note">{escape(caution)}</p>' if caution else ""}
+<p class="headline {outcome}">{escape(change)}</p>
 <p class="lead">{escape(lead(findings))}</p>
 <noscript><p>Scripts are disabled, so the charts are not drawn; the tables contain the numbers.</p></noscript>
 </header>

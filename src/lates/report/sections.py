@@ -9,7 +9,7 @@ from html import escape
 import lates.report.words as words
 from lates.metrics import Interval, verdict
 from lates.report.charts import FEW_SETS, WORST_CLASSES
-from lates.report.formats import INSIDE, LABELS, TITLES, between, number, percent, signed
+from lates.report.formats import EXPLAINED, INSIDE, LABELS, TITLES, between, direction, number, percent, signed
 from lates.report.numbers import Findings
 from lates.report.predictions import NETWORK, TEMPERATURE
 
@@ -22,15 +22,15 @@ Cell = str
 def sections_of(findings: Findings) -> list[str]:
     """In the order in which a reader would ask."""
     parts = [
-        _section("subject", "What was calibrated", _facts(findings)),
+        _section("reliability", "Is the confidence calibrated?", _reliability(findings)),
         _section("comparison", "Does it help?", _comparison(findings)),
         _section("contributions", "Which layers contribute", _contributions(findings)),
-        _section("reliability", "Is the confidence calibrated?", _reliability(findings)),
         _section("coverage-section", "Abstaining on uncertain inputs", _coverage(findings)),
         _section("classes-section", "Class by class, worst first", _classes(findings)),
     ]
     if len(findings.sets) > 1:
         parts.append(_section("shifts", "Under distribution shift", _shifts(findings)))
+    parts.append(_section("subject", "What was calibrated", _facts(findings)))
     return [*parts, _section("reading", "How to read this page", _reading())]
 
 
@@ -82,6 +82,10 @@ def _with_interval(measured: Interval, metric: str) -> Cell:
     return f"{number(measured.value, metric)}<small>{between(measured, metric)}</small>"
 
 
+def _metric_name(metric: str) -> Cell:
+    return f"{TITLES[metric]}<small>{direction(metric)}</small>"
+
+
 def _difference(difference: Interval, metric: str) -> Cell:
     outcome = verdict(difference, metric)
     value, low, high = (signed(each, metric) for each in (difference.value, difference.low, difference.high))
@@ -116,27 +120,29 @@ def _facts(findings: Findings) -> str:
     }
     if len(members) > subject.networks:
         facts["… with all members"] = number(fit.nll)
-    if fit.budget_note:
-        facts["… cross-validated, by budget"] = fit.budget_note
     items = "".join(f"<div><dt>{escape(name)}</dt><dd>{escape(value)}</dd></div>" for name, value in facts.items())
-    return f'<dl class="facts">{items}</dl>'
+    budget = (
+        _paragraph(f"Hold-out log-loss by budget, cross-validated: {fit.budget_note}.", "note")
+        if fit.budget_note
+        else ""
+    )
+    return f'<dl class="facts">{items}</dl>{budget}'
 
 
 def _comparison(findings: Findings) -> str:
     test, methods = findings.test, findings.methods
     figures = ""
     for metric in ("accuracy", "nll", "ece", "brier"):
-        hint = "higher is better" if metric == "accuracy" else "lower is better"
-        figures += _figure(f"metric-{metric}", title=TITLES[metric], hint=hint)
+        figures += _figure(f"metric-{metric}", title=TITLES[metric], hint=direction(metric))
     rows: list[list[Cell]] = []
     for metric in test.measured[findings.main]:
         measured = (_with_interval(test.measured[method][metric], metric) for method in methods)
         differences = (_difference(one[metric], metric) for one in test.differences[findings.main].values())
-        rows.append([TITLES[metric], *measured, *differences])
+        rows.append([_metric_name(metric), *measured, *differences])
     none = ["–"] * (len(methods) - 1)
     rows.append(["Calibration error expected by chance", *(number(test.ece_floor[m], "ece") for m in methods), *none])
     for metric, values in findings.points.items():
-        rows.append([TITLES[metric], *(number(values[method], metric) for method in methods), *none])
+        rows.append([_metric_name(metric), *(number(values[method], metric) for method in methods), *none])
     head = [("Metric", ""), *((LABELS[method], method) for method in methods), *_difference_titles(findings)]
     caption = (
         f"{test.rows:,} test inputs; 95\u00a0% intervals from {test.draws:,} bootstrap draws; paired differences, those of "
@@ -167,6 +173,7 @@ def _contributions(findings: Findings) -> str:
     return (
         _paragraph(words.contributions(findings))
         + _paragraph(words.depth(findings))
+        + (_paragraph(explained) if (explained := words.seldom_right(findings)) else "")
         + f'<div class="grid two">{figures}</div>'
         + _details("Numbers of every member", _table(head, rows, "Every member, from the first block to the head"))
     )
@@ -177,6 +184,7 @@ def _reliability(findings: Findings) -> str:
         _figure(
             *(f"{kind}-{method}" for kind in ("reliability", "histogram", "wrong")),
             title=LABELS[method],
+            hint=EXPLAINED[method],
             caption=f"{words.reliability(findings, method)} {words.histogram(findings, method)}",
             method=method,
         )
@@ -192,19 +200,19 @@ def _reliability(findings: Findings) -> str:
             cells += [f"{one.count:,}", *(percent(m) if one.count else "–" for m in (one.confidence, one.accuracy))]
         rows.append(cells)
     note = (
-        "The size of a dot shows the number of inputs in its bin, which is printed at the bottom. Thin lines are 95\u00a0% "
-        "intervals of the accuracy, thick pale lines the gap to the diagonal. Below: the number of inputs per confidence "
-        "and, in purple and on a scale of its own, the number of errors among them."
+        "The size of a dot shows the number of inputs in its bin. Thin lines are 95\u00a0% intervals of the accuracy, thick "
+        "pale lines the gap to the diagonal. Below: the number of inputs per confidence and, in purple and on a scale of its "
+        "own, the number of errors among them."
     )
     return (
         _paragraph(words.calibration(findings))
-        + f'<div class="kept"><div class="grid three">{panels}</div>{_paragraph(note, "note")}</div>'
+        + f'<div class="kept"><div class="grid three square">{panels}</div>{_paragraph(note, "note")}</div>'
         + _details("Numbers of every bin", _table(head, rows, "Inputs, mean confidence and accuracy per bin"))
     )
 
 
 def _coverage(findings: Findings) -> str:
-    text = "Inputs sorted by confidence: the error rate if only the most confident ones are answered. Lower is better."
+    text = "Inputs sorted by confidence: the error rate if only the most confident ones are answered."
     head = [("Answered", ""), *((LABELS[method], method) for method in findings.methods)]
     rows: list[list[Cell]] = []
     for tenth in range(1, 11):
@@ -241,7 +249,10 @@ def _classes(findings: Findings) -> str:
 
 
 def _shifts(findings: Findings) -> str:
-    figures = "".join(_figure(f"shift-{metric}", title=TITLES[metric]) for metric in ("accuracy", "nll", "ece"))
+    figures = "".join(
+        _figure(f"shift-{metric}", title=TITLES[metric], hint=direction(metric))
+        for metric in ("accuracy", "nll", "ece")
+    )
     pairs = [(metric, method) for metric in ("accuracy", "nll", "brier", "ece") for method in findings.methods]
     head = [("Test set", ""), ("Inputs", ""), *_difference_titles(findings, "Log-loss, ")]
     head += [(f"{TITLES[metric]}, {LABELS[method]}", method) for metric, method in pairs]

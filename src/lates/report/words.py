@@ -3,8 +3,20 @@
 import math
 from collections.abc import Sequence
 
-from lates.metrics import Comparison, verdict
-from lates.report.formats import INSIDE, LABELS, TITLES, between, inside_name, listed, number, percent, points, share
+from lates.metrics import Comparison, Verdict, verdict
+from lates.report.formats import (
+    EXPLAINED,
+    INSIDE,
+    LABELS,
+    TITLES,
+    between,
+    inside_name,
+    listed,
+    number,
+    percent,
+    points,
+    share,
+)
 from lates.report.numbers import Findings, Member
 from lates.report.predictions import LATES, NETWORK
 
@@ -17,20 +29,32 @@ DEFERRED = 0.2
 ON_THE_TEST_SET, ON_THE_HOLDOUT = "on the test set", "on the hold-out"
 
 
+def headline(findings: Findings) -> tuple[str, Verdict]:
+    """What the page is opened for: the calibration error before and after, and which of them is better."""
+    test, main = findings.test, findings.main
+    before, after = (number(test.measured[method]["ece"].value, "ece") for method in (NETWORK, main))
+    outcome = verdict(test.differences[main][NETWORK]["ece"], "ece")
+    if outcome == "unclear":
+        return f"Calibration error {before} before, {after} after: {OUTCOMES[outcome]}", outcome
+    return f"Calibration error {'down' if outcome == 'better' else 'up'} from {before} to {after}", outcome
+
+
 def lead(findings: Findings) -> str:
-    """The whole report in three sentences."""
+    """The rest of the report in four sentences."""
     test, main, baseline = findings.test, findings.main, findings.baseline
-    accuracy, ece = test.measured[main]["accuracy"], test.measured[main]["ece"]
-    name = "Layer-stack temperature scaling (LATES)" if main == LATES else LABELS[main]
+    accuracy, floor = test.measured[main]["accuracy"], number(test.ece_floor[main], "ece")
+    name = f"{EXPLAINED[main].capitalize()} ({LABELS[main]})" if main == LATES else LABELS[main]
     log_losses = [number(test.measured[method]["nll"].value) for method in (main, baseline)]
+    rival = (
+        f"; {INSIDE[baseline]} reaches {number(test.measured[baseline]['ece'].value, 'ece')}" if main == LATES else ""
+    )
     return (
-        f"{name} classifies {number(accuracy.value, 'accuracy')} of {test.rows:,} test "
-        f"{'input' if test.rows == 1 else 'inputs'} correctly (95\u00a0% interval {between(accuracy, 'accuracy')}), "
-        f"{INSIDE[NETWORK]} {number(test.measured[NETWORK]['accuracy'].value, 'accuracy')}. Its log-loss, which "
-        f"rewards well-calibrated probabilities, is {log_losses[0]}, against {log_losses[1]} for {INSIDE[baseline]}: "
-        f"{OUTCOMES[verdict(test.differences[main][baseline]['nll'], 'nll')]}. Its confidence differs from its accuracy "
-        f"by {points(ece.value)} on average; a perfectly calibrated model would measure about "
-        f"{100 * test.ece_floor[main]:.2f} on this many inputs."
+        f"It is the mean gap between confidence and accuracy: lower is better{rival}. Even a perfectly calibrated model would "
+        f"measure about {floor} on this many inputs. {name} classifies {number(accuracy.value, 'accuracy')} of {test.rows:,} "
+        f"test {'input' if test.rows == 1 else 'inputs'} correctly (95\u00a0% interval {between(accuracy, 'accuracy')}), "
+        f"{INSIDE[NETWORK]} {number(test.measured[NETWORK]['accuracy'].value, 'accuracy')}. Its log-loss, which rewards "
+        f"accuracy and calibration together, is {log_losses[0]}, against {log_losses[1]} for {INSIDE[baseline]}: "
+        f"{OUTCOMES[verdict(test.differences[main][baseline]['nll'], 'nll')]}."
     )
 
 
@@ -119,13 +143,31 @@ def depth(findings: Findings) -> str:
     return f"{text}."
 
 
+def seldom_right(findings: Findings) -> str:
+    """Why the least accurate probe with weight votes at all; empty where none is clearly less accurate than its head."""
+    heads = {one.network: one.accuracy for one in findings.members if one.is_head and one.accuracy}
+    known = [(one.accuracy, one) for one in findings.members if one.accuracy and one.weight and not one.is_head]
+    worse = [(accuracy.value, one) for accuracy, one in known if accuracy.high < heads[one.network].low]
+    if not worse:
+        return ""
+    accuracy, probe = min(worse, key=lambda pair: pair[0])
+    text = (
+        f"Why does the probe on {full_name(probe, findings)} vote, if it is right on only {number(accuracy, 'accuracy')}? Its "
+        "logits are added to those of the head and do not replace them. A weight rewards what a member knows beyond the "
+        "others, not how often it is right alone"
+    )
+    if probe.right_where_head_errs is not None:
+        text += f": of the inputs that the head gets wrong, this probe gets {share(probe.right_where_head_errs)} right"
+    return f"{text}. And where the two disagree, their sum is less sure than where they agree."
+
+
 def calibration(findings: Findings) -> str:
     parts = [
         f"{100 * findings.test.measured[method]['ece'].value:.2f} ({INSIDE[method]})" for method in findings.methods
     ]
     return (
         f"Of the inputs with a confidence of {percent(0.8, 0)}, {percent(0.8, 0)} should be correct: dots on the diagonal. "
-        f"On average over all inputs, confidence and accuracy differ by {listed(parts)} percentage points."
+        f"On average over all inputs, confidence and accuracy differ by {listed(parts)} percentage points: lower is better."
     )
 
 
