@@ -7,18 +7,21 @@ import pytest
 import torch
 from torch import nn
 
-from lates.demo import TEMPERATURE, calibrate_all, compare_all, load_network, load_splits
+from lates.demo import LATES, TEMPERATURE, calibrate_all, compare_all, load_network, load_splits
+from lates.demo.experiment import NETWORK
+from lates.metrics import verdict
 from tests.conftest import Problem
 
 README = Path(__file__).parent.parent / "README.md"
 TEXT = README.read_text(encoding="utf-8")
 BLOCKS = re.findall(r"```python\n(.*?)```", TEXT, flags=re.DOTALL)
-SETS = {"as they are": "as they are", "with noise": "noise", "less contrast": "contrast", "blurred": "blur"}
+METHODS = {"network alone": NETWORK, "temperature scaling": TEMPERATURE, "LATES": LATES}
 
 
 def test_the_readme_is_short_and_has_code() -> None:
     assert len(TEXT.splitlines()) < 150
-    assert len(BLOCKS) == 3
+    assert len(BLOCKS) == 2
+    assert all((README.parent / path).is_file() for path in re.findall(r"!\[[^]]*\]\((.*?)\)", TEXT))
 
 
 def test_the_code_of_the_readme_runs(
@@ -43,17 +46,18 @@ def test_the_code_of_the_readme_runs(
 
 
 @pytest.mark.slow
-def test_the_gains_of_the_readme_are_what_the_demo_measures() -> None:
+def test_the_numbers_of_the_readme_are_what_the_demo_measures() -> None:
     network, splits = load_network(), load_splits()
     comparisons = compare_all(network, splits, calibrate_all(network, splits)).comparisons
-    rows = [
-        [cell.strip() for cell in line.strip("|").split("|")]
-        for line in TEXT.splitlines()
-        if "LATES" in line and line[0] == "|"
-    ]
-    assert len(rows) == 8
-    for test_set, method, *cells in rows:
-        differences = comparisons[SETS[test_set]].differences[method][TEMPERATURE]
-        for metric, cell in zip(("nll", "accuracy", "ece"), cells, strict=True):
-            stated = float(cell.split()[0].strip("*").replace("−", "-"))
-            assert stated == pytest.approx(differences[metric].value, abs=0.004), (test_set, method, metric)
+    table = TEXT[TEXT.index("| method | NLL: plain") :].split("\n\n")[0].splitlines()[2:]
+    rows = {name.strip(): cells for name, *cells in (line.strip("|").split("|") for line in table)}
+    assert list(rows) == list(METHODS)
+    for method, cells in rows.items():
+        columns = [(metric, test_set) for metric in ("nll", "ece") for test_set in comparisons]
+        for (metric, test_set), cell in zip(columns, cells, strict=True):
+            found = comparisons[test_set]
+            value = found.measured[METHODS[method]][metric].value
+            assert float(cell.strip(" *")) == pytest.approx(value, abs=0.004), (test_set, method, metric)
+            if method == LATES:
+                beyond_chance = verdict(found.differences[LATES][TEMPERATURE][metric], metric) == "better"
+                assert ("**" in cell) == beyond_chance, (test_set, metric)
