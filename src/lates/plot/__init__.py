@@ -10,7 +10,7 @@ bars          contributions
 Each function returns the figure. Pass `axes` to draw into your own; without it a new figure is made, apart from pyplot and its
 list of open figures. Colours differ in hue and in brightness, and methods also in marker and line style.
 
->>> lates.plot.reliability({"before": model(images), "after": calibrated(images)}, labels).savefig("reliability.svg")
+>>> lates.plot.reliability({"before": model(x), "after": calibrated(x)}, labels).savefig("a.svg")
 """
 
 from lates.plot.diagrams import reliability

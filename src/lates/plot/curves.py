@@ -20,7 +20,7 @@ def risk_coverage(logits: Methods, labels: Array, *, axes: "Axes | None" = None)
     labels  [n]
     axes    to draw into; by default those of a new figure
 
-    >>> lates.plot.risk_coverage({"before": model(images), "after": calibrated(images)}, labels)
+    >>> lates.plot.risk_coverage({"before": model(x), "after": calibrated(x)}, labels)
     """
     curves = prepare_risk_coverage(logits, labels)
     (panel,) = open_axes(axes, 1, 6.4, 4.0)

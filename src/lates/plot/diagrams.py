@@ -28,7 +28,7 @@ def reliability(
     A dot is a bin of inputs with similar confidence, as large as its share of the inputs. On the diagonal it is calibrated,
     below it overconfident. The band is the 95 % interval of the bin's accuracy (Wilson's).
 
-    >>> lates.plot.reliability({"before": model(images), "after": calibrated(images)}, labels)
+    >>> lates.plot.reliability({"before": model(x), "after": calibrated(x)}, labels)
     """
     diagrams = prepare_reliability(logits, labels, bins)
     panels = open_axes(axes, len(diagrams), 0.3 + 3.5 * len(diagrams), 4.0)

@@ -76,7 +76,7 @@ def clear_frame(axes: "Axes", x: str, y: str, title: str = "") -> None:
     axes.set_ylabel(y, color=SOFT, fontsize=LABEL_SIZE)
     if title:
         axes.set_title(title, color=INK, fontsize=TITLE_SIZE, fontweight="bold", loc="left")
-    axes.tick_params(colors=SOFT, labelsize=LABEL_SIZE, length=0)
+    axes.tick_params(colors=SOFT, labelsize=LABEL_SIZE, length=0, pad=6)
     axes.spines[:].set_visible(False)
     axes.grid(color=GRID, linewidth=0.8)
     axes.set_axisbelow(True)
