@@ -27,7 +27,7 @@ STACK = replace(
     lates.fit_stack({"early": LOGITS.flip(0), "late": LOGITS / 2 + 0.1, "head": LOGITS}, LABELS),
     weights=torch.tensor([0.0, 0.25, 0.75], dtype=torch.float64),
 )
-BUDGETED = STACK.with_budgets([(0, 0.5), (10, 0.4), (25, 0.38)], 1000)
+BUDGETED = replace(STACK, budgets=(0.0, 0.01, 0.025), budget_nll=(0.5, 0.4, 0.38))
 
 
 def dots(axes: Axes) -> np.ndarray:
@@ -80,7 +80,7 @@ def test_budget_draws_every_budget_and_marks_the_fit() -> None:
     curve, chosen, _ = axes.lines
     np.testing.assert_allclose(np.asarray(curve.get_xydata()), [(0, 0.5), (0.01, 0.4), (0.025, 0.38)])
     np.testing.assert_allclose(np.asarray(chosen.get_xydata()), [(0.01, 0.4)])
-    with pytest.raises(ValueError, match="no budget was binding"):
+    with pytest.raises(ValueError, match="its budget was not binding"):
         lates.plot.budget(STACK)
 
 

@@ -78,8 +78,8 @@ def prepare_budget(calibrated: CalibratedModel | Stack) -> list[BudgetPoint]:
     fit = calibrated.fit if isinstance(calibrated, CalibratedModel) else calibrated
     if not fit.budgets:
         raise ValueError(
-            "This fit has no budget curve: no budget was binding, so nothing else was tried. Calibrate with a smaller "
-            "budget, such as budget=0.01."
+            "This fit has no budget curve: its budget was not binding, so nothing else was tried, or it is of an ensemble, "
+            "which keeps none. Calibrate one network with a smaller budget, such as budget=0.01."
         )
     return [BudgetPoint(*point) for point in zip(fit.budgets, fit.budget_nll, strict=True)]
 
