@@ -24,7 +24,7 @@ from tests.problems import sharpened
 LOGITS, LABELS = sharpened(3.0, 500, 4, 0)
 METHODS = {"before": LOGITS, "middle": LOGITS / 2, "after": LOGITS / 3}
 STACK = replace(
-    lates.fit_stack({"early": LOGITS.flip(0), "late": LOGITS / 2 + 0.1, "head": LOGITS}, LABELS),
+    lates.fit_stack({"head": LOGITS}, LABELS).over(["early", "late", "head"]),
     weights=torch.tensor([0.0, 0.25, 0.75], dtype=torch.float64),
 )
 BUDGETED = replace(STACK, budgets=(0.0, 0.01, 0.025), budget_nll=(0.5, 0.4, 0.38))
