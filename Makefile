@@ -1,46 +1,64 @@
-# Each target does its own set-up, most in .venv, a virtual environment with the versions of constraints.txt.
+# Each target does its own set-up, in .venv: first what the demo needs, then, for the other targets, the rest. pip accepts only
+# the wheels whose digests requirements/ lists.
 PYTHON ?= python3
 VENV := .venv
-READY := $(VENV)/.ready
+DEMO := $(VENV)/.demo
+DEV := $(VENV)/.dev
+BROWSER := $(VENV)/.browser
 export PYTHONDONTWRITEBYTECODE := 1
+
+# Where pip finds CPU builds of torch too, which are much smaller. Empty: only what the package index has, on Linux with CUDA.
+TORCH_WHEELS ?= https://download.pytorch.org/whl/cpu/torch/
 
 # One test file at a time on each core, with one thread: twice as fast as one process with as many threads as cores.
 PYTEST := OMP_NUM_THREADS=1 $(VENV)/bin/python -m pytest -n auto --dist loadfile
 
-.PHONY: bench bench-large bench-peers demo docs test test-slow test-all wheel oldest lint format clean
+PIP := bin/python -m pip --quiet --quiet --disable-pip-version-check
+LOCKED := $(PIP) install --no-deps --require-hashes --only-binary :all:
 
-demo: $(READY)
+# Makes the environment $(1) with what the demo needs.
+define make-environment
+	$(PYTHON) -m venv $(1)
+	$(1)/$(LOCKED) $(addprefix --timeout 15 --retries 2 --find-links ,$(TORCH_WHEELS)) -r requirements/torch.txt
+	[ ! -e $(1)/lib/python*/site-packages/torch/lib/libtorch_cuda.so ] || $(1)/$(LOCKED) -r requirements/cuda.txt
+	$(1)/$(LOCKED) -r requirements/demo.txt
+endef
+
+.PHONY: bench bench-large bench-peers demo docs test test-slow test-all wheel oldest lint format lock clean
+
+demo: $(DEMO)
 	$(VENV)/bin/lates demo
 
-docs: $(READY)
+docs: $(DEV)
 	$(VENV)/bin/zensical build --clean --strict
 
 bench: bench-peers
 	$(VENV)/bin/python -m benchmarks
 
 # An environment for each package to compare with, below .bench/: some minutes, once.
-bench-peers: $(READY)
+bench-peers: $(DEV)
 	$(VENV)/bin/python -m benchmarks.environments
 
-bench-large: $(READY)
+bench-large: $(DEV)
 	$(VENV)/bin/python -m benchmarks.large
 
-test: $(READY)
+test: $(BROWSER)
 	$(PYTEST)
 
-test-slow: $(READY)
+test-slow: $(BROWSER)
 	$(PYTEST) -m slow
 
 # Both suites at once: by turns, one core would wait for the last file of each.
-test-all: $(READY)
+test-all: $(BROWSER)
 	$(PYTEST) -m "slow or not slow"
 
 # Builds source and wheel, and runs the demo from the wheel in an empty environment, away from the clone.
-wheel: $(READY)
+wheel: $(DEV)
 	rm -rf dist build/empty
-	$(VENV)/bin/python -m build --outdir dist .
-	$(PYTHON) -m venv build/empty
-	build/empty/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt dist/*.whl
+	$(VENV)/bin/python -m build --no-isolation --outdir dist .
+	$(call make-environment,build/empty)
+	build/empty/$(PIP) install --no-deps dist/*.whl
+	build/empty/bin/python -m pip check
 	cd build/empty && bin/lates demo --quick
 
 # The demo and some tests with the oldest versions that pyproject.toml allows of what the library and its export need. By hand,
@@ -56,19 +74,33 @@ oldest:
 	    tests/model/test_model.py tests/test_onnx.py tests/runtime/test_spilling.py tests/model/test_saving.py tests/network/test_recorder.py
 	OMP_NUM_THREADS=1 build/oldest/bin/python -m pytest tests/cli/test_command.py -k help
 
-lint: $(READY)
+lint: $(DEV)
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/pyright
 
-format: $(READY)
+format: $(DEV)
 	$(VENV)/bin/ruff check --fix .
 	$(VENV)/bin/ruff format .
+
+# Lists the digests of the versions in requirements/ anew.
+lock: $(DEV)
+	$(VENV)/bin/python requirements/lock.py $(TORCH_WHEELS)
 
 clean:
 	rm -rf $(VENV) build dist site .cache .pytest_cache .ruff_cache .hypothesis
 
-$(READY): pyproject.toml constraints.txt
-	$(PYTHON) -m venv $(VENV)
-	$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+$(DEMO): pyproject.toml requirements/torch.txt requirements/cuda.txt requirements/demo.txt
+	$(call make-environment,$(VENV))
+	$(VENV)/$(PIP) install --no-deps --no-build-isolation --editable .
+	touch $@
+
+$(DEV): $(DEMO) requirements/dev.txt
+	$(VENV)/$(LOCKED) -r requirements/dev.txt
+	$(VENV)/bin/python -m pip check
+	touch $@
+
+# Tried once, not at every run: where no browser can be had, the tests that need one are skipped.
+$(BROWSER): $(DEV)
+	$(VENV)/bin/python -m tests.chromium
 	touch $@

@@ -1,8 +1,10 @@
 """A real problem with signal, shared by the tests: a small residual network, trained for seconds until it is too sure."""
 
 import copy
+import os
 import signal
 from collections.abc import Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
     from playwright.sync_api import Browser
 
 CLASSES, SIDE, CHANNELS = 10, 8, 3
+BROWSERLESS = "browser tests skipped"
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # A shell that starts the tests in the background lets them, and all programs that they start, ignore Ctrl-C.
@@ -34,6 +37,14 @@ def pytest_configure(config: pytest.Config) -> None:
     )
     for warning in ("The weights are fitted to", "All weights are 0", *few_rows):
         config.addinivalue_line("filterwarnings", f"ignore:{warning}:UserWarning")
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """One line for all browser tests that were skipped: how to get a browser."""
+    reasons = [report.longrepr[2] for report in terminalreporter.stats.get("skipped", [])]
+    browserless = [reason.removeprefix("Skipped: ") for reason in reasons if BROWSERLESS in reason]
+    if browserless:
+        terminalreporter.write_line(f"{len(browserless)} {browserless[0]}", yellow=True)
 
 
 class Residual(nn.Module):
@@ -179,9 +190,16 @@ def ensemble(problem: Problem) -> list[nn.Module]:
 
 @pytest.fixture(scope="module")
 def browser() -> "Iterator[Browser]":
-    from tests.chromium import launch
+    """Without one the test is skipped, or fails where $LATES_REQUIRE_BROWSER demands it."""
+    from tests.chromium import NoBrowserError, launch
 
-    with launch() as browser:
+    with ExitStack() as stack:
+        try:
+            browser = stack.enter_context(launch())
+        except NoBrowserError as absence:
+            if os.environ.get("LATES_REQUIRE_BROWSER"):
+                pytest.fail(f"no browser, which $LATES_REQUIRE_BROWSER demands: {absence}")
+            pytest.skip(f"{BROWSERLESS}: {absence}")
         yield browser
 
 
