@@ -7,19 +7,16 @@ DEV := $(VENV)/.dev
 BROWSER := $(VENV)/.browser
 export PYTHONDONTWRITEBYTECODE := 1
 
-# Where pip finds CPU builds of torch too, which are much smaller. Empty: only what the package index has, on Linux with CUDA.
-TORCH_WHEELS ?= https://download.pytorch.org/whl/cpu/torch/
-
 # One test file at a time on each core, with one thread: twice as fast as one process with as many threads as cores.
 PYTEST := OMP_NUM_THREADS=1 $(VENV)/bin/python -m pytest -n auto --dist loadfile
 
 PIP := bin/python -m pip --quiet --quiet --disable-pip-version-check
 LOCKED := $(PIP) install --no-deps --require-hashes --only-binary :all:
 
-# Makes the environment $(1) with what the demo needs.
+# Makes the environment $(1) with what the demo needs: a CPU build of torch where one is to be had, else what the index has.
 define make-environment
 	$(PYTHON) -m venv $(1)
-	$(1)/$(LOCKED) $(addprefix --timeout 15 --retries 2 --find-links ,$(TORCH_WHEELS)) -r requirements/torch.txt
+	$(1)/$(LOCKED) --timeout 15 --retries 1 -r requirements/torch.txt
 	[ ! -e $(1)/lib/python*/site-packages/torch/lib/libtorch_cuda.so ] || $(1)/$(LOCKED) -r requirements/cuda.txt
 	$(1)/$(LOCKED) -r requirements/demo.txt
 endef
@@ -85,7 +82,7 @@ format: $(DEV)
 
 # Lists the digests of the versions in requirements/ anew.
 lock: $(DEV)
-	$(VENV)/bin/python requirements/lock.py $(TORCH_WHEELS)
+	$(VENV)/bin/python requirements/lock.py
 
 clean:
 	rm -rf $(VENV) build dist site .cache .pytest_cache .ruff_cache .hypothesis

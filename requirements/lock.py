@@ -1,8 +1,8 @@
 """Lists, under every `name==version` in the files of this folder, the SHA-256 digests of its wheels: `make lock`.
 
 To change a version, change it in its file; to add a package, add its line. `pip check`, at the end of every set-up, says what
-is still missing. Digests come from the package index, for torch also from the page of its CPU builds, which is the argument.
-A file whose pages cannot all be read stays as it is.
+is still missing. Digests come from the package index and from the pages that the file names with --find-links. A file whose
+pages cannot all be read stays as it is.
 """
 
 import os
@@ -59,9 +59,9 @@ def is_wheel_of(file: str, version: Version) -> bool:
     return Version(found.public) == version and any(map(fits, tags))
 
 
-def lock(pin: str, cpu_page: str) -> str:
+def lock(pin: str, more_pages: list[str]) -> str:
     name, _, version = pin.partition("==")
-    pages = [f"{INDEX.rstrip('/')}/{canonicalize_name(name)}/", *([cpu_page] if name == "torch" else [])]
+    pages = [f"{INDEX.rstrip('/')}/{canonicalize_name(name)}/", *more_pages]
     files = {file: digest for page in pages for file, digest in read_page(page).items()}
     digests = sorted({digest for file, digest in files.items() if is_wheel_of(file, Version(version))})
     if not digests:
@@ -69,16 +69,17 @@ def lock(pin: str, cpu_page: str) -> str:
     return " \\\n".join([pin, *(f"    --hash=sha256:{digest}" for digest in digests)])
 
 
-def main(cpu_page: str) -> None:
+def main() -> None:
     for path in sorted(Path(__file__).parent.glob("*.txt")):
         text = path.read_text("utf-8")
-        head = "".join(line + "\n" for line in text.splitlines() if line.startswith(("#", "-r ")))
+        head = "".join(re.findall(r"^(?:#|--find-links ).*\n", text, re.MULTILINE))
+        pages = re.findall(r"^--find-links (\S+)", text, re.MULTILINE)
         pins = sorted(set(re.findall(r"^[\w.-]+==[\w.]+", text, re.MULTILINE)), key=str.lower)
         try:
-            path.write_text(head + "".join(lock(pin, cpu_page) + "\n" for pin in pins), "utf-8")
+            path.write_text(head + "".join(lock(pin, pages) + "\n" for pin in pins), "utf-8")
         except URLError as fault:
             print(f"{path.name} stays as it is: {fault.reason}", file=sys.stderr)
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main()
