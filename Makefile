@@ -13,11 +13,10 @@ PYTEST := OMP_NUM_THREADS=1 $(VENV)/bin/python -m pytest -n auto --dist loadfile
 PIP := bin/python -m pip --quiet --quiet --disable-pip-version-check
 LOCKED := $(PIP) install --no-deps --require-hashes --only-binary :all:
 
-# Makes the environment $(1) with what the demo needs: a CPU build of torch where one is to be had, else what the index has.
+# Makes the environment $(1) with what the demo needs: torch for CPUs alone where pip finds it, else as the package index has it.
 define make-environment
 	$(PYTHON) -m venv $(1)
-	$(1)/$(LOCKED) --timeout 15 --retries 1 -r requirements/torch.txt
-	[ ! -e $(1)/lib/python*/site-packages/torch/lib/libtorch_cuda.so ] || $(1)/$(LOCKED) -r requirements/cuda.txt
+	$(1)/$(LOCKED) --timeout 15 --retries 0 -r requirements/torch-cpu.txt 2>/dev/null || $(1)/$(LOCKED) -r requirements/torch.txt
 	$(1)/$(LOCKED) -r requirements/demo.txt
 endef
 
@@ -87,7 +86,7 @@ lock: $(DEV)
 clean:
 	rm -rf $(VENV) build dist site .cache .pytest_cache .ruff_cache .hypothesis
 
-$(DEMO): pyproject.toml requirements/torch.txt requirements/cuda.txt requirements/demo.txt
+$(DEMO): pyproject.toml $(wildcard requirements/torch*.txt) requirements/demo.txt
 	$(call make-environment,$(VENV))
 	$(VENV)/$(PIP) install --no-deps --no-build-isolation --editable .
 	touch $@

@@ -51,16 +51,15 @@ def fits(tag: Tag) -> bool:
 
 
 def is_wheel_of(file: str, version: Version) -> bool:
-    """A local part, such as +cpu, makes no other version."""
     try:
         _, found, _, tags = parse_wheel_filename(file)
     except InvalidWheelFilename:
         return False
-    return Version(found.public) == version and any(map(fits, tags))
+    return found == version and any(map(fits, tags))
 
 
 def lock(pin: str, more_pages: list[str]) -> str:
-    name, _, version = pin.partition("==")
+    name, version = re.split("==| ;", pin)[:2]
     pages = [f"{INDEX.rstrip('/')}/{canonicalize_name(name)}/", *more_pages]
     files = {file: digest for page in pages for file, digest in read_page(page).items()}
     digests = sorted({digest for file, digest in files.items() if is_wheel_of(file, Version(version))})
@@ -71,10 +70,10 @@ def lock(pin: str, more_pages: list[str]) -> str:
 
 def main() -> None:
     for path in sorted(Path(__file__).parent.glob("*.txt")):
-        text = path.read_text("utf-8")
-        head = "".join(re.findall(r"^(?:#|--find-links ).*\n", text, re.MULTILINE))
-        pages = re.findall(r"^--find-links (\S+)", text, re.MULTILINE)
-        pins = sorted(set(re.findall(r"^[\w.-]+==[\w.]+", text, re.MULTILINE)), key=str.lower)
+        lines = path.read_text("utf-8").splitlines()
+        head = "".join(line + "\n" for line in lines if line.startswith(("#", "--find-links ")))
+        pages = [line.split()[1] for line in lines if line.startswith("--find-links ")]
+        pins = sorted({line.rstrip("\\ ") for line in lines if re.match(r"[\w.-]+==", line)}, key=str.lower)
         try:
             path.write_text(head + "".join(lock(pin, pages) + "\n" for pin in pins), "utf-8")
         except URLError as fault:
