@@ -89,6 +89,7 @@ clean:
 $(DEMO): pyproject.toml $(wildcard requirements/torch*.txt) requirements/demo.txt
 	$(call make-environment,$(VENV))
 	$(VENV)/$(PIP) install --no-deps --no-build-isolation --editable .
+	$(VENV)/bin/python -m pip check
 	touch $@
 
 $(DEV): $(DEMO) requirements/dev.txt

@@ -69,9 +69,10 @@ def embedded(content: object) -> str:
 
 @cache
 def chart_library() -> str:
-    """Vega, Vega-Lite and Vega-Embed in one script, in the versions that Altair needs."""
+    """Vega, Vega-Lite and Vega-Embed in one script, with their licences, in the versions that Altair needs."""
     major, minor, *_ = SCHEMA_VERSION.lstrip("v").split(".")
-    return vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;", vl_version=f"{major}.{minor}")
+    bundle = vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;", vl_version=f"{major}.{minor}")
+    return f"/*\n{(HERE / 'NOTICE').read_text('utf-8')}*/\n{bundle}"
 
 
 def _switches(methods: Sequence[str]) -> str:
