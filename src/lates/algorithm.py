@@ -53,9 +53,10 @@ def calibrate(
     blocks    None: all natural blocks; an int: the last n; a list of names; []: temperature scaling, which needs no train
     loss      minimised by the weights: "nll", "brier" or "soft_ece"; probes minimise the log-loss
     budget    cap on added parameters, as a share of the network's; None: no cap
-    views     on what variants of the inputs the probes train: None, "flip", "shift", "jitter", "robust", a function
-              inputs -> inputs, or "auto", for images what the settings say and None otherwise; `passes` times over (None: as
-              the settings say, and once where there are no views)
+    views     on what variants of the inputs the probes train: None; for images "flip", "shift", "jitter", "robust"; for table
+              rows "noise", "swap"; for text `lates.views.mask_tokens(tokenizer)`; a function inputs -> inputs; or "auto", for
+              images what the settings say and None otherwise; `passes` times over (None: as the settings say, and once where
+              there are no views)
     holdout_views   None, or views as above: then decays, ranks and weights are chosen, and the fit's hold-out numbers are
               measured, on the hold-out and one view of each of its rows, which makes the result less confident under shift
     settings  the choices that a user rarely touches: `DEFAULT`, `PAPER`, or your own `Settings`

@@ -29,7 +29,7 @@ from lates.network.augmentations import (
     solarize,
     warp,
 )
-from lates.network.views import NAMES, PIXELS, ViewName, choose_view, find_images, make_view
+from lates.network.views import IMAGE_NAMES, PIXELS, ImageView, choose_view, find_images, make_view
 
 CPU = torch.device("cpu")
 seeds = st.integers(0, 2**31)
@@ -46,7 +46,7 @@ def seeded(seed: int = 0) -> torch.Generator:
     return torch.Generator().manual_seed(seed)
 
 
-def view_once(name: ViewName, images: Tensor, seed: int = 0) -> Tensor:
+def view_once(name: ImageView, images: Tensor, seed: int = 0) -> Tensor:
     return make_view(name, measure_channels(images))(images, seeded(seed))
 
 
@@ -65,9 +65,9 @@ def only_shifted(changed: Tensor, images: Tensor) -> Tensor:
 
 
 @settings(max_examples=30, deadline=None)
-@given(st.sampled_from(NAMES), seeds, st.floats(0.01, 100), st.floats(-50, 50))
+@given(st.sampled_from(IMAGE_NAMES), seeds, st.floats(0.01, 100), st.floats(-50, 50))
 def test_normalising_the_inputs_changes_nothing_but_the_scale(
-    name: ViewName, seed: int, scale: float, offset: float
+    name: ImageView, seed: int, scale: float, offset: float
 ) -> None:
     images = draw_images()
     scales = scale * torch.tensor([1.0, 2.0, 0.5], dtype=torch.float64)[:, None, None]
@@ -75,9 +75,9 @@ def test_normalising_the_inputs_changes_nothing_but_the_scale(
     assert torch.allclose(view_once(name, (images - offset) / scales, seed), expected, rtol=1e-9, atol=1e-7)
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", IMAGE_NAMES)
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.uint8])
-def test_views_keep_shape_dtype_and_range_and_leave_the_input_alone(name: ViewName, dtype: torch.dtype) -> None:
+def test_views_keep_shape_dtype_and_range_and_leave_the_input_alone(name: ImageView, dtype: torch.dtype) -> None:
     images = (draw_images() * 255).to(dtype)
     before = images.clone()
     changed = view_once(name, images)
@@ -89,8 +89,8 @@ def test_views_keep_shape_dtype_and_range_and_leave_the_input_alone(name: ViewNa
     assert bool((changed.float() <= high[:, None, None]).all())
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_the_generator_decides_every_draw_is_fresh_and_the_global_state_takes_no_part(name: ViewName) -> None:
+@pytest.mark.parametrize("name", IMAGE_NAMES)
+def test_the_generator_decides_every_draw_is_fresh_and_the_global_state_takes_no_part(name: ImageView) -> None:
     images, generator, untouched = draw_images(), seeded(3), torch.get_rng_state()
     view = make_view(name, measure_channels(images))
     first, second = view(images, generator), view(images, generator)
@@ -189,14 +189,14 @@ def test_jitter_is_as_strong_as_stated_in_units_of_the_deviation() -> None:
 
 
 @pytest.mark.parametrize("name", ["jitter", "robust"])
-def test_a_constant_channel_stays_as_it_is(name: ViewName) -> None:
+def test_a_constant_channel_stays_as_it_is(name: ImageView) -> None:
     images = torch.cat([draw_images(channels=2), torch.full((16, 1, 16, 16), 0.5).double()], dim=1)
     assert torch.equal(view_once(name, images)[:, 2], images[:, 2])
     assert bool(view_once(name, images[:1, :, :1, :1]).isfinite().all())
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_images_are_found_and_replaced_in_a_mapping(name: ViewName) -> None:
+@pytest.mark.parametrize("name", IMAGE_NAMES)
+def test_images_are_found_and_replaced_in_a_mapping(name: ImageView) -> None:
     images, mask = draw_images(), torch.ones(16)
     changed = make_view(name, measure_channels(images))({PIXELS: images, "mask": mask}, seeded())
     assert changed["mask"] is mask
@@ -219,7 +219,7 @@ def test_other_inputs_hold_no_images(inputs: Any) -> None:
     assert find_images(inputs) is None
     assert choose_view("auto", loader, CPU, "train", lates.DEFAULT) is None
     came = r"the train inputs are a (torch\.\w+ tensor of shape|tuple|dict|str)"
-    for name in NAMES:
+    for name in IMAGE_NAMES:
         with pytest.raises(ValueError, match=rf'views="{name}" needs images .*; {came}.*Pass views=None or a function'):
             choose_view(name, loader, CPU, "train", lates.DEFAULT)
 
@@ -232,7 +232,7 @@ def test_a_built_in_view_refuses_a_later_batch_without_images() -> None:
 def test_auto_is_what_the_settings_say() -> None:
     images = draw_images()
     loader = [(images, torch.zeros(16).long())]
-    expected: dict[ViewName, lates.Settings] = {"robust": lates.DEFAULT, "flip": lates.PAPER}
+    expected: dict[ImageView, lates.Settings] = {"robust": lates.DEFAULT, "flip": lates.PAPER}
     for name, choices in expected.items():
         view = choose_view("auto", loader, CPU, "train", choices)
         assert view is not None
@@ -258,6 +258,7 @@ def test_a_user_s_function_is_called_with_the_inputs_alone() -> None:
 def test_an_unknown_name_is_answered_with_those_known() -> None:
     wrong: Any = "jiter"
     with pytest.raises(
-        ValueError, match=r'Unknown views="jiter"\. Known: None, flip, shift, jitter, robust, auto, or a function'
+        ValueError,
+        match=r'Unknown views="jiter"\. Known: None, flip, shift, jitter, robust, noise, swap, auto, or a function',
     ):
         choose_view(wrong, [], CPU, "train", lates.DEFAULT)

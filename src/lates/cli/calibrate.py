@@ -43,8 +43,9 @@ def calibrate_model(
         str,
         method(
             metavar="NAME",
-            help="Augmentation of the probes' training inputs: flip, shift, jitter, robust, none, a function "
-            "of yours module:name (inputs -> inputs), or auto, which is robust for images.",
+            help="Augmentation of the probes' training inputs: flip, shift, jitter, robust (images), noise, swap (table "
+            "rows), none, a function of yours module:name (inputs -> inputs, or a view of tokens), or auto, which is "
+            "robust for images.",
         ),
     ] = "auto",
     passes: Annotated[

@@ -7,6 +7,8 @@ pooling        a block's output -> a row of features
 recorder       the copy with recorders on its blocks
 survey         which blocks can be recorded, seen in the first batch
 augmentations  operations on images, drawn from a generator
+tables         the same on table rows
+tokens         the same on token ids; the tokenizer says which
 views          changed copies of the inputs
 sampling       MC dropout and ensembles: several draws
 shards         each process reads its own rows

@@ -44,7 +44,7 @@ class ChannelScale:
 def measure_channels(images: Tensor) -> ChannelScale:
     values = images.double().transpose(0, 1).flatten(1)
     deviation, low, high = values.std(1, correction=0), values.amin(1), values.amax(1)
-    return ChannelScale(*(value.to(_working_dtype(images))[:, None, None] for value in (deviation, low, high)))
+    return ChannelScale(*(value.to(working_dtype(images))[:, None, None] for value in (deviation, low, high)))
 
 
 def flip(images: Tensor, generator: torch.Generator | None = None) -> Tensor:
@@ -75,7 +75,7 @@ def jitter(images: Tensor, scale: ChannelScale, generator: torch.Generator | Non
     offset = BRIGHTNESS * draws.normal() + TINT * draws.normal(images.shape[1])
     noise = draws.uniform(0, NOISE) * draws.normal(*images.shape[1:])
     changed = centre + contrast * (values - centre) + scale.deviation * (offset + noise)
-    return _like(images, changed.clamp(scale.low, scale.high))
+    return as_dtype_of(images, changed.clamp(scale.low, scale.high))
 
 
 def robust(images: Tensor, scale: ChannelScale, generator: torch.Generator | None = None) -> Tensor:
@@ -85,7 +85,7 @@ def robust(images: Tensor, scale: ChannelScale, generator: torch.Generator | Non
     def mix_and_jitter(images: Tensor) -> Tensor:
         draws = _Draws(images, generator)
         unit = ((images.to(draws.dtype) - scale.low) / extent).clamp(0, 1)
-        return _like(images, jitter(scale.low + extent * _mix_chains(unit, draws), scale, generator))
+        return as_dtype_of(images, jitter(scale.low + extent * _mix_chains(unit, draws), scale, generator))
 
     shifted = shift(images, generator)
     return _where(_Draws(images, generator).uniform() >= SHIFTED_ONLY, mix_and_jitter, shifted)
@@ -105,7 +105,7 @@ class _Draws:
 
     def __init__(self, images: Tensor, generator: torch.Generator | None) -> None:
         self.n, self.generator, self.device = len(images), generator, images.device
-        self.dtype = _working_dtype(images)
+        self.dtype = working_dtype(images)
 
     def uniform(self, low: float = 0.0, high: float = 1.0) -> Tensor:
         return low + (high - low) * self._empty().uniform_(generator=self.generator)
@@ -202,11 +202,11 @@ def solarize(images: Tensor, threshold: Tensor) -> Tensor:
     return torch.where(images >= threshold, 1 - images, images)
 
 
-def _working_dtype(images: Tensor) -> torch.dtype:
+def working_dtype(images: Tensor) -> torch.dtype:
     """At least float32: in 16 bits neither histograms nor grey levels are exact."""
     return torch.promote_types(images.dtype, torch.float32)
 
 
-def _like(images: Tensor, values: Tensor) -> Tensor:
+def as_dtype_of(images: Tensor, values: Tensor) -> Tensor:
     """`values` in the images' dtype, rounded where that is an integer."""
     return (values if images.is_floating_point() else values.round()).to(images.dtype)

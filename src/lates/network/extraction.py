@@ -58,11 +58,10 @@ def extract(
     """Read `loader` once per pass and record what each block of `model` puts out, pooled to one row per input.
 
     `like` takes blocks and poolings from earlier features, so that a training split matches its hold-out. With `views` each
-    pass reads freshly drawn views; built-in views are for images. `passes=None` means as many as the settings say, and one
-    without views, because a second would see the same; so does "auto" where it finds no images. `budget` matters where a
-    pooling's width depends on it, "flat" and "spatial". Above `memory` bytes (default: a share of what is free) features go
-    to memory-mapped temporary files. The model is left as it was: flags, buffers, gradients, hooks; and so is the random
-    state.
+    pass reads freshly drawn views. `passes=None` means as many as the settings say, and one without views, because a second
+    would see the same; so does "auto" where it finds no images. `budget` matters where a pooling's width depends on it, "flat"
+    and "spatial". Above `memory` bytes (default: a share of what is free) features go to memory-mapped temporary files. The
+    model is left as it was: flags, buffers, gradients, hooks; and so is the random state.
     """
     reading = Reading(role, views, passes)
     with Run.start(device or device_of(model), seed=seed, memory=memory, progress=progress) as run:

@@ -1,7 +1,8 @@
 """Views: inputs -> inputs that the network never saw.
 
-A network has memorised its training images; probes trained on those very images inherit its overconfidence. Views repair this
-and cost nothing at inference. The functions here choose the view; `augmentations` has the changes themselves.
+A network has memorised its training inputs; probes trained on those very inputs inherit its overconfidence. Views repair this
+and cost nothing at inference. The functions here choose the view; `augmentations` (images), `tables` and `tokens` have the
+changes themselves.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -12,30 +13,42 @@ from torch import Tensor
 
 from lates.network.augmentations import ChannelScale, flip, jitter, measure_channels, robust, shift
 from lates.network.batches import read_batches
+from lates.network.tables import noise, swap
+from lates.network.tokens import TokenView
+from lates.network.tokens import drop_tokens as drop_tokens  # public here, beside the other views
+from lates.network.tokens import mask_tokens as mask_tokens
 from lates.settings import Settings
 
-ViewName = Literal["flip", "shift", "jitter", "robust"]
+ImageView = Literal["flip", "shift", "jitter", "robust"]
+TableView = Literal["noise", "swap"]
+ViewName = ImageView | TableView
 View = Callable[[Any], Any]
 Views = Literal["auto"] | ViewName | View | None
 DrawView = Callable[[Any, torch.Generator], Any]
 """A view as `extract` calls it: built-in views draw from the generator, a user's function from the seeded global one."""
-NAMES: tuple[ViewName, ...] = get_args(ViewName)
+IMAGE_NAMES: tuple[ImageView, ...] = get_args(ImageView)
+TABLE_NAMES: tuple[TableView, ...] = get_args(TableView)
+NAMES: tuple[ViewName, ...] = (*IMAGE_NAMES, *TABLE_NAMES)
 
 PIXELS = "pixel_values"
 """The key under which `transformers` passes images."""
 
-MEASURED_IMAGES = 1024
-"""The channel scale is measured on this many images."""
+MEASURED_ROWS = 1024
+"""The scale of channels and columns is measured on this many inputs."""
 
-NEEDED = "needs images [n, channels, h, w], floating-point or uint8, of at most four channels"
+MEASURED: tuple[ViewName, ...] = ("jitter", "robust", "noise")
+"""The views that need this scale."""
+
+IMAGES_NEEDED = "needs images [n, channels, h, w], floating-point or uint8, of at most four channels"
+ROWS_NEEDED = "needs table rows [n, columns], floating-point or uint8"
 
 
 def choose_view(
     views: Views, loader: Iterable[Any], device: torch.device, role: str, settings: Settings
 ) -> DrawView | None:
     """The function that draws views: None, the user's, or a built-in one on the scale of the loader's channels."""
-    if views is None:
-        return None
+    if views is None or isinstance(views, TokenView):
+        return views
     if callable(views):
         return lambda inputs, _: views(inputs)
     option = "holdout_views" if role == "holdout" else "views"
@@ -46,52 +59,73 @@ def choose_view(
     name = settings.views if views == "auto" else views
     if name is None:
         return None
-    needed = MEASURED_IMAGES if name in ("jitter", "robust") else 1
-    images: list[Tensor] = []
+    needed = MEASURED_ROWS if name in MEASURED else 1
+    rows: list[Tensor] = []
     for batch in read_batches(loader, device, role):
-        found = find_images(batch.inputs)
+        found = find_inputs(name, batch.inputs)
         if found is None and views == "auto":
             return None
         if found is None:
             raise ValueError(
-                f'{option}="{views}" {NEEDED}; the {role} inputs are {_describe(batch.inputs)}. Pass {option}=None or a '
+                f'{option}="{views}" {_needed(name)}; the {role} inputs are {_describe(batch.inputs)}. Pass {option}=None or a '
                 "function inputs -> inputs."
             )
-        if images and found.shape[1:] != images[0].shape[1:]:
+        if rows and found.shape[1:] != rows[0].shape[1:]:
             break
-        images.append(found)
-        if sum(map(len, images)) >= needed:
+        rows.append(found)
+        if sum(map(len, rows)) >= needed:
             break
-    return make_view(name, measure_channels(torch.cat(images)))
+    return make_view(name, measure_channels(torch.cat(rows)))
+
+
+def find_inputs(name: ViewName, inputs: Any) -> Tensor | None:
+    """What the view of that name changes in a batch's inputs, or None."""
+    return find_images(inputs) if name in IMAGE_NAMES else find_rows(inputs)
 
 
 def find_images(inputs: Any) -> Tensor | None:
     """The images [n, c, h, w] in a batch's inputs (floating-point or uint8, at most four channels), or None."""
     images = inputs.get(PIXELS) if isinstance(inputs, Mapping) else inputs
-    if isinstance(images, tuple) and len(images) == 1:
-        images = images[0]
-    if not isinstance(images, Tensor) or images.dim() != 4 or images.shape[1] > 4:
-        return None
-    return images if images.is_floating_point() or images.dtype == torch.uint8 else None
+    found = _find_values(images, dimensions=4)
+    return None if found is None or found.shape[1] > 4 else found
+
+
+def find_rows(inputs: Any) -> Tensor | None:
+    """The table rows [n, columns] that a batch's inputs are (floating-point or uint8), or None."""
+    return _find_values(inputs, dimensions=2)
 
 
 def make_view(name: ViewName, scale: ChannelScale) -> DrawView:
-    """The built-in view of that name, for inputs that hold images."""
+    """The built-in view of that name, for inputs that hold images or are table rows."""
     changes: dict[ViewName, Callable[[Tensor, torch.Generator], Tensor]] = {
         "flip": flip,
         "shift": shift,
         "jitter": lambda images, generator: jitter(shift(images, generator), scale, generator),
         "robust": lambda images, generator: robust(images, scale, generator),
+        "noise": lambda rows, generator: noise(rows, scale, generator),
+        "swap": swap,
     }
 
     def view(inputs: Any, generator: torch.Generator) -> Any:
-        images = find_images(inputs)
-        if images is None:
-            raise ValueError(f'views="{name}" {NEEDED}. Pass views=None or a function inputs -> inputs.')
-        changed = changes[name](images, generator)
+        found = find_inputs(name, inputs)
+        if found is None:
+            raise ValueError(f'views="{name}" {_needed(name)}. Pass views=None or a function inputs -> inputs.')
+        changed = changes[name](found, generator)
         return {**inputs, PIXELS: changed} if isinstance(inputs, Mapping) else changed
 
     return view
+
+
+def _find_values(inputs: Any, dimensions: int) -> Tensor | None:
+    if isinstance(inputs, tuple) and len(inputs) == 1:
+        inputs = inputs[0]
+    if not isinstance(inputs, Tensor) or inputs.dim() != dimensions:
+        return None
+    return inputs if inputs.is_floating_point() or inputs.dtype == torch.uint8 else None
+
+
+def _needed(name: ViewName) -> str:
+    return IMAGES_NEEDED if name in IMAGE_NAMES else ROWS_NEEDED
 
 
 def _describe(inputs: Any) -> str:
