@@ -16,6 +16,7 @@ MAY_IMPORT = {
     "runner": {"data", "training", "evaluation", "recipes"},
     "reporting": {"data", "evaluation", "recipes", "runner"},
     "train": {"data", "training", "runner"},
+    "text_and_tables": set[str](),
     "__main__": {"recipes", "runner"},
 }
 """Package, or file beside them -> what it may import."""

@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from lates.algorithm import calibrate
+from lates.integrations.after_training import calibrate_shards
 from lates.integrations.loggers import scalars
 from lates.model import CalibratedModel
-from lates.network import shard_loader
 from lates.runtime import check_target
 
 try:
@@ -63,10 +63,7 @@ class CalibrateAfterFit(Callback):
         trainer.strategy.barrier("lates")
 
     def _calibrate(self, module: LightningModule, rank: int, world_size: int) -> CalibratedModel:
-        loaders = {"holdout": self.holdout} if self.train is None else {"train": self.train, "holdout": self.holdout}
-        if world_size > 1:
-            loaders = {role: shard_loader(loader, rank, world_size) for role, loader in loaders.items()}
-        calibrated = self.calibration(module, **loaders, **({"blocks": []} if self.train is None else {}))
+        calibrated = calibrate_shards(module, self.train, self.holdout, self.calibration, rank, world_size)
         for part in calibrated.modules():
             if isinstance(part, LightningModule):
                 part.trainer = None  # the calibrated copy is kept, copied and exported without the trainer

@@ -1,0 +1,68 @@
+"""A callback of transformers' `Trainer` that calibrates the model when training ends.
+
+>>> callback = CalibrateAfterTraining(train=train_loader, holdout=holdout_loader, path="net.lates.safetensors")
+>>> Trainer(model, arguments, train_dataset=rows, callbacks=[callback]).train()
+>>> callback.calibrated.predict_proba(inputs)
+"""
+
+import os
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from torch import nn
+
+from lates.algorithm import calibrate
+from lates.integrations.after_training import calibrate_shards
+from lates.integrations.loggers import scalars
+from lates.model import CalibratedModel
+from lates.runtime import check_target
+
+try:
+    from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+except ImportError as fault:
+    raise ImportError(
+        f"lates.integrations.transformers needs transformers, which does not import ({fault}). "
+        'Run: pip install "lates[transformers]"'
+    ) from fault
+
+
+class CalibrateAfterTraining(TrainerCallback):
+    """Calibrates the model with the weights that it has when training ends: the best ones, with `load_best_model_at_end`.
+
+    holdout      loader of rows not used in training; not the evaluation rows if these selected weights or stopped training
+    train        loader of the training split; None: only temperature scaling
+    path         where to save the calibration; None: nowhere
+    calibration  the function that calibrates: `lates.calibrate`; with options,
+                 `partial(lates.calibrate, views=lates.views.mask_tokens(tokenizer))`
+
+    Loaders are plain ones, `DataLoader(rows, collate_fn=trainer.data_collator)`. `calibrated` is None until training ended;
+    then its `loggers.scalars` are the last entry of `trainer.state.log_history`. Several processes calibrate together, each on
+    its shard of both loaders, with the same result; the first one saves.
+    """
+
+    def __init__(
+        self,
+        *,
+        holdout: Iterable[Any],
+        train: Iterable[Any] | None = None,
+        path: str | os.PathLike[str] | None = None,
+        calibration: Callable[..., CalibratedModel] = calibrate,
+    ) -> None:
+        if path is not None:
+            check_target(path)
+        self.holdout = holdout
+        self.train = train
+        self.path = path
+        self.calibration = calibration
+        self.calibrated: CalibratedModel | None = None
+
+    def on_train_end(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        model: nn.Module = kwargs["model"]
+        self.calibrated = calibrate_shards(
+            model, self.train, self.holdout, self.calibration, args.process_index, args.world_size
+        )
+        if state.is_world_process_zero and self.path is not None:
+            self.calibrated.save(self.path)
+        state.log_history.append({"step": state.global_step, **scalars(self.calibrated)})
