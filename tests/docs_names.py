@@ -1,5 +1,6 @@
 """What the pages of the documentation take for granted: small real networks, loaders and arrays, by the names they use."""
 
+from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -10,6 +11,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 from transformers import BertConfig, BertForSequenceClassification
 
+import lates
 from tests.conftest import CLASSES, Problem, draw_patterns, loader_of
 
 
@@ -44,6 +46,14 @@ def names_of_text() -> dict[str, Any]:
     train, holdout, (batch,) = batches(5), batches(5), batches(1)
     inputs = {name: values for name, values in batch.items() if name != "labels"}
     return {"model": model, "train_loader": train, "holdout_loader": holdout, "batch": batch, "inputs": inputs}
+
+
+def names_of_tokenizer() -> dict[str, Any]:
+    """The same, with what is read of a tokenizer, and `options` as the page made them."""
+    names = names_of_text()
+    tokenizer = SimpleNamespace(all_special_ids=[0, 1, 2], mask_token_id=2, unk_token_id=1)
+    options = {"train": names["train_loader"], "holdout": names["holdout_loader"]}
+    return {**names, "lates": lates, "tokenizer": tokenizer, "options": options}
 
 
 def names_of_table() -> dict[str, Any]:

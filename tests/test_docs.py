@@ -36,6 +36,7 @@ from tests.docs_names import (
     names_of_sklearn,
     names_of_table,
     names_of_text,
+    names_of_tokenizer,
 )
 from tests.stand_ins import place_package, place_trec
 
@@ -63,6 +64,7 @@ def known(problem: Problem, ensemble: list[nn.Module]) -> dict[str, Callable[[],
         "none": dict,
         "images": images,
         "text": names_of_text,
+        "tokenizer": names_of_tokenizer,
         "table": names_of_table,
         "logits": names_of_logits,
         "sklearn": names_of_sklearn,

@@ -109,7 +109,9 @@ def check_names(state: Mapping[str, Any], expected: Mapping[str, Any], path: Pat
         f"{name} is {fault}" for name in needed if name in state and (fault := fault_of(state[name], expected[name]))
     ]
     if unfit:
-        raise ValueError(f"{path} holds no weights for this network: {some_of(unfit, 4)}. Save its state_dict as it is.")
+        raise ValueError(
+            f"{path} holds no weights for this network: {some_of(unfit, 4)}. Save its state_dict as it is."
+        )
 
 
 def fault_of(value: Any, expected: Tensor) -> str:
