@@ -1,84 +1,67 @@
-"""Lists, under every `name==version` in the files of this folder, the SHA-256 digests of its wheels: `make lock`.
+"""Lists, under every `name==version` in demo.txt, dev.txt and torch.txt, the SHA-256 digests of its wheels: `make lock`.
 
 To change a version, change it in its file; to add a package, add its line. `pip check`, at the end of every set-up, says what
-is still missing. Digests come from the package index and from the pages that the file names with --find-links. A file whose
-pages cannot all be read stays as it is.
+is still missing. pip resolves the pins once for each Python and system, from its own index. The digests of torch-cpu.txt are
+changed by hand: the package index does not have those wheels.
 """
 
-import os
+import json
 import re
+import subprocess
 import sys
-from html.parser import HTMLParser
+import tempfile
+from collections import defaultdict
 from pathlib import Path
-from urllib.error import URLError
-from urllib.parse import unquote, urldefrag
-from urllib.request import urlopen
 
-from packaging.tags import Tag
-from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel_filename
-from packaging.version import Version
-
-INDEX = os.environ.get("PIP_INDEX_URL", "https://pypi.org/simple")
-PYTHONS = "cp311", "cp312", "cp313", "cp314"
-MACHINES = "x86_64", "aarch64", "arm64", "universal2"
+FILES = "demo.txt", "dev.txt", "torch.txt"
+PYTHONS = "3.11", "3.12", "3.13", "3.14"
+GLIBC = (28, 27, 17, 12, 5)
+SYSTEMS = (
+    [*(f"manylinux_2_{minor}_x86_64" for minor in GLIBC), "manylinux2014_x86_64", "manylinux1_x86_64"],
+    [*(f"manylinux_2_{minor}_aarch64" for minor in GLIBC), "manylinux2014_aarch64"],
+    [*(f"macosx_{major}_0_{kind}" for major in (15, 14, 13, 12, 11) for kind in ("arm64", "universal2"))],
+)
 
 
-class Links(HTMLParser):
-    """The files that a page of an index links to: name -> digest."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.digests: dict[str, str] = {}
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        address, fragment = urldefrag(dict(attrs).get("href") or "")
-        if tag == "a" and fragment.startswith("sha256="):
-            self.digests[unquote(address.rpartition("/")[2])] = fragment.removeprefix("sha256=")
-
-
-def read_page(address: str) -> dict[str, str]:
-    links = Links()
-    with urlopen(address, timeout=60) as answer:
-        links.feed(answer.read().decode())
-    return links.digests
+def digests_on(pins: list[str], python: str, systems: list[str]) -> dict[str, str]:
+    """name -> the digest of the wheel that pip would install there; packages without one are halved out."""
+    with tempfile.TemporaryDirectory() as folder:
+        plain = Path(folder) / "pins.txt"
+        plain.write_text("\n".join(pins), "utf-8")
+        where = ["--python-version", python, *(word for system in systems for word in ("--platform", system))]
+        options = ["--dry-run", "--quiet", "--no-deps", "--only-binary", ":all:", "--target", folder, "--report", "-"]
+        call = [sys.executable, "-m", "pip", "install", *options, *where, "-r", str(plain)]
+        answer = subprocess.run(call, capture_output=True, text=True)
+    if answer.returncode != 0:
+        middle = len(pins) // 2
+        halves = [pins[:middle], pins[middle:]] if middle else []
+        return {name: digest for half in halves for name, digest in digests_on(half, python, systems).items()}
+    report = json.loads(answer.stdout)
+    archives = {entry["metadata"]["name"]: entry["download_info"]["archive_info"] for entry in report["install"]}
+    return {_normal(name): archive["hashes"]["sha256"] for name, archive in archives.items()}
 
 
-def fits(tag: Tag) -> bool:
-    """CPython on Linux with glibc, or on macOS: where the Makefile runs."""
-    python = tag.interpreter.startswith("py3") or tag.interpreter in PYTHONS or tag.abi == "abi3"
-    system = tag.platform.startswith(("manylinux", "macosx")) and tag.platform.endswith(MACHINES)
-    return python and not tag.abi.endswith("t") and (system or tag.platform == "any")
+def lock(path: Path) -> None:
+    lines = path.read_text("utf-8").splitlines()
+    pins = sorted({line.rstrip("\\ ") for line in lines if re.match(r"[\w.-]+==", line)}, key=str.lower)
+    found: dict[str, set[str]] = defaultdict(set)
+    for python in PYTHONS:
+        for systems in SYSTEMS:
+            for name, digest in digests_on(pins, python, systems).items():
+                found[name].add(digest)
+    text = [line for line in lines if line.startswith("#")]
+    for pin in pins:
+        hashes = sorted(found[_normal(pin.split("==")[0])])
+        if not hashes:
+            raise SystemExit(f"{pin} in {path.name} has no wheel for any of Python {', '.join(PYTHONS)}.")
+        text.append(" \\\n".join([pin, *(f"    --hash=sha256:{digest}" for digest in hashes)]))
+    path.write_text("\n".join(text) + "\n", "utf-8")
 
 
-def is_wheel_of(file: str, version: Version) -> bool:
-    try:
-        _, found, _, tags = parse_wheel_filename(file)
-    except InvalidWheelFilename:
-        return False
-    return found == version and any(map(fits, tags))
-
-
-def lock(pin: str, more_pages: list[str]) -> str:
-    name, version = re.split("==| ;", pin)[:2]
-    pages = [f"{INDEX.rstrip('/')}/{canonicalize_name(name)}/", *more_pages]
-    files = {file: digest for page in pages for file, digest in read_page(page).items()}
-    digests = sorted({digest for file, digest in files.items() if is_wheel_of(file, Version(version))})
-    if not digests:
-        raise SystemExit(f"{pin} has no wheel: {pages[0]} lists none for this version.")
-    return " \\\n".join([pin, *(f"    --hash=sha256:{digest}" for digest in digests)])
-
-
-def main() -> None:
-    for path in sorted(Path(__file__).parent.glob("*.txt")):
-        lines = path.read_text("utf-8").splitlines()
-        head = "".join(line + "\n" for line in lines if line.startswith(("#", "--find-links ")))
-        pages = [line.split()[1] for line in lines if line.startswith("--find-links ")]
-        pins = sorted({line.rstrip("\\ ") for line in lines if re.match(r"[\w.-]+==", line)}, key=str.lower)
-        try:
-            path.write_text(head + "".join(lock(pin, pages) + "\n" for pin in pins), "utf-8")
-        except URLError as fault:
-            print(f"{path.name} stays as it is: {fault.reason}", file=sys.stderr)
+def _normal(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()
 
 
 if __name__ == "__main__":
-    main()
+    for file in FILES:
+        lock(Path(__file__).with_name(file))
