@@ -51,6 +51,7 @@ def faults_in_words() -> Iterator[None]:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("default")
+            warnings.showwarning = lambda message, *where: print(f"Warning: {message}", file=sys.stderr)
             yield
     except KeyboardInterrupt:
         print("Stopped. The same command goes on from the last checkpoint.", file=sys.stderr)
