@@ -24,7 +24,7 @@ from torch.backends import cudnn, mha
 
 from lates.model import CalibratedModel
 from lates.network import LABEL_KEYS, call_arguments, copy_inputs, count_rows, device_of, move_inputs, take_rows
-from lates.runtime import check_target, full_precision, write_whole
+from lates.runtime import check_target, full_precision, process_lock, write_whole
 
 OPSET = 18
 """The ONNX operator set written: the one that PyTorch's exporter is written in, and that runtimes since 2023 read."""
@@ -110,7 +110,8 @@ def check_onnx(calibrated: CalibratedModel, graph: str | os.PathLike[str] | byte
     content = graph if isinstance(graph, bytes) else os.fspath(graph)
     session = runtime.InferenceSession(content, providers=["CPUExecutionProvider"])
     # without cuDNN, whose convolutions are in TensorFloat-32 by default, and whose own setting raises in some networks
-    with full_precision(device_of(calibrated)), _off(lambda: cudnn.enabled, lambda on: setattr(cudnn, "enabled", on)):
+    without_cudnn = _off(lambda: cudnn.enabled, lambda on: setattr(cudnn, "enabled", on))
+    with full_precision(device_of(calibrated)), without_cudnn:
         expected = calibrated.predict_proba(_moved(calibrated, inputs)).double().cpu()
     given = _by_name(calibrated, _moved(calibrated, inputs))
     wanted = [entry.name for entry in session.get_inputs()]
@@ -246,27 +247,28 @@ def _by_name(calibrated: CalibratedModel, inputs: Any) -> dict[str, Tensor]:
 
 @contextmanager
 def _off(is_on: Callable[[], bool], turn: Callable[[bool], object]) -> Iterator[None]:
-    """Inside, a switch of PyTorch's is off."""
-    before = is_on()
-    turn(False)
-    try:
-        yield
-    finally:
-        turn(before)
+    """Inside, a switch of PyTorch's is off, for the whole process: other threads that want it have to wait."""
+    with process_lock:
+        before = is_on()
+        try:
+            turn(False)
+            yield
+        finally:
+            turn(before)
 
 
 @contextmanager
 def _hushed(category: type[Warning]) -> Iterator[None]:
     """PyTorch's exporters warn about themselves: their own deprecations, torchvision's absence, axes that share a name."""
     log = logging.getLogger("torch.onnx")
-    level = log.level
-    log.setLevel(logging.ERROR)
-    try:
-        with warnings.catch_warnings():
+    with process_lock, warnings.catch_warnings():
+        level = log.level
+        try:
+            log.setLevel(logging.ERROR)
             warnings.simplefilter("ignore", category)
             yield
-    finally:
-        log.setLevel(level)
+        finally:
+            log.setLevel(level)
 
 
 def import_package(package: str) -> Any:

@@ -127,6 +127,21 @@ def test_a_thread_that_begins_while_another_works_alone_leaves_nobody_without_he
 
 
 @pytest.mark.usefixtures("two_threads")
+def test_a_thread_that_inherited_a_1_does_not_hand_it_on_to_later_threads() -> None:
+    with ThreadPoolExecutor(1) as late:
+        with unaided():
+            assert late.submit(torch.get_num_threads).result() == 1
+
+        def alone() -> None:
+            with unaided():
+                pass
+
+        late.submit(alone).result()
+    with ThreadPoolExecutor(1) as later:
+        assert later.submit(torch.get_num_threads).result() == 2
+
+
+@pytest.mark.usefixtures("two_threads")
 def test_within_one_another_the_outer_gives_the_help_back() -> None:
     with unaided():
         with unaided():

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from lates.demo.images import Split
 from lates.demo.network import SmallResNet
 from lates.network import flip
-from lates.runtime import Progress
+from lates.runtime import Progress, seeded_globally
 
 EPOCHS = 30
 BATCH = 128
@@ -26,7 +26,7 @@ def train_network(
     torch. Elsewhere convolutions may round differently, and training magnifies that.
     """
     steps = len(split) // BATCH
-    with _repeatable(seed, threads):
+    with seeded_globally(seed, torch.device("cpu")), _using(threads):
         network = SmallResNet().train()
         optimiser = torch.optim.SGD(network.parameters(), RATE, MOMENTUM, weight_decay=DECAY, nesterov=True)
         schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, epochs * steps)
@@ -43,13 +43,10 @@ def train_network(
 
 
 @contextmanager
-def _repeatable(seed: int, threads: int) -> Iterator[None]:
-    """Seed torch and set its number of threads; restore both at the end."""
+def _using(threads: int) -> Iterator[None]:
     before = torch.get_num_threads()
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
+    try:
         torch.set_num_threads(threads)
-        try:
-            yield
-        finally:
-            torch.set_num_threads(before)
+        yield
+    finally:
+        torch.set_num_threads(before)

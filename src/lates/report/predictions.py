@@ -4,8 +4,8 @@ The three methods come from the same forward pass: the head's logits z are the n
 scaling is the baseline, and sum_k weight_k logits_k is LATES. With several draws each is the log of the mean probability.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+import copy
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -50,28 +50,29 @@ def read_predictions(
     logits: dict[str, list[Tensor]] = {method: [] for method in methods}
     correct: dict[str, list[Tensor]] = {member: [] for names in members for member in names}
     total = count_batches(loader)
-    with _sampling_from(calibrated, seed):
-        for done, batch in enumerate(read_batches(loader, device_of(calibrated), name), start=1):
-            draws = calibrated.members(batch.inputs)
-            draws = [draws] if isinstance(draws, Tensor) else draws
-            kept = batch.labels != IGNORED
-            if len(draws[0]) != batch.rows:
-                raise ValueError(f"A {name} batch has {batch.rows} labels, but the network gave {len(draws[0])} rows.")
-            if not kept.any():
-                continue
-            draws = [draw[kept].cpu().double() for draw in draws]  # not every device has float64
-            kept_labels = check_labels(batch.labels[kept], int(kept.sum()), calibrated.fit.classes)
-            by_network = [draws[i : i + calibrated.samples] for i in range(0, len(draws), calibrated.samples)]
-            for method, values in _combine(calibrated, by_network, members).items():
-                if method in logits:
-                    logits[method].append(check_logits(values, f"the {name} logits").float())
-            for names, of_network in zip(members, by_network, strict=True):
-                for place, member in enumerate(names):
-                    top = _mean([draw[..., place] for draw in of_network]).argmax(1)
-                    correct[member].append(top == kept_labels)
-            labels.append(kept_labels)
-            if progress is not None:
-                progress(f"reading {name}", done, total)
+    calibrated = copy.copy(calibrated)  # the same networks; only the generator is its own
+    calibrated.generator = torch.Generator().manual_seed(seed)
+    for done, batch in enumerate(read_batches(loader, device_of(calibrated), name), start=1):
+        draws = calibrated.members(batch.inputs)
+        draws = [draws] if isinstance(draws, Tensor) else draws
+        kept = batch.labels != IGNORED
+        if len(draws[0]) != batch.rows:
+            raise ValueError(f"A {name} batch has {batch.rows} labels, but the network gave {len(draws[0])} rows.")
+        if not kept.any():
+            continue
+        draws = [draw[kept].cpu().double() for draw in draws]  # not every device has float64
+        kept_labels = check_labels(batch.labels[kept], int(kept.sum()), calibrated.fit.classes)
+        by_network = [draws[i : i + calibrated.samples] for i in range(0, len(draws), calibrated.samples)]
+        for method, values in _combine(calibrated, by_network, members).items():
+            if method in logits:
+                logits[method].append(check_logits(values, f"the {name} logits").float())
+        for names, of_network in zip(members, by_network, strict=True):
+            for place, member in enumerate(names):
+                top = _mean([draw[..., place] for draw in of_network]).argmax(1)
+                correct[member].append(top == kept_labels)
+        labels.append(kept_labels)
+        if progress is not None:
+            progress(f"reading {name}", done, total)
     if not labels:
         raise ValueError(f"No row is left in {name}: every label is {IGNORED}, which marks rows to ignore.")
     return Predictions(
@@ -104,14 +105,3 @@ def _members_by_network(calibrated: CalibratedModel) -> list[list[str]]:
     computed = set(calibrated.member_names)
     prefixes = [f"{place}/" if networks > 1 else "" for place in range(networks)]
     return [[name for name in every if name.startswith(prefix) and name in computed] for prefix in prefixes]
-
-
-@contextmanager
-def _sampling_from(calibrated: CalibratedModel, seed: int) -> Iterator[None]:
-    """Inside, the model samples from a new generator; afterwards it continues with its own."""
-    before = calibrated.generator
-    calibrated.generator = torch.Generator().manual_seed(seed)
-    try:
-        yield
-    finally:
-        calibrated.generator = before

@@ -2,6 +2,7 @@
 
 checks      what every function demands of logits, labels and arguments
 files       write a file whole or not at all
+text        names from outside, safe to print
 memory      how many bytes there are to use
 row_store   rows in memory up to a limit, in temporary files beyond it
 threads     chunks of rows shared among threads
@@ -31,11 +32,12 @@ from lates.runtime.checks import (
     warn_if_probabilities,
 )
 from lates.runtime.files import check_target, write_whole
+from lates.runtime.text import printable, printable_lines
 from lates.runtime.memory import check_memory, default_memory
 from lates.runtime.threads import in_threads, row_shares, thread_count, unaided
 from lates.runtime.precision import full_precision
 from lates.runtime.processes import ALONE, Processes
 from lates.runtime.row_store import RowStore
-from lates.runtime.randomness import mix_seeds, seeded_globally
+from lates.runtime.randomness import mix_seeds, process_lock, seeded_globally
 from lates.runtime.progress import Progress, shown
 from lates.runtime.run import Run

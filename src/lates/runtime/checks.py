@@ -36,9 +36,18 @@ def as_tensor(values: Tensor | np.ndarray, name: str) -> Tensor:
         raise TypeError(f"{name} came as {type(values).__name__}; expected a torch tensor or a numpy array.{hint}")
     if values.dtype.kind not in "biufc" or values.dtype.itemsize > 8 << (values.dtype.kind == "c"):
         raise TypeError(f"{name} have dtype {values.dtype}; expected numbers of at most 64 bits.")
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message=".*not writable.*")  # read-only arrays are fine: we only read
-        return torch.from_numpy(values if all(stride >= 0 for stride in values.strides) else values.copy())
+    if any(stride < 0 for stride in values.strides):
+        values = values.copy()
+    return torch.from_numpy(values if values.flags.writeable else np.asarray(_Writable(values)))
+
+
+class _Writable:
+    """The memory of a read-only array, said to be writable: torch would warn of it, and we only read."""
+
+    def __init__(self, array: np.ndarray) -> None:
+        self.array = array  # which owns the memory
+        interface = array.__array_interface__
+        self.__array_interface__ = {**interface, "data": (interface["data"][0], False)}
 
 
 def plain_tensor(values: Tensor | np.ndarray, name: str) -> Tensor:

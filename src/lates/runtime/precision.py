@@ -14,7 +14,7 @@ _PRODUCTS = attrgetter("cuda.matmul", "mkldnn.matmul")
 """Where torch keeps, for the whole process, how coarsely matrices of float32 may be multiplied."""
 
 _lock = threading.Lock()
-_users = 0
+_users: set[object] = set()
 _before: list[str] = []
 
 
@@ -24,20 +24,20 @@ def full_precision(device: torch.device) -> Iterator[None]:
 
     The precision is the process's: the first thread to enter saves and sets it, the last to leave restores it.
     """
-    global _users
-    products = _PRODUCTS(torch.backends)
-    with _lock:
-        if _users == 0:
-            _before[:] = [backend.fp32_precision for backend in products]
-            for backend in products:
-                backend.fp32_precision = "ieee"
-        _users += 1
+    products, user = _PRODUCTS(torch.backends), object()
     try:
+        with _lock:
+            if not _users:
+                _before[:] = [backend.fp32_precision for backend in products]
+                for backend in products:
+                    backend.fp32_precision = "ieee"
+            _users.add(user)
         with torch.inference_mode(False), torch.autocast(device.type, enabled=False):
             yield
     finally:
         with _lock:
-            _users -= 1
-            if _users == 0:
-                for backend, precision in zip(products, _before, strict=True):
+            _users.discard(user)
+            if not _users:
+                for backend, precision in zip(products, _before, strict=False):  # empty after a Ctrl-C that came at once
                     backend.fp32_precision = precision
+                _before.clear()

@@ -12,21 +12,20 @@ from contextlib import contextmanager
 import numpy as np
 import torch
 
-_LOCK = threading.RLock()
+process_lock = threading.RLock()
+"""Held by whoever changes state of the whole process for a while: these generators, switches of torch's exporters."""
 
 
 @contextmanager
 def seeded_globally(seed: int, device: torch.device) -> Iterator[None]:
     """Within, the global generators start from `seed`, torch's on the CPU and on `device`; afterwards they are as before."""
-    with _LOCK:
+    with process_lock:
         python_state, numpy_state = random.getstate(), np.random.get_state()
         try:
             with torch.random.fork_rng([device] if device.type == "cuda" else []):
                 random.seed(seed)
                 np.random.seed(seed % 2**32)
-                torch.default_generator.manual_seed(
-                    seed
-                )  # torch.manual_seed would seed every GPU, which nobody restores
+                torch.default_generator.manual_seed(seed)  # torch.manual_seed would seed GPUs that nobody restores
                 if device.type == "cuda":
                     with torch.cuda.device(device):
                         torch.cuda.manual_seed(seed)

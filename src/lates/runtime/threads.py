@@ -9,7 +9,7 @@ import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cache
 from typing import TypeVar
 
@@ -70,21 +70,22 @@ def unaided() -> Iterator[None]:
     A new thread inherits the number of threads that the latest call, from whatever thread, has set. One that started while
     another was in here has inherited a 1, and must not restore that for all later threads.
     """
-    if _here.unaided:
-        yield
-        return
     threads = torch.get_num_threads()
     if threads == 1:
         threads = max(_to_restore, default=1)
-    _to_restore.append(threads)
-    torch.set_num_threads(1)
-    _here.unaided = True
+    if _here.unaided or threads == 1:  # to set the 1 that is there already would hand it on to all later threads
+        yield
+        return
     try:
+        _here.unaided = True
+        _to_restore.append(threads)
+        torch.set_num_threads(1)
         yield
     finally:
         _here.unaided = False
         torch.set_num_threads(threads)
-        _to_restore.remove(threads)
+        with suppress(ValueError):  # stopped by Ctrl-C before it was there
+            _to_restore.remove(threads)
 
 
 @cache
