@@ -163,6 +163,16 @@ def test_calibrate_refuses_rows_that_trained_the_probes_and_loaders_read_once() 
     both = loader()
     with pytest.raises(ValueError, match="train and holdout read the same TensorDataset"):
         lates.calibrate(network(), train=both, holdout=both, progress=False)
+    for rows in (slice(None), slice(12, None)):
+        parts = ([part[rows] for part in both.dataset.tensors], both.dataset.tensors)
+        for train, holdout in (
+            (DataLoader(TensorDataset(*part), 8) for part in parts),
+            ([tuple(part)] for part in parts),
+        ):
+            with pytest.raises(
+                ValueError, match=rf"share {len(parts[0][0])} rows: their tensors lie in the same memory"
+            ):
+                lates.calibrate(network(), train=train, holdout=holdout, progress=False)
     with pytest.raises(TypeError, match="The train loader is a generator"):
         lates.calibrate(network(), train=(batch for batch in loader()), holdout=loader(), progress=False)
 

@@ -19,6 +19,8 @@ import lates
         ({"regularise": float("nan")}, "regularise=nan"),
         ({"regularise": float("inf")}, "regularise=inf"),
         ({"regularise": "1"}, "regularise='1': expected a finite number"),
+        ({"standardise": "no"}, "standardise='no': expected one of True, False"),
+        ({"tolerance": True}, "tolerance=True: expected a finite number"),
         ({"grid": True}, "grid=True: expected a whole number"),
     ],
 )

@@ -54,13 +54,14 @@ class Settings:
             if not isinstance(value := getattr(self, name), int) or isinstance(value, bool) or value < 1:
                 raise ValueError(f"{name}={value!r}: expected a whole number, at least 1.")
         for name in ("tolerance", "prior", "regularise"):
-            if not isinstance(value := getattr(self, name), Real) or not 0 <= float(value) < math.inf:
+            value = getattr(self, name)
+            if not isinstance(value, Real) or isinstance(value, bool) or not 0 <= float(value) < math.inf:
                 raise ValueError(f"{name}={value!r}: expected a finite number that is not negative.")
 
 
 def _options(hint: object) -> tuple[object, ...]:
-    """The values that a `Literal`, or a `Literal | None`, allows; empty for other types."""
-    inner = get_args(hint)
+    """The values that a `Literal`, a `Literal | None` or a `bool` allows; empty for other types."""
+    inner = (True, False) if hint is bool else get_args(hint)
     if type(None) in inner:
         return (None, *(option for part in inner for option in get_args(part)))
     return inner

@@ -129,6 +129,7 @@ BAD: dict[str, tuple[str, Callable[[], bytes], str]] = {
         'holds no labels: expected an array or column named "labels"',
     ),
     "labels twice": (".npz", lambda: save_npz(logits=LOGITS, label=LABELS, labels=LABELS), "There are labels in"),
+    "two label columns": (".csv", lambda: b"label,a,b,label\n1,0.5,0.2,0\n", "There are labels in"),
     "labels alone": (".npz", lambda: save_npz(labels=LABELS), "holds no logits. Save logits"),
     "no head": (
         ".npz",

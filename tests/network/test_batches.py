@@ -79,10 +79,11 @@ def test_arrays_and_lists_become_tensors() -> None:
         ((IMAGES, None), "no labels: it is a tuple of 2"),
         ({"pixels": IMAGES, "mask": IMAGES}, 'its keys are pixels, mask. Expected a key "labels"'),
         ({"pixels": IMAGES, "labels": None}, "holds no labels"),
+        ({"pixels": IMAGES, "labels": LABELS, "label": LABELS}, "holds labels twice"),
         ("ab", "no labels: it is a str"),
     ],
 )
-def test_batches_without_labels_are_refused(item: Any, message: str) -> None:
+def test_batches_without_labels_or_with_two_are_refused(item: Any, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         read_one(item)
 
@@ -98,6 +99,7 @@ def test_batches_without_labels_are_refused(item: Any, message: str) -> None:
         (torch.tensor(1), ValueError, r"shape \[\]; expected \[n\].*a Dataset\? Wrap it in a DataLoader"),
         (1, ValueError, r"shape \[\]; expected \[n\].*a Dataset\? Wrap it in a DataLoader"),
         (["cat", "dog"], TypeError, "labels are a list.*expected integer class numbers"),
+        (np.ma.masked_array([0, 1, 2], mask=[0, 1, 0]), TypeError, "labels came as MaskedArray.*Drop the masked rows"),
         (np.array(["cat", "dog"]), TypeError, "train labels have dtype <U3; expected numbers"),
     ],
 )
@@ -271,5 +273,7 @@ def test_loaders_without_a_dataset_are_compared_themselves() -> None:
     batches = [(IMAGES, LABELS)]
     with pytest.raises(ValueError, match="read the same list"):
         refuse_overlap(batches, batches)
-    refuse_overlap(batches, [(IMAGES, LABELS)])
-    refuse_overlap(DataLoader(DATASET), DataLoader(TensorDataset(*DATASET.tensors)))
+    with pytest.raises(ValueError, match="share 3 rows: their tensors lie in the same memory"):
+        refuse_overlap(batches, [{"images": IMAGES, "labels": LABELS}])
+    refuse_overlap(batches, [(IMAGES.clone(), LABELS)])
+    refuse_overlap([(IMAGES[:2], LABELS)], [(IMAGES[2:], LABELS)])

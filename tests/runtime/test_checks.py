@@ -119,3 +119,22 @@ def test_probabilities_are_recognised_and_their_logs_are_not(dtype: torch.dtype,
 def test_logits_without_plain_values_are_refused(logits: Any, message: str) -> None:
     with pytest.raises(TypeError, match=message):
         check_logits(logits)
+
+
+def test_reading_a_read_only_array_neither_warns_nor_changes_the_filters_of_warnings(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """They are the process's: two threads that change and restore them leave one another's behind."""
+    filters, convert = [], torch.from_numpy
+
+    def look(array: np.ndarray) -> torch.Tensor:
+        filters.append(list(warnings.filters))
+        return convert(array)
+
+    monkeypatch.setattr(torch, "from_numpy", look)
+    labels = np.arange(3)
+    labels.flags.writeable = False
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert check_labels(labels, 3, 3).tolist() == [0, 1, 2]
+        assert filters == [list(warnings.filters)]

@@ -26,6 +26,14 @@ REFUSED: dict[str, tuple[type[Exception], Change]] = {
     r"regularise=-1\.0": (ValueError, lambda logits, labels: {"regularise": -1.0}),
     r'Unknown loss "mse"\. Losses: nll, brier, soft_ece': (ValueError, lambda logits, labels: {"loss": "mse"}),
     "solver='adam': expected one of 'exact', 'sgd'": (ValueError, lambda logits, labels: {"solver": "adam"}),
+    r"vary by \d\.\de\+14 .*expected at most 1e\+12": (
+        ValueError,
+        lambda logits, labels: {"members": [each * 1e14 for each in logits]},
+    ),
+    r"are at most \d\.\de-1\d\d, whose squares": (
+        ValueError,
+        lambda logits, labels: {"members": [each * 1e-160 for each in logits]},
+    ),
     "is for one process and takes no reduce": (
         ValueError,
         lambda logits, labels: {"solver": "sgd", "reduce": torch.clone},

@@ -11,17 +11,18 @@ import torch
 from torch import Tensor
 
 from lates.metrics.rows import Array, Rows, checked, checked_logits, class_probabilities, describe_rows, peaks_and_sums
-from lates.runtime import check_seed
+from lates.runtime import check_integer, check_seed
 
 BINS = 15
+MOST_BINS = 10_000
 BINNINGS = ("width", "mass")
 NORMAL_QUANTILE = 1.959964  # at 97.5 %
 
 
 def bin_edges(values: Tensor, bins: int, binning: str) -> Tensor:
     """Edges [bins + 1] for values [n] in [0, 1]."""
-    if bins < 1:
-        raise ValueError(f"bins came as {bins}; expected at least 1.")
+    if check_integer(bins, "bins", least=1) > MOST_BINS:
+        raise ValueError(f"bins={bins}: expected at most {MOST_BINS:,}. Bins of a row or two measure chance alone.")
     if binning not in BINNINGS:
         raise ValueError(f'Unknown binning "{binning}". Known: {", ".join(BINNINGS)}.')
     edges = torch.arange(bins + 1, device=values.device)

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
-from torch.utils.data import Subset
+from torch.utils.data import Subset, TensorDataset
 
 from lates.runtime import as_tensor, form_of, plain_tensor
 
@@ -67,8 +67,8 @@ def call_arguments(inputs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
 
 def count_rows(inputs: Any) -> int:
     """The length of the first tensor that has one; 0 where there is none."""
-    positional, named = call_arguments(inputs)
-    return next((len(v) for v in (*positional, *named.values()) if isinstance(v, Tensor) and v.dim() > 0), 0)
+    first = _first_tensor(inputs)
+    return 0 if first is None else len(first)
 
 
 def take_rows(inputs: Any, rows: int, taken: int) -> Any:
@@ -129,6 +129,12 @@ def refuse_overlap(train: Iterable[Any], holdout: Iterable[Any]) -> None:
     """Refuse a hold-out that shares rows with the training split: weights fitted on memorised rows mean nothing."""
     (base, rows), (other_base, other_rows) = _rows_of(train), _rows_of(holdout)
     if base is not other_base:
+        same = np.intersect1d(_addresses(base, rows, "train"), _addresses(other_base, other_rows, "holdout"))
+        if len(same):
+            raise ValueError(
+                f"train and holdout share {len(same)} rows: their tensors lie in the same memory. The stack must be fitted on "
+                "rows that trained neither network nor probes."
+            )
         return
     if rows is None or other_rows is None:
         raise ValueError(
@@ -150,9 +156,11 @@ def _read_batch(item: Any, device: torch.device, role: str) -> Batch:
 
 def _split(item: Any, role: str) -> tuple[Any, Any]:
     if isinstance(item, Mapping):
-        for key in LABEL_KEYS:
-            if item.get(key) is not None:
-                return {name: value for name, value in item.items() if name not in LABEL_KEYS}, item[key]
+        labels = [item[key] for key in LABEL_KEYS if item.get(key) is not None]
+        if len(labels) > 1:
+            raise ValueError(f"A {role} batch holds labels twice, under {' and '.join(LABEL_KEYS)}. Keep one.")
+        if labels:
+            return {name: value for name, value in item.items() if name not in LABEL_KEYS}, labels[0]
         keys = ", ".join(map(str, item))
         raise ValueError(f'A {role} batch holds no labels: its keys are {keys}. Expected a key "labels".')
     if isinstance(item, Sequence) and not isinstance(item, str) and len(item) >= 2 and item[-1] is not None:
@@ -204,6 +212,14 @@ def each_tensor(inputs: Any, change: Callable[[Tensor], Tensor]) -> Any:
     return inputs
 
 
+def _first_tensor(inputs: Any) -> Tensor | None:
+    positional, named = call_arguments(inputs)
+    arrays = (
+        value for value in (*positional, *named.values()) if isinstance(value, Tensor | np.ndarray) and value.ndim
+    )
+    return next((as_tensor(array, "inputs") for array in arrays), None)
+
+
 def _find_logits(output: Any) -> Tensor:
     if isinstance(output, Mapping) and "logits" in output:
         output = output["logits"]
@@ -231,3 +247,18 @@ def _rows_of(loader: Any) -> tuple[Any, set[int] | None]:
         rows = indices if rows is None else [indices[i] for i in rows]
         base = base.dataset
     return base, None if rows is None else set(rows)
+
+
+def _addresses(base: Any, rows: set[int] | None, role: str) -> np.ndarray:
+    """Where the inputs of the rows lie in memory, as far as that shows without reading: in a `TensorDataset` and in a list of
+    batches."""
+    if isinstance(base, TensorDataset):
+        inputs = [base.tensors[0]]
+    else:
+        inputs = [_first_tensor(_split(batch, role)[0]) for batch in base] if isinstance(base, list | tuple) else []
+    starts = [np.empty(0, np.int64)]
+    for values in inputs:
+        if values is not None and not form_of(values) and values.data_ptr():
+            places = np.arange(len(values)) if rows is None else np.array(sorted(rows), np.int64)
+            starts.append(values.data_ptr() + places * values.stride(0) * values.element_size())
+    return np.concatenate(starts)

@@ -27,6 +27,10 @@ FINITE = "probabilities.clamp(min=1e-12).log() for logs of probabilities, logits
 make up a member's scale."""
 
 
+SMALLEST = 1e-100
+"""Below this no sum of squared logits is left; a member that is 0 throughout says nothing and is fine."""
+
+
 def as_tensor(values: Tensor | np.ndarray, name: str) -> Tensor:
     """The same numbers as a tensor; an array is viewed, not copied, where its strides allow it."""
     if isinstance(values, Tensor):
@@ -107,10 +111,18 @@ def check_peaks(peaks: Tensor, name: str = "logits") -> None:
 
 
 def check_finite(logits: Tensor, name: str = "logits") -> None:
-    """Check that all logits [n, classes] are finite. As a rule the sums of the rows show it in one reading; a sum that is not
-    finite may have overflowed, so then the largest and smallest logits decide."""
-    sums = logits.sum(dim=1)
-    if bool(sums.isfinite().all()):
+    """Check that all logits [n, classes] are finite, and not too small to be squared.
+
+    As a rule the sums of the rows show it in one reading; a sum that is not finite may have overflowed, so then the largest
+    and smallest logits decide.
+    """
+    if logits.dtype == torch.float64 and logits.numel():
+        largest = max(abs(float(value)) for value in logits.aminmax())
+        if 0 < largest < SMALLEST:
+            raise ValueError(
+                f"{name} are at most {largest:.1e}, whose squares float64 cannot hold. Scale them, e.g. logits / {largest:.0e}."
+            )
+    if bool(logits.sum(dim=1).isfinite().all()):
         return
     check_peaks(logits.amax(dim=1), name)
     infinite = logits.amin(dim=1).isinf().nonzero()

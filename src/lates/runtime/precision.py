@@ -38,6 +38,8 @@ def full_precision(device: torch.device) -> Iterator[None]:
         with _lock:
             _users.discard(user)
             if not _users:
-                for backend, precision in zip(products, _before, strict=False):  # empty after a Ctrl-C that came at once
+                for backend, precision in zip(
+                    products, _before, strict=False
+                ):  # empty after a Ctrl-C that came at once
                     backend.fp32_precision = precision
                 _before.clear()

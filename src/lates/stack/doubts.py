@@ -19,6 +19,7 @@ BINS_PER_OCTAVE, OCTAVES = 8, 150
 """Of the histogram of sizes by which processes find a common median, to 5 %."""
 ENOUGH_ROWS = 1_000
 SIGNIFICANCE, WORSE = 0.01, 0.01
+LARGEST_SPREAD = 1e12
 
 
 @dataclass(frozen=True)
@@ -125,6 +126,7 @@ def _ratios(holdout: Holdout) -> Tensor:
 
 def settle(stack: Stack, draws: Sequence[Members], labels: Tensor, samples: int, reduce: Reduce, passes: int) -> Stack:
     """The stack, or temperature scaling where the stack is clearly worse than the head; with all that speaks against it."""
+    _check_spread(stack)
     sizes = [len(members) for members in draws[::samples]]
     weights = [vector for vector in stack.weights.split(sizes) for _ in range(samples)]
     outcomes = Outcomes.of(draws, labels, weights, reduce)
@@ -141,6 +143,17 @@ def settle(stack: Stack, draws: Sequence[Members], labels: Tensor, samples: int,
     for doubt in _doubts(stack, outcomes, outcomes.rows // passes, silent_probes):
         _warn(doubt)
     return stack
+
+
+def _check_spread(stack: Stack) -> None:
+    """Prior and log-loss are added: where the one is 1e12 times the other, no digit of the certificate would be right."""
+    largest = int(stack.deviations.argmax())
+    if float(stack.deviations[largest]) > LARGEST_SPREAD:
+        raise ValueError(
+            f'The logits of member "{stack.names[largest]}" vary by {float(stack.deviations[largest]):.1e} (root mean square), '
+            f"beyond what float64 can fit; expected at most {LARGEST_SPREAD:.0e}. Look for overflow in the network or for "
+            "outliers, or scale the logits."
+        )
 
 
 def _without_probes(stack: Stack, heads: Tensor) -> Stack:
