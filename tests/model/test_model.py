@@ -286,5 +286,5 @@ def test_loading_onto_a_fresh_network_of_the_same_values_is_silent(
 def test_weights_of_cached_logits_are_told_from_a_calibration(problem: Problem, tmp_path: Path) -> None:
     path = tmp_path / "fitted.safetensors"
     write_calibration(path, {"weights": torch.ones(1)}, {"fitted": {}})
-    with pytest.raises(ValueError, match="holds weights for cached logits, by `lates fit`"):
+    with pytest.raises(ValueError, match="holds weights for saved logits, by `lates fit`"):
         lates.load(path, problem.model)

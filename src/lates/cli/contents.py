@@ -4,16 +4,16 @@ import hashlib
 import json
 import math
 from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from safetensors import SafetensorError, safe_open
-from torch import Tensor
 
-from lates.cli.fitted import KEY as FITTED
 from lates.cli.fitted import fit_record, parse_fitted
-from lates.model import KEY, fit_lines, member_table, read_calibration, read_stack
+from lates.model import FITTED, KEY, SavedCalibration, fit_lines, member_table, parse_saved, read_calibration
 from lates.network import HEAD
+from lates.probes import Probe
 from lates.stack import Stack
 
 CALIBRATION, CACHED = "calibration of a network", "weights for saved logits"
@@ -26,11 +26,8 @@ def read_contents(path: Path) -> tuple[Stack, dict[str, Any]]:
     if FITTED in metadata:
         stack = parse_fitted(metadata, path)
         return stack, {**known, **fitted_contents(stack)}
-    try:
-        stack = read_stack(metadata["fit"], metadata["voters"], tensors)
-        return stack, {**known, **_calibration_contents(stack, tensors, metadata)}
-    except (KeyError, TypeError, AttributeError, ValueError) as error:
-        raise ValueError(f"The contents of {path} are damaged ({error!r}). Save the calibration again.") from error
+    saved = parse_saved(tensors, metadata, path)
+    return saved.fit, {**known, **_calibration_contents(saved)}
 
 
 def holds_calibration(path: Path) -> bool:
@@ -61,35 +58,33 @@ def _fit_contents(stack: Stack, record: Mapping[str, Any]) -> dict[str, Any]:
     return {**record, "outcome": stack.outcome}
 
 
-def _calibration_contents(stack: Stack, tensors: Mapping[str, Tensor], metadata: Mapping[str, Any]) -> dict[str, Any]:
-    networks = metadata["voters"]
-    probes: list[dict[str, Any]] = []
-    for place, network in enumerate(networks):
-        poolings = network["poolings"]
-        places = {name: f"{place}.probes.{number}." for number, name in enumerate(poolings)}
-        probes += [
-            {"probe": _probe(places[name], tensors) if name in places else None, "pooling": poolings.get(name)}
-            for name in network["names"]
-        ]
-    parts = zip(stack.names, stack.weights.tolist(), probes, strict=True)
+def _calibration_contents(saved: SavedCalibration) -> dict[str, Any]:
+    stack, members = saved.fit, [(network, name) for network in saved.networks for name in network.names]
+    described = [
+        {
+            **_member(stack, of_all, weight),
+            "spread": stack.spread[of_all],
+            "probe": _probe(network.probes.get(name)),
+            "pooling": asdict(network.poolings[name]) if name in network.poolings else None,
+        }
+        for (network, name), of_all, weight in zip(members, stack.names, stack.weights.tolist(), strict=True)
+    ]
     return {
         "kind": CALIBRATION,
-        "members": [
-            {**_member(stack, name, weight), "spread": stack.spread[name], **probe} for name, weight, probe in parts
-        ],
-        "samples": metadata["samples"],
-        "seed": metadata["seed"],
-        "added_parameters": sum(member["probe"]["parameters"] for member in probes if member["probe"]),
+        "members": described,
+        "samples": saved.samples,
+        "seed": saved.seed,
+        "added_parameters": sum(member["probe"]["parameters"] for member in described if member["probe"]),
         "fit": _fit_contents(stack, stack.numbers),
-        "networks": [_network(network["network"]) for network in networks],
+        "networks": [_network(network.fingerprint) for network in saved.networks],
     }
 
 
-def _probe(under: str, tensors: Mapping[str, Tensor]) -> dict[str, Any]:
-    parts = {name.removeprefix(under): value for name, value in tensors.items() if name.startswith(under)}
-    rank, features = parts["down"].shape
-    parameters = sum(value.numel() for value in parts.values())
-    return {"features": features, "rank": rank if "up" in parts else None, "parameters": parameters}
+def _probe(probe: Probe | None) -> dict[str, Any] | None:
+    if probe is None:
+        return None
+    rank, features = probe.down.shape
+    return {"features": features, "rank": None if probe.up is None else rank, "parameters": probe.parameters}
 
 
 def _network(entries: Mapping[str, Any]) -> dict[str, Any]:

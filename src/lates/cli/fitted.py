@@ -8,11 +8,8 @@ import torch
 from torch import Tensor
 
 from lates.cli.cached import Cached
-from lates.model import read_calibration, read_record, write_calibration
+from lates.model import FITTED, naming_damage, read_calibration, read_stack, write_calibration
 from lates.stack import Stack, combine
-
-KEY = "fitted"
-"""In a file's metadata; files of `lates calibrate` lack it."""
 
 SAVED = ("loss", "prior", "regularise", "rows", "classes", "nll", "certified", "unbounded", "residual")
 
@@ -26,24 +23,22 @@ def fit_record(stack: Stack) -> dict[str, Any]:
 def save_fitted(stack: Stack, path: Path) -> None:
     """The weights are also saved as a tensor, for readers that know only safetensors."""
     members = {"names": stack.names, "weights": stack.weights.tolist()}
-    write_calibration(path, {"weights": stack.weights}, {KEY: {**members, **fit_record(stack)}})
+    write_calibration(path, {"weights": stack.weights}, {FITTED: {**members, **fit_record(stack)}})
 
 
 def parse_fitted(metadata: dict[str, Any], path: Path) -> Stack:
-    try:
-        saved = metadata[KEY]
+    with naming_damage(path, "Fit again."):
+        saved = metadata[FITTED]
         weights = torch.tensor(saved["weights"], dtype=torch.float64)
         unknown = {"deviations": torch.full_like(weights, math.nan), "nll_temperature": math.nan}
         known = {"weights": weights, "names": saved["names"], "nll_network": saved["nll_before"]}
         numbers = {name: value for name, value in saved.items() if name != "nll_before"}
-        return read_record(Stack, {**numbers, **known, **unknown, "temperature_weights": []})
-    except (KeyError, TypeError, AttributeError, ValueError) as error:
-        raise ValueError(f"The metadata of {path} are damaged ({error!r}). Fit again.") from error
+        return read_stack({**numbers, **known, **unknown, "temperature_weights": []})
 
 
 def read_fitted(path: Path) -> Stack:
     _, metadata = read_calibration(path)
-    if KEY not in metadata:
+    if FITTED not in metadata:
         raise ValueError(f"{path} calibrates a network; expected a file written by `lates fit`.")
     return parse_fitted(metadata, path)
 

@@ -17,8 +17,7 @@ import typer
 from torch import nn
 
 from lates.cli.checkpoint import load_checkpoint
-from lates.cli.fitted import KEY as FITTED
-from lates.model import CalibratedModel, OtherWeightsWarning, load, read_calibration
+from lates.model import CalibratedModel, OtherWeightsWarning, load, read_saved
 from lates.network import check_loader, read_batches, read_draws
 
 Network = nn.Module | Sequence[nn.Module]
@@ -124,11 +123,7 @@ def load_calibrated(
 
     Weights that differ from those at calibration mostly mean a forgotten checkpoint: an error, unless allowed.
     """
-    _, metadata = read_calibration(file)
-    if FITTED in metadata:
-        raise ValueError(
-            f"{file} holds weights for saved logits, by `lates fit`; expected a file written by `lates calibrate`."
-        )
+    read_saved(file)
     network = make_network(model, checkpoints, device)
     with warnings.catch_warnings():
         warnings.simplefilter("always" if other_weights else "error", OtherWeightsWarning)

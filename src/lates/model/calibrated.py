@@ -1,6 +1,5 @@
 """The calibrated model: the network, its probes and the weights, as one nn.Module that returns logits."""
 
-import operator
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
@@ -9,9 +8,9 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
-from lates.model.consistency import check_members, check_probes, read_record
+from lates.model.consistency import read_saved
 from lates.model.stacked import StackedNetwork
-from lates.model.storage import check_fingerprint, read_calibration, warn_of_changes, write_calibration
+from lates.model.storage import check_fingerprint, warn_of_changes, write_calibration
 from lates.model.table import fit_lines, member_table
 from lates.network import (
     HEAD,
@@ -208,55 +207,18 @@ def load(path: str | os.PathLike[str], model: nn.Module | Sequence[nn.Module]) -
 
     Another architecture (names, shapes) is an error that says what differs; other values of parameters, a warning.
     """
-    tensors, metadata = read_calibration(path)
-    if "fitted" in metadata:
+    saved, draws = read_saved(path), read_draws(model)
+    if (len(saved.networks), saved.samples) != (len(draws.networks), draws.samples):
         raise ValueError(
-            f"{path} holds weights for cached logits, by `lates fit`. Pass what `save` or `lates calibrate` wrote."
+            f"{path} calibrates {len(saved.networks)} network(s) with {saved.samples} sample(s) each; this model has "
+            f"{len(draws.networks)} with {draws.samples}. Pass the same mc_dropout(…) or list of models."
         )
-    draws = read_draws(model)
-    try:
-        samples, saved = metadata["samples"], metadata["voters"]
-        if (len(saved), samples) != (len(draws.networks), draws.samples):
-            raise ValueError(
-                f"{path} calibrates {len(saved)} network(s) with {samples} sample(s) each; this model has "
-                f"{len(draws.networks)} with {draws.samples}. Pass the same mc_dropout(…) or list of models."
-            )
-        fit = read_stack(metadata["fit"], saved, tensors)
-        if len(fit.temperature_weights) != len(saved):
-            raise TypeError(f"temperature_weights={fit.temperature_weights!r}")
-        networks = [
-            _load_network(str(path), network, saved[place], _under(f"{place}.", tensors), fit.classes, draws.dropout)
-            for place, network in enumerate(draws.networks)
-        ]
-        return CalibratedModel(networks, fit, samples, operator.index(metadata["seed"]))
-    except (KeyError, TypeError, AttributeError) as error:
-        raise ValueError(f"The metadata of {path} are damaged ({error!r}). Save the calibration again.") from error
-
-
-def read_stack(numbers: Mapping[str, Any], saved: Sequence[Mapping[str, Any]], tensors: Mapping[str, Tensor]) -> Stack:
-    """The fit of all networks' members, from what a calibration's file holds."""
-    weights, deviations = (
-        torch.cat([tensors[f"{place}.{part}"].double() for place in range(len(saved))])
-        for part in ("weights", "deviations")
-    )
-    names = member_names([network["names"] for network in saved])
-    return read_record(Stack, {**numbers, "names": names, "weights": weights, "deviations": deviations})
-
-
-def _load_network(
-    path: str, network: nn.Module, saved: Mapping[str, Any], tensors: Mapping[str, Tensor], classes: int, dropout: bool
-) -> StackedNetwork:
-    check_fingerprint(saved["network"], copy_network(network), path)
-    poolings = {name: read_record(Pooling, fields) for name, fields in saved["poolings"].items()}
-    parts = {name: _under(f"probes.{place}.", tensors) for place, name in enumerate(poolings)}
-    probes = {
-        name: Probe(part["down"], part.get("up"), part["bias"], part.get("unseen")) for name, part in parts.items()
-    }
-    names, accuracies = saved["names"], saved.get("accuracies", ())
-    check_members(names, accuracies, tensors["weights"], tensors["deviations"])
-    check_probes(probes, poolings, names, classes)
-    return StackedNetwork(network, names, tensors["weights"], probes, poolings, dropout, accuracies, saved["network"])
-
-
-def _under(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    return {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
+    for network, own in zip(draws.networks, saved.networks, strict=True):
+        check_fingerprint(own.fingerprint, copy_network(network), str(path))
+    networks = [
+        StackedNetwork(
+            network, own.names, own.weights, own.probes, own.poolings, draws.dropout, own.accuracies, own.fingerprint
+        )
+        for network, own in zip(draws.networks, saved.networks, strict=True)
+    ]
+    return CalibratedModel(networks, saved.fit, saved.samples, saved.seed)

@@ -1,20 +1,99 @@
-"""Whether the parts of a saved calibration fit one another: the digest detects damage, not a file made by hand."""
+"""What a calibration's file says, as records whose parts fit one another.
 
-from collections.abc import Mapping, Sequence
+The digest of a file detects damage. It is no signature: a file made by hand can carry the right one. So every part is checked
+against the others before anything is computed with it.
+"""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from os import PathLike
 from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 import torch
 from torch import Tensor
 
+from lates.model.storage import read_calibration
 from lates.network import HEAD, Pooling
 from lates.probes import Probe
+from lates.runtime import check_integer, check_seed
+from lates.stack import Stack, member_names
 
 T = TypeVar("T")
 
+FITTED = "fitted"
+"""In the metadata of what `lates fit` wrote: weights for saved logits, without a network."""
 RENAMED = {"bounded": "unbounded"}
 """Fields of records that files of earlier versions have by another name."""
-LARGEST_GRID = 64
-"""Cells per dimension of a pooling; more would only fill the memory."""
+METHODS = {"vector": ("none",), "tokens": ("class", "mean"), "raster": ("grid",)}
+"""Poolings of a layout, beside the paper's, which take any."""
+FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+DIMENSIONS = (1, 2, 3)
+
+
+@dataclass(frozen=True, eq=False)
+class SavedNetwork:
+    """One network's members, the head last, and the probes of those that vote.
+
+    accuracies   of each member alone on the hold-out; empty if unknown
+    fingerprint  of the network when it was calibrated: tensor -> [shape, digest]
+    """
+
+    names: tuple[str, ...]
+    weights: Tensor
+    deviations: Tensor
+    accuracies: tuple[float, ...]
+    poolings: dict[str, Pooling]
+    probes: dict[str, Probe]
+    fingerprint: dict[str, Sequence[Any]]
+
+
+@dataclass(frozen=True, eq=False)
+class SavedCalibration:
+    samples: int
+    seed: int
+    fit: Stack
+    networks: tuple[SavedNetwork, ...]
+
+
+def read_saved(path: str | PathLike[str]) -> SavedCalibration:
+    """The calibration of a network, or networks, in a file."""
+    tensors, metadata = read_calibration(path)
+    if FITTED in metadata:
+        raise ValueError(
+            f"{path} holds weights for saved logits, by `lates fit`; expected a file written by `lates calibrate` or by `save`."
+        )
+    return parse_saved(tensors, metadata, path)
+
+
+def parse_saved(
+    tensors: Mapping[str, Tensor], metadata: Mapping[str, Any], path: str | PathLike[str]
+) -> SavedCalibration:
+    with naming_damage(path, "Save the calibration again."):
+        classes = metadata["fit"]["classes"]
+        networks = tuple(
+            _network(saved, _under(f"{place}.", tensors), classes) for place, saved in enumerate(metadata["voters"])
+        )
+        members = {
+            "names": member_names([network.names for network in networks]),
+            "weights": torch.cat([network.weights.double() for network in networks]),
+            "deviations": torch.cat([network.deviations.double() for network in networks]),
+        }
+        fit = read_stack({**metadata["fit"], **members})
+        _demand(len(fit.temperature_weights) == len(networks), "temperature_weights", fit.temperature_weights)
+        _demand(len(fit.budgets) == len(fit.budget_nll), "budget_nll", fit.budget_nll)
+        samples = check_integer(metadata["samples"], "samples", least=1)
+        return SavedCalibration(samples, check_seed(metadata["seed"]), fit, networks)
+
+
+@contextmanager
+def naming_damage(path: str | PathLike[str], cure: str) -> Iterator[None]:
+    """Whatever is missing or does not fit within becomes one error that names the file."""
+    try:
+        yield
+    except (LookupError, TypeError, AttributeError, ValueError, ArithmeticError, RuntimeError) as fault:
+        raise ValueError(f"The contents of {path} are damaged ({fault!r:.400}). {cure}") from fault
 
 
 def read_record(kind: type[T], fields: Mapping[str, Any]) -> T:
@@ -30,40 +109,83 @@ def read_record(kind: type[T], fields: Mapping[str, Any]) -> T:
             fits = type(value) is tuple and all(type(item) is get_args(hint)[0] for item in value)
         else:
             fits = value in get_args(hint) if form is Literal else type(value) is hint
-        if not fits:
-            raise TypeError(f"{name}={value!r} in {kind.__name__}")
+        _demand(fits, f"{kind.__name__}.{name}", value)
     return kind(**values)
 
 
-def check_members(names: Sequence[str], accuracies: Sequence[float], weights: Tensor, deviations: Tensor) -> None:
-    """One finite weight and deviation >= 0 for each member, the head last; the accuracies of all members or of none."""
-    if list(names[-1:]) != [HEAD] or len(set(names)) < len(names):
-        raise TypeError(f"names={names!r}")
-    for what, values in {"weights": weights, "deviations": deviations}.items():
-        if values.shape != (len(names),) or not bool(((values >= 0) & values.isfinite()).all()):
-            raise TypeError(f"{what}={values.tolist()} for members {names!r}")
-    if accuracies and (len(accuracies), {type(value) for value in accuracies}) != (len(names), {float}):
-        raise TypeError(f"accuracies={accuracies!r}")
+def read_stack(fields: Mapping[str, Any]) -> Stack:
+    """A fit from its JSON form and its members' tensors."""
+    fit = read_record(Stack, fields)
+    _demand(fit.rows > 0, "rows", fit.rows)
+    _demand(fit.classes > 0, "classes", fit.classes)
+    _demand(len(set(fit.names)) == len(fit.names) > 0, "names", fit.names)
+    for name, weights in {"weights": fit.weights, "temperature_weights": torch.tensor(fit.temperature_weights)}.items():
+        _demand(bool(((weights >= 0) & weights.isfinite()).all()), name, weights)
+    _demand(fit.weights.shape == fit.deviations.shape == (len(fit.names),), "weights", fit.weights)
+    return fit
 
 
-def check_probes(
-    probes: Mapping[str, Probe], poolings: Mapping[str, Pooling], names: Sequence[str], classes: int
-) -> None:
-    """Probes in the order of the members, with finite values and shapes that fit the classes."""
-    if [name for name in names if name in probes] != list(probes):
-        raise TypeError(f"probes on {list(probes)!r} for members {names!r}")
+def _network(saved: Mapping[str, Any], tensors: Mapping[str, Tensor], classes: int) -> SavedNetwork:
+    names, accuracies = tuple(saved["names"]), tuple(saved.get("accuracies", ()))
+    _demand({*map(type, names)} == {str} and names[-1] == HEAD and len({*names}) == len(names), "names", names)
+    known = len(accuracies) == len(names) and all(type(value) is float and 0 <= value <= 1 for value in accuracies)
+    _demand(known or not accuracies, "accuracies", accuracies)
+    for part in ("weights", "deviations"):
+        _check_tensor(part, tensors[part], (len(names),))
+        _demand(bool((tensors[part] >= 0).all()), part, tensors[part])
+    poolings = {name: read_record(Pooling, fields) for name, fields in saved["poolings"].items()}
+    probes = {name: _probe(_under(f"probes.{place}.", tensors), classes) for place, name in enumerate(poolings)}
     for name, probe in probes.items():
-        rank = classes if probe.up is None else len(probe.down)
-        parts = {"down": probe.down, "bias": probe.bias} | ({} if probe.up is None else {"up": probe.up})
-        expected = {"down": (rank, probe.down.shape[-1]), "bias": (classes,), "up": (classes, rank)}
-        for part, values in parts.items():
-            if values.shape != expected[part] or not bool(values.isfinite().all()):
-                raise TypeError(
-                    f'{part} of the probe on "{name}" has shape {list(values.shape)} or values that are not finite'
-                )
-        unseen = probe.unseen
-        if unseen is not None and (unseen.dtype, unseen.shape, bool(unseen.all())) != (torch.bool, (classes,), False):
-            raise TypeError(f'unseen classes of the probe on "{name}"')
-        pooling = poolings[name]
-        if pooling.method == "grid" and not all(1 <= side <= LARGEST_GRID for side in pooling.size):
-            raise TypeError(f'size={pooling.size} of the pooling of "{name}"')
+        _check_pooling(poolings[name], probe.down.shape[1])
+    votes = {name for name, weight in zip(names[:-1], tensors["weights"].tolist(), strict=False) if weight > 0}
+    _demand([name for name in names[:-1] if name in probes] == list(probes), "probes on", list(probes))
+    _demand(votes <= {*probes}, "members without a probe", votes - {*probes})
+    _demand(len(tensors) == 2 + sum(part is not None for probe in probes.values() for part in vars(probe).values()), "tensors", list(tensors))
+    for name, (shape, digest) in saved["network"].items():
+        _demand({*map(type, shape)} <= {int} and type(digest) is str, f"network.{name}", shape)
+    return SavedNetwork(
+        names, tensors["weights"], tensors["deviations"], accuracies, poolings, probes, saved["network"]
+    )
+
+
+def _probe(parts: Mapping[str, Tensor], classes: int) -> Probe:
+    probe = Probe(parts["down"], parts.get("up"), parts["bias"], parts.get("unseen"))
+    rank, width = classes if probe.up is None else len(probe.down), probe.down.shape[-1]
+    for name, shape in {"down": (rank, width), "bias": (classes,), "up": (classes, rank)}.items():
+        if name in parts:
+            _check_tensor(name, parts[name], shape)
+    if (unseen := probe.unseen) is not None:
+        fits = unseen.dtype == torch.bool and unseen.shape == (classes,) and not bool(unseen.all())
+        _demand(fits, f"unseen of {unseen.dtype}", unseen)
+    return probe
+
+
+def _check_tensor(name: str, values: Tensor, shape: tuple[int, ...]) -> None:
+    _demand(values.dtype in FLOATS and values.shape == shape, f"{name} of {values.dtype}", list(values.shape))
+    _demand(bool(values.isfinite().all()), name, "values that are not finite")
+
+
+def _check_pooling(pooling: Pooling, width: int) -> None:
+    """That it can give so many features, and takes no more memory than these: a grid's cells are part of the width."""
+    papers = pooling.method in ("spatial", "flat")
+    cells = pooling.size[:-1] if papers else pooling.size
+    on_raster = pooling.layout == "raster" and pooling.method != "flat"
+    fits = (
+        (papers or pooling.method in METHODS[pooling.layout])
+        and (not papers or pooling.size[-1:] == (width,))
+        and (len(cells) in DIMENSIONS if on_raster else not cells)
+        and all(side > 0 for side in cells)
+        and (math.prod(cells) <= width if papers else width % math.prod(cells) == 0 < width)
+        and pooling.rows_axis in (0, 1)
+        and pooling.channels_axis in (1, -1)
+    )
+    _demand(fits, f"pooling to {width} features", pooling)
+
+
+def _under(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    return {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
+
+
+def _demand(fits: bool, what: str, came: object) -> None:
+    if not fits:
+        raise ValueError(f"{what}: {came}")

@@ -16,11 +16,12 @@ from torch import Tensor, nn
 from lates.network import is_dense
 from lates.runtime import level_of_the_caller, some_of, write_whole
 
-FORMAT = 2
+FORMAT, READ = 3, (2, 3)
+"""Of files that are written, and of those that are read."""
 KEY = "lates"
 """The key of the safetensors metadata under which ours lies, as JSON."""
 DIGEST = "sha256"
-"""The key of a digest of all that the file holds; files of earlier versions lack it."""
+"""The key, in the JSON, of a digest of all that the file holds. In files of format 2 it lay beside the JSON, or was missing."""
 
 
 class OtherWeightsWarning(UserWarning):
@@ -29,9 +30,10 @@ class OtherWeightsWarning(UserWarning):
 
 def write_calibration(path: str | os.PathLike[str], tensors: Mapping[str, Tensor], metadata: Mapping[str, Any]) -> None:
     """One safetensors file: the tensors, and the metadata as JSON beside them."""
-    text = json.dumps({"format": FORMAT, **metadata})
+    content = {"format": FORMAT, **metadata}
     plain = {name: value.detach().cpu().contiguous() for name, value in tensors.items()}
-    write_whole(path, serialise(plain, {KEY: text, DIGEST: _digest_of_all(plain, text)}))
+    # under one key alone: of several, safetensors writes them in any order
+    write_whole(path, serialise(plain, {KEY: json.dumps({**content, DIGEST: _digest_of_all(plain, content)})}))
 
 
 def read_calibration(path: str | os.PathLike[str]) -> tuple[dict[str, Tensor], dict[str, Any]]:
@@ -48,25 +50,25 @@ def read_calibration(path: str | os.PathLike[str]) -> tuple[dict[str, Tensor], d
             f"{source} is no calibration, or a damaged one: it is not a whole safetensors file ({fault}). "
             "Save the calibration again."
         ) from fault
-    text, digest = found.get(KEY), found.get(DIGEST)
-    if text is None:
+    if KEY not in found:
         raise ValueError(f"{source} holds tensors but no calibration: expected a file written by CalibratedModel.save.")
-    if digest is not None and digest != _digest_of_all(tensors, text):
+    try:
+        content = json.loads(found[KEY])
+    except (ValueError, RecursionError) as fault:
+        raise ValueError(f"The metadata of {source} are damaged ({fault}). Save the calibration again.") from fault
+    known = content.get("format") if isinstance(content, dict) else type(content).__name__
+    if known not in READ:
+        raise ValueError(
+            f"{source} has format {known}; this version of lates reads format {' and '.join(map(str, READ))}. "
+            "Update lates, or calibrate and save again."
+        )
+    digest = content.pop(DIGEST, found.get(DIGEST))
+    if digest != _digest_of_all(tensors, content) and not (known < FORMAT and digest is None):
         raise ValueError(
             f"{source} is damaged: what it holds is not what was written, by its digest. Copy it anew from where it is whole, "
             "or save the calibration again."
         )
-    try:
-        metadata = json.loads(text)
-    except json.JSONDecodeError as fault:
-        raise ValueError(f"The metadata of {source} are damaged ({fault}). Save the calibration again.") from fault
-    if not isinstance(metadata, dict) or metadata.get("format") != FORMAT:
-        came = metadata.get("format") if isinstance(metadata, dict) else type(metadata).__name__
-        raise ValueError(
-            f"{source} has format {came}; this version of lates reads format {FORMAT}. "
-            "Update lates, or calibrate and save again."
-        )
-    return tensors, metadata
+    return tensors, content
 
 
 def fingerprint(network: nn.Module) -> dict[str, list[Any]]:
@@ -119,9 +121,10 @@ def warn_of_changes(changed: Sequence[str], tensors: int, advice: str) -> None:
         )
 
 
-def _digest_of_all(tensors: Mapping[str, Tensor], text: str) -> str:
+def _digest_of_all(tensors: Mapping[str, Tensor], content: Mapping[str, Any]) -> str:
+    """Against damage, not against forgery: whoever makes a file can make its digest."""
     entries = [[name, str(value.dtype), list(value.shape), _digest(value)] for name, value in sorted(tensors.items())]
-    return hashlib.sha256(json.dumps([text, entries]).encode()).hexdigest()
+    return hashlib.sha256(json.dumps([json.dumps(content), entries]).encode()).hexdigest()
 
 
 def _digest(value: Tensor) -> str:
