@@ -15,7 +15,7 @@ from safetensors.torch import save_file
 
 import lates
 from lates.cli.cached import read_cached
-from lates.model import write_calibration
+from lates.model import member_table, write_calibration
 from tests.cli.commands import run
 from tests.problems import sharpened, two_signals
 
@@ -327,3 +327,25 @@ def test_numbers_without_a_json_form_are_null(tmp_path: Path) -> None:
     found = json.loads(run("fit", tmp_path / "wrong.npz", "--json").stdout)
     assert found["temperature"] is None
     assert found["members"][0]["weight"] == 0
+
+
+def test_control_sequences_in_the_names_of_members_do_not_reach_the_terminal(tmp_path: Path) -> None:
+    members, labels, _ = two_signals(ROWS, CLASSES, silent=0)
+    evil = "\x1b[2Ja\r\nb\x9b\u202e"
+    np.savez(tmp_path / "m.npz", **{evil: members[0].numpy(), "head": members[1].numpy(), "labels": labels.numpy()})
+    np.savez(tmp_path / "other.npz", head=members[1].numpy(), labels=labels.numpy())
+    np.savez(tmp_path / "headless.npz", **{evil: LOGITS, "b": LOGITS, "labels": LABELS})
+    fitted = tmp_path / "stack.safetensors"
+    for command in (
+        ["fit", "m.npz", "-o", fitted],
+        ["inspect", fitted],
+        ["inspect", fitted, "--json"],
+        ["evaluate", "m.npz"],
+        ["evaluate", "other.npz", "--fitted", fitted],
+        ["fit", "headless.npz"],
+    ):
+        result = run(command[0], tmp_path / command[1], *command[2:])
+        assert "1b[2Ja" in result.output
+        assert not {"\x1b", "\r", "\x9b", "\u202e"} & {*result.output}
+    stack = lates.LogitStack().fit({evil: members[0], "head": members[1]}, labels).stack_
+    assert "\x1b" not in "".join(member_table(stack, {}))

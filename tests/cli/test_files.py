@@ -126,6 +126,35 @@ def test_outputs_that_are_no_file_are_refused_before_any_work(
     assert (result.exit_code, result.stdout) == (1, "")
     assert result.stderr.startswith(f"Error: Cannot save to {output}: it is a pipe")
     assert Path(output).is_fifo()
+    result = run(*command, *given, option, f"/proc/{output}", "--force")
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert result.stderr.startswith(f"Error: Cannot save to /proc/{output}: ")
+
+
+@pytest.mark.parametrize(
+    ("command", "given"),
+    [
+        (["calibrate"], "weights"),
+        (["report", CALIBRATION], CALIBRATION),
+        (["report", CALIBRATION, "--class-names", "names.txt"], "names.txt"),
+        (["export", "kept.onnx"], "kept.onnx"),
+        (["fit", "holdout.npz"], "holdout.npz"),
+        (["fit", "logits.npy", "--labels", "labels.npy"], "labels.npy"),
+        (["demo", "--weights", "weights.safetensors"], "weights.safetensors"),
+    ],
+)
+def test_an_input_is_never_overwritten_by_the_output(folder: Folder, command: list[str], given: str) -> None:
+    path = Path(folder.weights if given == "weights" else given)
+    if not path.exists():
+        path.write_text("precious")
+    before, more = path.read_bytes(), [] if command[0] in ("fit", "demo") else sources(folder)
+    link = Path(f"link{path.suffix}")
+    link.symlink_to(path)
+    for output in (path, link):
+        result = run(*command, *more, "--report" if command[0] == "demo" else "-o", output, "--force")
+        assert (result.exit_code, result.stdout) == (1, "")
+        assert result.stderr.startswith(f"Error: {output} is an input of this command")
+    assert path.read_bytes() == before
 
 
 @pytest.mark.parametrize("command", ["calibrate", "report", "export", "fit"])

@@ -10,8 +10,8 @@ from typing import Annotated, Any
 import typer
 
 from lates.cli.fit import Loss
-from lates.cli.options import AsJson, Checkpoints, Data, Device, Force, Model, result
-from lates.cli.outputs import check_output, print_json, print_written
+from lates.cli.options import AsJson, Checkpoints, Data, Device, Force, Model, code_files, result
+from lates.cli.outputs import check_output, print_json, print_written, say
 from lates.cli.torchrun import process_group, world
 
 NONE, ALL, LAST = "none", "all", "last:"
@@ -103,7 +103,7 @@ def calibrate_model(
     """
     rank, world_size = world()
     if rank == 0:
-        check_output(output, force)
+        check_output(output, force, [*(checkpoints or ()), *code_files(model, data, views, holdout_views)])
     chosen, cap, limit = parse_blocks(blocks), parse_budget(budget), None if memory is None else parse_bytes(memory)
     import lates
     from lates.cli.sources import find_named, make_loaders, make_network
@@ -146,11 +146,11 @@ def calibrate_model(
     if as_json:
         print_json({**read_contents(output)[1], "seconds": seconds})
     else:
-        typer.echo(str(calibrated))
+        say(str(calibrated))
         loaded = [["--checkpoint", str(path)] for path in checkpoints or ()]
         evaluate = [["lates", "evaluate", str(output)], ["--model", model], *loaded, ["--data", data]]
         command = " \\\n    ".join(map(shlex.join, evaluate))
-        typer.echo(f"\nNext:\n{command}", err=True)
+        say(f"\nNext:\n{command}", err=True)
 
 
 def parse_blocks(text: str) -> list[str] | int | None:

@@ -9,7 +9,7 @@ import typer
 from rich.console import Console
 
 from lates.cli.options import AsJson
-from lates.cli.outputs import check_output, print_json, print_written
+from lates.cli.outputs import check_output, print_json, print_written, say
 
 PAGE = Path("lates-demo-report.html")
 """The demo overwrites this file without asking."""
@@ -52,7 +52,7 @@ def show_demo(
         raise typer.BadParameter("only works together with --train.", param_hint="--epochs")
     page, trained = report or PAGE, weights or cache_folder() / f"demo-network-{seed}.safetensors"
     if not no_report:
-        check_output(page, force or report is None)
+        check_output(page, force or report is None, [trained if train else weights])
     if train:
         trained.parent.mkdir(parents=True, exist_ok=True)
         check_output(trained, force or weights is None)
@@ -82,9 +82,9 @@ def show_demo(
         model = calibrated[demo.LATES].model
         write_report(model, tests, page, title=title, class_names=demo.CLASS_NAMES, seed=seed)
     except ModuleNotFoundError as error:
-        typer.echo(f"\nNo page was written. {error}", err=True)
+        say(f"\nNo page was written. {error}", err=True)
     else:
-        typer.echo(f"\nThe same with charts:\n{page.resolve().as_uri()}", err=as_json)
+        say(f"\nThe same with charts:\n{page.resolve().as_uri()}", err=as_json)
 
 
 def cache_folder() -> Path:

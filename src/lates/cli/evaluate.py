@@ -10,7 +10,7 @@ import typer
 from rich.console import Console
 
 from lates.cli.options import AsJson, Checkpoints, Device, OtherWeights, Seed, source
-from lates.cli.outputs import print_json
+from lates.cli.outputs import print_json, say
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -86,7 +86,7 @@ def evaluate_file(
         print_json({"file": str(file), "sets": sets})
         return
     Console().print(comparison_lines(comparisons, auc, baseline, intervals=True), soft_wrap=True)
-    typer.echo(f"\n{explain(comparisons, baseline, intervals=True)}")
+    say(f"\n{explain(comparisons, baseline, intervals=True)}")
 
 
 def predict_tests(calibrated: "CalibratedModel", data: str, seed: int) -> "dict[str, Test]":

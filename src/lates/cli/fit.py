@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 import typer
 
 from lates.cli.options import AsJson, Force, result
-from lates.cli.outputs import check_output, print_json, print_written
+from lates.cli.outputs import check_output, print_json, print_written, say
 from lates.settings import DEFAULT
 
 Loss = Literal["nll", "brier", "soft_ece"]
@@ -57,7 +57,7 @@ def fit_cached(
         lates evaluate test.npz --fitted fitted.safetensors
     """
     if output is not None:
-        check_output(output, force)
+        check_output(output, force, [logits, labels])
     from lates import metrics
     from lates.cli.cached import read_cached
     from lates.cli.contents import describe_contents, fitted_contents
@@ -78,5 +78,5 @@ def fit_cached(
     if as_json:
         print_json({**contents, "ece": {"before": before, "after": after}, "residual": stack.residual})
     else:
-        typer.echo(describe_contents(stack, contents))
-        typer.echo(f"ECE there: {before:.4f} before, {after:.4f} after. Evaluate on other rows.")
+        say(describe_contents(stack, contents))
+        say(f"ECE there: {before:.4f} before, {after:.4f} after. Evaluate on other rows.")

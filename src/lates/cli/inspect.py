@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from lates.cli.options import AsJson
-from lates.cli.outputs import print_json
+from lates.cli.outputs import print_json, say
 
 
 def inspect_file(
@@ -27,4 +27,4 @@ def inspect_file(
     if as_json:
         print_json(contents)
     else:
-        typer.echo(describe_contents(stack, contents))
+        say(describe_contents(stack, contents))

@@ -7,6 +7,8 @@ from typing import Any
 import typer
 from typer.core import TyperCommand
 
+from lates.cli.outputs import say
+
 FAILED, STOPPED = 1, 130
 
 
@@ -34,7 +36,7 @@ class Command(TyperCommand):
         except Exception as error:
             if ctx.find_root().params["debug"]:
                 raise
-            typer.echo(f"Error: {describe_error(error)}", err=True)
+            say(f"Error: {describe_error(error)}", err=True)
             raise typer.Exit(FAILED) from None
 
 
@@ -54,4 +56,4 @@ def _is_ours(error: Exception) -> bool:
 
 
 def print_warning(message: Warning | str, *where: Any) -> None:
-    typer.echo(f"Warning: {message}", err=True)
+    say(f"Warning: {message}", err=True)

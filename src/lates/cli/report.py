@@ -3,10 +3,8 @@
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
 from lates.cli import options
-from lates.cli.outputs import check_output, print_json, print_written
+from lates.cli.outputs import check_output, print_json, print_written, say
 
 
 def report_calibration(
@@ -36,7 +34,7 @@ def report_calibration(
             --model my_module:make_model --checkpoint weights.pt \\
             --data my_module:make_loaders
     """
-    check_output(output, force)
+    check_output(output, force, [file, class_names, *(checkpoints or ()), *options.code_files(model, data)])
     from lates.cli.sources import load_calibrated, make_loaders
     from lates.report import write_report
 
@@ -51,4 +49,4 @@ def report_calibration(
     if as_json:
         print_json({"file": str(output), "link": link, "bytes": output.stat().st_size})
     else:
-        typer.echo(link)
+        say(link)

@@ -7,6 +7,7 @@ from rich.text import Text
 
 from lates.cli.outputs import COLUMNS
 from lates.metrics import Comparison, verdict
+from lates.runtime import printable
 
 METRICS = {"accuracy": "accuracy", "ece": "ECE", "nll": "NLL", "brier": "Brier"}
 MARKS = {"better": ("*", "green"), "worse": ("!", "red"), "unclear": (" ", "")}
@@ -40,10 +41,10 @@ def comparison_lines(sets: Mapping[str, Comparison], auc: AUC, baseline: str | N
     lines = [line("", {metric: Text(f"{title} ") for metric, title in METRICS.items()}, "floor", "AUC")]
     lines[0].stylize("bold")
     for test, found in sets.items():
-        lines.append(Text(f"\n{test}, {found.rows:,} rows, {found.classes:,} classes", "bold"))
+        lines.append(Text(f"\n{printable(test)}, {found.rows:,} rows, {found.classes:,} classes", "bold"))
         for method, measured in found.measured.items():
             cells = {metric: value(found, method, metric) for metric in METRICS}
-            name = TITLES.get(method, method)
+            name = printable(TITLES.get(method, method))
             lines.append(line(name, cells, short(found.ece_floor[method]), short(auc[test][method])))
             if intervals:
                 ranges = {m: Text(f"{short(measured[m].low)}–{short(measured[m].high)} ", "dim") for m in METRICS}

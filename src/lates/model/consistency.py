@@ -75,6 +75,9 @@ def parse_saved(
         networks = tuple(
             _network(saved, _under(f"{place}.", tensors), classes) for place, saved in enumerate(metadata["voters"])
         )
+        probes = [probe for network in networks for probe in network.probes.values()]
+        parts = 2 * len(networks) + sum(part is not None for probe in probes for part in vars(probe).values())
+        _demand(len(tensors) == parts, "tensors", list(tensors))
         members = {
             "names": member_names([network.names for network in networks]),
             "weights": torch.cat([network.weights.double() for network in networks]),
@@ -140,7 +143,6 @@ def _network(saved: Mapping[str, Any], tensors: Mapping[str, Tensor], classes: i
     votes = {name for name, weight in zip(names[:-1], tensors["weights"].tolist(), strict=False) if weight > 0}
     _demand([name for name in names[:-1] if name in probes] == list(probes), "probes on", list(probes))
     _demand(votes <= {*probes}, "members without a probe", votes - {*probes})
-    _demand(len(tensors) == 2 + sum(part is not None for probe in probes.values() for part in vars(probe).values()), "tensors", list(tensors))
     for name, (shape, digest) in saved["network"].items():
         _demand({*map(type, shape)} <= {int} and type(digest) is str, f"network.{name}", shape)
     return SavedNetwork(

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 
+from lates.runtime import printable
 from lates.stack import Stack
 
 NAME_COLUMNS = 31
@@ -9,7 +10,8 @@ NAME_COLUMNS = 31
 
 def member_table(stack: Stack, remarks: Mapping[str, str], title: str = "") -> list[str]:
     """One line per member, ended by its remark; the spread is shown where the members' deviations are known."""
-    labels = [name if len(name) <= NAME_COLUMNS else f"…{name[1 - NAME_COLUMNS :]}" for name in stack.names]
+    names = [printable(name) for name in stack.names]
+    labels = [name if len(name) <= NAME_COLUMNS else f"…{name[1 - NAME_COLUMNS :]}" for name in names]
     width = max(map(len, ["member", *labels]))
     columns = {"weight": stack.weights.tolist(), "contribution": list(stack.contributions.values())}
     if not bool(stack.deviations.isnan().any()):

@@ -3,6 +3,8 @@
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+from lates.runtime.text import printable
+
 Progress = Callable[[str, int, int | None], None]
 """(stage, steps done, steps in all or None where unknown)"""
 
@@ -19,6 +21,7 @@ def shown(progress: bool | Progress | None) -> Iterator[Progress | None]:
     if not (console.is_terminal or console.is_jupyter):
         yield None
         return
+    from rich.markup import escape
     from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
     from rich.progress import Progress as Bars
 
@@ -28,7 +31,7 @@ def shown(progress: bool | Progress | None) -> Iterator[Progress | None]:
 
         def update(stage: str, done: int, total: int | None) -> None:
             if stage not in tasks:
-                tasks[stage] = bars.add_task(stage, total=total)
+                tasks[stage] = bars.add_task(escape(printable(stage)), total=total)
             bars.update(tasks[stage], completed=done)
 
         yield update
