@@ -43,9 +43,10 @@ def report(problem: Problem, calibrated: lates.CalibratedModel, tmp_path_factory
     sets = {
         "clean": loader_of(problem.images, problem.labels),
         f"noise {HOSTILE}": loader_of(problem.images + noise, problem.labels),
-        "stronger noise": loader_of(problem.images + 2 * noise, problem.labels),
+        "__proto__": loader_of(problem.images + 2 * noise, problem.labels),
     }
-    names = [f"a class with a rather long name, number {c} {HOSTILE if c == 3 else ''}" for c in range(10)]
+    names = [f"a class with a rather long name, number {c} {HOSTILE if c == 3 else ''}" for c in range(8)]
+    names += ["constructor", "toString"]  # every object of JavaScript has these
     lates.write_report(calibrated, sets, path, title=f"A title {HOSTILE}", class_names=names, progress=False)
     return path
 

@@ -1,7 +1,9 @@
 "use strict";
 (async () => {
   const root = document.documentElement;
-  const { config, charts } = JSON.parse(document.getElementById("charts").textContent);
+  // Vega keys plain objects by names: one that every object has, such as "constructor", gets a character of no width
+  const named = (_, value) => (typeof value === "string" && value in {} ? `\u200b${value}` : value);
+  const { config, charts } = JSON.parse(document.getElementById("charts").textContent, named);
   const boxes = [...document.querySelectorAll("input[data-switch]")];
   const chosen = () => boxes.filter((box) => box.checked).map((box) => box.dataset.switch);
 
