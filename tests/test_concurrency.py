@@ -5,6 +5,7 @@ import threading
 import warnings
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -66,7 +67,7 @@ def fit_read_only_arrays() -> list[float]:
 def process_state() -> dict[str, Any]:
     with ThreadPoolExecutor(1) as new:
         threads_of_a_new_one = new.submit(torch.get_num_threads).result()
-    products = torch.backends.cuda.matmul, torch.backends.mkldnn.matmul
+    products = attrgetter("cuda.matmul", "mkldnn.matmul")(torch.backends)
     return {
         "overwrite": torch.__future__.get_overwrite_module_params_on_conversion(),
         "precision": [product.fp32_precision for product in products],
