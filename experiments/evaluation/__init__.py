@@ -2,6 +2,7 @@
 
 loading       a trained network with its data
 clock         seconds by stage, and a deadline
+rivals        what LATES is compared with, one idea a file
 environment   commit, device, versions, settings
 prepared      features and probes that all methods share
 methods       the methods compared, one function each

@@ -17,7 +17,7 @@ from experiments.evaluation.environment import describe_environment, multiply_in
 from experiments.evaluation.image_blocks import Blocks
 from experiments.evaluation.measuring import CorruptedSets, PredictAll, Report, Row, measure_sets, measuring_pool
 from experiments.evaluation.methods import HEAD, METHODS, Fitted, Method
-from experiments.evaluation.prepared import KINDS, PAPER, Batches, Prepared, as_inputs, prepare
+from experiments.evaluation.prepared import KINDS, PAPER, Prepared, as_inputs, prepare
 
 
 @dataclass(frozen=True)
@@ -125,23 +125,24 @@ def fit_methods(
 
 
 def record(prepared: Prepared, images: ImageSet) -> dict[str, lates.Features]:
-    """Features as the hold-outs "plain" and, where a method needs it, "paper" have them: a forward pass each."""
-    likes = {name: prepared.holdouts[name] for name in ("plain", PAPER) if name in prepared.holdouts}
-    return {name: lates.extract(prepared.network, Batches(images), like=like) for name, like in likes.items()}
+    """All that methods predict from: a forward pass for most, several for averages over copies of an image."""
+    return {name: read(images) for name, read in prepared.readers.items()}
 
 
 def predict_methods(fitted: Mapping[str, Fitted], recorded: Mapping[str, lates.Features]) -> dict[str, Tensor]:
     """method -> logits [n, classes]"""
     with torch.no_grad():
-        return {name: method.predict(recorded[method.reads]) for name, method in fitted.items()}
+        return {name: method.predict(recorded[method.reads]).float() for name, method in fitted.items()}
 
 
 def measure_probes(prepared: Prepared, recorded: Mapping[str, lates.Features]) -> dict[str, dict[str, float]]:
     """The accuracy of each block's probe and of the head, in depth order: on "plain" features, uncut and trained without
     views, and on the "paper" ones."""
     accuracies: dict[str, dict[str, float]] = {}
-    for reads, features in recorded.items():
-        trained = prepared.probes["none" if reads == "plain" else reads]
+    for reads, trained in (("plain", prepared.probes["none"]), (PAPER, prepared.probes.get(PAPER))):
+        if trained is None:
+            continue
+        features = recorded[reads]
         members = lates.member_logits({name: trained[name].probe for name in prepared.blocks}, features)
         accuracies[reads] = {name: lates.metrics.accuracy(logits, features.labels) for name, logits in members.items()}
     return accuracies

@@ -19,10 +19,13 @@ IMAGE_METRICS = ("nll", "brier", "accuracy")
 CLEAN_GROUP, LIKE_GROUP, UNLIKE_GROUP = "clean", "like_jitter", "unlike_jitter"
 BLOCKED_METHODS = frozenset(
     {
-        "network", "temperature", "temperature_sgd", "temperature_jittered_holdout", "lates_paper", "lates_none_1",
-        "lates_shift_1", "lates_jitter_1", "lates_jittered_holdout", "lates_both_holdouts", "temperature_both_holdouts",
-        "head_refitted_shift", "head_refitted_jitter", "head_refitted_both_holdouts", "mcd", "mcd_temperature", "mcd_lates",
-        "mcd_lates_shift",
+        "network", "temperature", "temperature_sgd", "temperature_brier", "temperature_jittered_holdout",
+        "temperature_both_holdouts", "temperature_robust_holdout", "vector_scaling", "sms", "sms_robust_holdout", "svs",
+        "dirichlet", "ets", "density_kth_ets", "tta_mirror", "tta_shift", "head_refitted_none", "head_refitted_shift",
+        "head_refitted_jitter", "head_refitted_robust", "head_refitted_both_holdouts", "head_refitted_robust_holdout",
+        "last_layer_grid", "lates_paper", "lates_none_1", "lates_shift_1", "lates_jitter_1", "lates_robust_1",
+        "lates_expect_shift", "lates_robust_sms", "lates_jittered_holdout", "lates_both_holdouts", "lates_robust_holdout",
+        "mcd", "mcd_temperature", "mcd_lates", "mcd_lates_shift", "ensemble",
     }
 )  # fmt: skip
 """Those whose values are kept: the ones that tables compare by intervals."""

@@ -27,7 +27,7 @@ from experiments.evaluation.image_blocks import BLOCKED_METHODS, Blocks, block_m
 CLEAN = "clean"
 METRICS = (
     "ece", "ece_floor", "nll", "brier", "brier_paper", "accuracy", "auc", "auc_keras", "classwise_ece", "aurc",
-    "auc_best_temperature",
+    "auc_best_temperature", "ece_smooth",
 )  # fmt: skip
 """What is measured; NaN is a number that does not exist."""
 CORRUPTION_SEED = 0
@@ -174,6 +174,7 @@ def score(logits: Tensor, labels: Tensor, *, clean: bool) -> dict[str, float]:
         "brier_paper": values["brier"] - 1,
         "auc_keras": lates.metrics.auc_keras(logits, labels),
         "auc_best_temperature": best_auc(logits, labels, values["auc"]) if clean else math.nan,
+        "ece_smooth": lates.metrics.ece_smooth(logits, labels),
     }
     return {name: values[name] for name in METRICS}
 

@@ -1,27 +1,39 @@
 """The methods compared: each is one function (what is prepared for a network) -> `Fitted`, and one line in the table `METHODS`.
 
-Most predict by a stack: with members R_k(x), the logits of probes and of the head, and weights beta,
+LATES predicts by a stack: with members R_k(x), the logits of probes and of the head, and weights beta,
 
     logits(x) = sum_k beta_k R_k(x).
 
-The controls say where a gain comes from. Is it the solver (`temperature_sgd`, `temperature_tau_sgd`) or the loss
-(`temperature_brier`)? Does the network's last layer hold it already, if fitted again (`vector_scaling`, `head_refitted_*`)?
-Is it that views were seen at all (`*_jittered_holdout`, `*_both_holdouts`)?
+`rivals` has what others do with the same logits and features. The controls say where a gain comes from. Is it the solver
+(`temperature_sgd`, `temperature_tau_sgd`) or the loss (`*_brier`)? Does the network's last layer hold it already, if fitted
+again (`head_refitted_*`, `last_layer_grid`), or one other layer (`best_layer`)? Is it that views were seen at all
+(`*_jittered_holdout`, `*_both_holdouts`, `*_robust_holdout`)?
 """
 
 import dataclasses
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 import numpy as np
 import torch
 from torch import Tensor
-from torch.nn.functional import cross_entropy
 
 import lates
-from experiments.evaluation.prepared import AVERAGE, PAPER, HoldOut, Prepared
+from experiments.evaluation.prepared import AVERAGE, DENSITY, MIRRORED, PAPER, SHIFTED, VIEWS, HoldOut, Prepared
+from experiments.evaluation.rivals import (
+    density,
+    dirichlet,
+    isotonic,
+    layer,
+    mixture,
+    parameterised,
+    spline,
+    structured,
+    vector,
+)
+from experiments.evaluation.rivals import temperature as temperatures
 from lates import Probe, fit_budget
 
 HEAD = "head"
@@ -29,7 +41,8 @@ HOLDOUT_STAGES: Mapping[HoldOut, tuple[str, ...]] = {
     "plain": ("extraction_holdout",),
     "jittered": ("extraction_jittered_holdout",),
     "both": ("extraction_holdout", "extraction_jittered_holdout"),
-    "paper": ("extraction_paper",),
+    "robust": ("extraction_holdout", "extraction_robust_holdout"),
+    **{name: (f"extraction_{name}",) for name in (PAPER, DENSITY, MIRRORED, SHIFTED)},
 }
 BUDGETS: Mapping[str, float | None] = {"0.5": 0.005, "1": 0.01, "2": 0.02, "5": 0.05, "all": None}
 """The share of the network's parameters that probes may add, in percent as methods are named."""
@@ -44,17 +57,19 @@ Predict = Callable[[lates.Features], Tensor]
 class Fitted:
     """A method ready to predict.
 
-    predict   from features pooled as those of the hold-out named `reads`: "plain", or the "paper" one's flat ones
+    predict   from features as the reader named `reads` gives them
     weights   member -> beta, of all blocks considered; the head is the last
     probes    of the blocks whose weight is above 0
     stages    of the preparation that this method used, for its seconds
+    learned   numbers that a rival learned and stores beside the network, apart from probes
     """
 
     predict: Predict
     weights: Mapping[str, float]
     probes: Mapping[str, Probe] = dataclasses.field(default_factory=dict)
-    reads: Literal["plain", "paper"] = "plain"
+    reads: HoldOut = "plain"
     stages: tuple[str, ...] = ("extraction_holdout",)
+    learned: int = 0
 
     def describe(self, network_parameters: int, network_flops: int) -> dict[str, Any]:
         """For the results. Parameters and FLOPs of the voting probes' matrix products as shares of the network's; a dense
@@ -65,7 +80,7 @@ class Fitted:
             "weights": dict(self.weights),
             "contributions": {name: weight / total if total > 0 else 0.0 for name, weight in self.weights.items()},
             "ranks": {name: len(probe.down) for name, probe in self.probes.items()},
-            "parameters": sum(probe.parameters for probe in self.probes.values()) / network_parameters,
+            "parameters": (sum(probe.parameters for probe in self.probes.values()) + self.learned) / network_parameters,
             "flops": 2 * products / network_flops,
         }
 
@@ -103,50 +118,87 @@ def temperature_by_tau(prepared: Prepared) -> Fitted:
     return Fitted(lambda features: features.logits / tau, {HEAD: 1 / tau})
 
 
-def vector_scaling(prepared: Prepared) -> Fitted:
-    """softmax(a ⊙ z + b), a and b [classes] fitted to the log-loss, which is convex in them, by L-BFGS from (1, 0)."""
-    logits, labels = prepared.holdout.logits.double(), prepared.holdout.labels
-    scales = torch.ones(logits.shape[1], dtype=torch.float64, device=logits.device, requires_grad=True)
-    shifts = torch.zeros_like(scales, requires_grad=True)
-    optimiser = torch.optim.LBFGS([scales, shifts], max_iter=200, line_search_fn="strong_wolfe")
+class Rival(Protocol):
+    @property
+    def parameters(self) -> int: ...
 
-    def closure() -> Tensor:
-        optimiser.zero_grad()
-        loss = cross_entropy(scales * logits + shifts, labels)
-        loss.backward()
-        return loss
+    def log_probabilities(self, logits: Tensor, /) -> Tensor: ...
 
-    optimiser.step(closure)
-    a, b = scales.detach().float(), shifts.detach().float()
-    return Fitted(lambda features: a * features.logits + b, {HEAD: 1.0})
+
+def logit_rival(prepared: Prepared, *, fit: Callable[..., Rival], holdout: HoldOut = "plain", **options: Any) -> Fitted:
+    """A rival that needs logits alone."""
+    rows = prepared.holdouts[holdout]
+    if rows.passes > 1:
+        options["passes"] = rows.passes
+    rival = fit(rows.logits, rows.labels, **options)
+    reads: HoldOut = holdout if holdout in prepared.readers else "plain"
+    stages = HOLDOUT_STAGES[holdout]
+    return Fitted(
+        lambda features: rival.log_probabilities(features.logits),
+        {HEAD: 1.0},
+        reads=reads,
+        stages=stages,
+        learned=rival.parameters,
+    )
+
+
+def density_aware(prepared: Prepared, *, neighbour: Literal["nearest", "kth"], then: Callable[..., Rival]) -> Fitted:
+    """A temperature for each row by its distance to the training images, then a rival on the logits so scaled."""
+    rows = prepared.holdouts[DENSITY]
+    aware = density.fit(rows.logits, rows.blocks[neighbour], rows.labels)
+    rival = then(aware.scaled(rows.logits, rows.blocks[neighbour]), rows.labels)
+
+    def predict(features: lates.Features) -> Tensor:
+        return rival.log_probabilities(aware.scaled(features.logits, features.blocks[neighbour]))
+
+    learned = aware.parameters + rival.parameters
+    return Fitted(predict, {HEAD: 1.0}, reads=DENSITY, stages=HOLDOUT_STAGES[DENSITY], learned=learned)
 
 
 def head_refitted(prepared: Prepared, *, views: str, holdout: HoldOut = "plain") -> Fitted:
-    """The head trained again on the views that LATES' probes see, then temperature: the gain of views alone."""
-    probe, rows = prepared.probes[views][AVERAGE].probe, prepared.holdouts[holdout]
-    weights = _named_weights(
-        lates.fit_stack({HEAD: probe.logits(rows.blocks[AVERAGE])}, rows.labels, passes=rows.passes)
-    )
+    """The head trained again on the views that LATES' probes see, then temperature: the gain of views alone. It takes the
+    place of the head, and adds nothing."""
+    fitted = layer.fit({AVERAGE: prepared.probes[views][AVERAGE].probe}, prepared.holdouts[holdout])
+    return Fitted(fitted.log_probabilities, {HEAD: fitted.start.beta}, stages=_stages(views, holdout))
 
-    def predict(features: lates.Features) -> Tensor:
-        return weights[HEAD] * probe.logits(features.blocks[AVERAGE])
 
-    return Fitted(predict, weights, stages=_stages(views, holdout))
+def best_layer(prepared: Prepared, *, views: str) -> Fitted:
+    """The probe, uncut, that by itself predicts the hold-out best."""
+    probes = {name: trained.probe for name, trained in prepared.probes[views].items()}
+    fitted = layer.fit(probes, prepared.holdout)
+    chosen, weights = {fitted.block: fitted.probe}, {fitted.block: fitted.start.beta, HEAD: 0.0}
+    return Fitted(fitted.log_probabilities, weights, chosen, stages=_stages(views, "plain"))
 
 
 def layer_stack(
-    prepared: Prepared, *, views: str, budget: float | None, last_block: bool = False, holdout: HoldOut = "plain"
+    prepared: Prepared,
+    *,
+    views: str,
+    budget: float | None,
+    blocks: Literal["usual", "last too", "last"] = "usual",
+    holdout: HoldOut = "plain",
+    loss: str = "nll",
 ) -> Fitted:
     """LATES: probes trained on `views`, cut to the budget, then all weights at their optimum on the hold-out.
 
-    Each probe's decay is always chosen on the plain one.
+    Each probe's decay is always chosen on the plain one. With the last block alone it is the last layer, whose features are
+    averaged over a 2 x 2 grid instead of the whole image, at equal parameters.
     """
-    names = prepared.blocks
-    if last_block and prepared.last_block not in names:
-        names = (*names, prepared.last_block)
+    last = (prepared.last_block,)
+    names = {"usual": prepared.blocks, "last too": tuple(dict.fromkeys(prepared.blocks + last)), "last": last}[blocks]
     trained = {name: prepared.probes[views][name] for name in names}
-    fitted = _stacked(prepared, fit_budget(trained, prepared.holdouts[holdout], budget), holdout, considered=names)
+    cut = fit_budget(trained, prepared.holdouts[holdout], budget)
+    fitted = _stacked(prepared, cut, holdout, considered=names, loss=loss)
     return dataclasses.replace(fitted, stages=_stages(views, holdout))
+
+
+def stack_then_structured(prepared: Prepared, *, views: str, budget: float) -> Fitted:
+    """LATES, then structured matrix scaling of its logits, both fitted on the same hold-out."""
+    stack = layer_stack(prepared, views=views, budget=budget)
+    rival = structured.fit(stack.predict(prepared.holdout), prepared.holdout.labels)
+    return dataclasses.replace(
+        stack, predict=lambda features: rival.log_probabilities(stack.predict(features)), learned=rival.parameters
+    )
 
 
 def layer_stack_of_the_paper(prepared: Prepared) -> Fitted:
@@ -156,6 +208,7 @@ def layer_stack_of_the_paper(prepared: Prepared) -> Fitted:
     return dataclasses.replace(fitted, reads=PAPER, stages=(*HOLDOUT_STAGES[PAPER], "probes_paper"))
 
 
+ONE_PERCENT = 0.01
 METHODS: Mapping[str, Method] = {
     "network": network_alone,
     "temperature": temperature,
@@ -164,19 +217,44 @@ METHODS: Mapping[str, Method] = {
     "temperature_brier": partial(temperature, loss="brier"),
     "temperature_jittered_holdout": partial(temperature, holdout="jittered"),
     "temperature_both_holdouts": partial(temperature, holdout="both"),
-    "vector_scaling": vector_scaling,
-    "head_refitted_shift": partial(head_refitted, views="shift"),
-    "head_refitted_jitter": partial(head_refitted, views="jitter"),
+    "temperature_robust_holdout": partial(temperature, holdout="robust"),
+    "vector_scaling": partial(logit_rival, fit=vector.fit),
+    "svs": partial(logit_rival, fit=structured.fit, diagonal=True),
+    "sms": partial(logit_rival, fit=structured.fit),
+    "sms_robust_holdout": partial(logit_rival, fit=structured.fit, holdout="robust"),
+    "dirichlet": partial(logit_rival, fit=dirichlet.fit),
+    "ets": partial(logit_rival, fit=mixture.fit),
+    "isotonic": partial(logit_rival, fit=isotonic.fit),
+    "spline": partial(logit_rival, fit=spline.fit),
+    "parameterised": partial(logit_rival, fit=parameterised.fit),
+    **{
+        f"density_{neighbour}{name}": partial(density_aware, neighbour=neighbour, then=then)
+        for neighbour in ("nearest", "kth")
+        for name, then in (("", temperatures.fit), ("_ets", mixture.fit))
+    },
+    "tta_mirror": partial(logit_rival, fit=temperatures.fit, holdout=MIRRORED),
+    "tta_shift": partial(logit_rival, fit=temperatures.fit, holdout=SHIFTED),
+    **{f"head_refitted_{views}": partial(head_refitted, views=views) for views in VIEWS},
     "head_refitted_both_holdouts": partial(head_refitted, views="jitter", holdout="both"),
+    "head_refitted_robust_holdout": partial(head_refitted, views="robust", holdout="robust"),
+    "last_layer_grid": partial(layer_stack, views="robust", budget=ONE_PERCENT, blocks="last"),
+    "best_layer": partial(best_layer, views="robust"),
     "lates_paper": layer_stack_of_the_paper,
     **{
         f"lates_{views}_{percent}": partial(layer_stack, views=views, budget=budget)
-        for views in ("none", "shift", "jitter")
+        for views in VIEWS
         for percent, budget in BUDGETS.items()
     },
-    "lates_jittered_holdout": partial(layer_stack, views="jitter", budget=0.01, holdout="jittered"),
-    "lates_both_holdouts": partial(layer_stack, views="jitter", budget=0.01, holdout="both"),
-    "lates_last_block": partial(layer_stack, views="shift", budget=0.01, last_block=True),
+    **{
+        f"lates_{views}_brier": partial(layer_stack, views=views, budget=ONE_PERCENT, loss="brier")
+        for views in ("none", "shift", "jitter")
+    },
+    "lates_expect_shift": partial(layer_stack, views="robust", budget=ONE_PERCENT, loss="brier"),
+    "lates_jittered_holdout": partial(layer_stack, views="jitter", budget=ONE_PERCENT, holdout="jittered"),
+    "lates_both_holdouts": partial(layer_stack, views="jitter", budget=ONE_PERCENT, holdout="both"),
+    "lates_robust_holdout": partial(layer_stack, views="robust", budget=ONE_PERCENT, holdout="robust"),
+    "lates_last_block": partial(layer_stack, views="shift", budget=ONE_PERCENT, blocks="last too"),
+    "lates_robust_sms": partial(stack_then_structured, views="robust", budget=ONE_PERCENT),
 }
 
 

@@ -4,8 +4,10 @@ Features of the training split are the large part (ResNet50: 11 GB a pass), so t
 trained. What stays is the hold-out and the probes.
 """
 
-from collections.abc import Collection, Iterator, Mapping
+import math
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Final, Literal
 
 import torch
@@ -14,17 +16,32 @@ from torch import Tensor, nn
 import lates
 from experiments.data.datasets import ImageSet, scale
 from experiments.evaluation.clock import Clock
+from experiments.evaluation.rivals.augmentation import Views, mean_logits, shifted, with_mirror_image
+from experiments.evaluation.rivals.density import Neighbours
 
 AVERAGE = "average"
 """The module that every network of ours ends in: the head reads its output."""
-VIEWS: Mapping[str, Literal["shift", "jitter"] | None] = {"none": None, "shift": "shift", "jitter": "jitter"}
+STEM = "stem"
+"""The module that most of them begin with."""
+VIEWS: Mapping[str, Literal["shift", "jitter", "robust"] | None] = {
+    "none": None,
+    "shift": "shift",
+    "jitter": "jitter",
+    "robust": "robust",
+}
 PAPER: Final = "paper"
-KINDS = (*VIEWS, PAPER)
-"""Of probes: by the views that they learn from, or in the paper's mode."""
+DENSITY: Final = "density"
+MIRRORED: Final = "mirrored"
+SHIFTED: Final = "shifted"
+KINDS = (*VIEWS, PAPER, DENSITY, MIRRORED, SHIFTED)
+"""What methods need: probes, by the views that they learn from or in the paper's mode; distances to training images; the mean
+over mirrored or shifted copies of an image."""
 PAPER_BUDGET = 0.01
 PASSES = 2
-"""Over shifted and jittered views, as in the recorded results; the library's default for robust ones is four."""
-HoldOut = Literal["plain", "jittered", "both", "paper"]
+"""Over shifted and jittered views, as in the recorded results."""
+ROBUST_PASSES = lates.DEFAULT.passes
+HoldOut = Literal["plain", "jittered", "both", "robust", "paper", "density", "mirrored", "shifted"]
+Read = Callable[[ImageSet], lates.Features]
 
 
 @dataclass(frozen=True)
@@ -53,7 +70,10 @@ class Prepared:
 
     blocks     those that get a probe by default; `last_block`, the last of all, may not be among them
     holdouts   features of the hold-out, of all blocks and of `AVERAGE`: "plain"; "jittered", the same under jittered views;
-               "both", the plain one followed by one jittered view of each of its images; "paper", pooled flat
+               "both" and "robust", the plain one followed by one jittered or robust view of each of its images; and what
+               `readers` make of it
+    readers    what methods predict from -> how images are read. "plain"; "paper", pooled flat; "density", a block "nearest" and
+               a block "kth" of squared distances [n, layers]; "mirrored" and "shifted", logits averaged over copies
     probes     kind -> block -> the probe trained on those views of the training split, uncut; "paper": on flips, by SGD
     """
 
@@ -62,6 +82,7 @@ class Prepared:
     blocks: tuple[str, ...]
     last_block: str
     holdouts: Mapping[HoldOut, lates.Features]
+    readers: Mapping[HoldOut, Read]
     probes: Mapping[str, Mapping[str, lates.TrainedProbe]]
 
     @property
@@ -72,35 +93,39 @@ class Prepared:
 def prepare(
     network: nn.Module, train: ImageSet, holdout: ImageSet, seed: int, clock: Clock, kinds: Collection[str] = KINDS
 ) -> Prepared:
-    """Read each split once per view and train probes of these `kinds`, each a stage of the `clock`.
+    """Read each split once per view and prepare these `kinds`, each a stage of the `clock`.
 
-    A jittered hold-out is read where jittered probes are wanted.
+    A jittered or robust hold-out is read where such probes are wanted.
     """
 
     def read(data: ImageSet, role: str, **options: Any) -> lates.Features:
         return lates.extract(network, Batches(data), seed=seed, role=role, **options)
 
+    def reader(like: lates.Features, **options: Any) -> Read:
+        return lambda images: read(images, "test", like=like, **options)
+
     everything = lates.list_blocks(network)
     blocks = tuple(lates.extract(network, [next(iter(Batches(holdout)))]).blocks)
-    probed = {
-        "none": blocks,
-        "shift": (*blocks, *(name for name in everything[-1:] if name not in blocks), AVERAGE),
-        "jitter": (*blocks, AVERAGE),
-    }
+    probed = tuple(dict.fromkeys([*blocks, everything[-1], AVERAGE]))
     with clock("extraction_holdout"):
-        plain = read(holdout, "holdout", blocks=[*everything, AVERAGE])
+        plain = read(holdout, "holdout", blocks=list(dict.fromkeys([*everything, AVERAGE])))
     holdouts: dict[HoldOut, lates.Features] = {"plain": plain}
+    readers: dict[HoldOut, Read] = {"plain": reader(plain)}
     if "jitter" in kinds:
         with clock("extraction_jittered_holdout"):
             jittered = read(holdout, "holdout", like=plain, views="jitter", passes=PASSES)
         holdouts |= {"jittered": jittered, "both": _followed_by_one_pass(plain, jittered)}
+    if "robust" in kinds:
+        with clock("extraction_robust_holdout"):
+            changed = read(holdout, "holdout", like=plain, views="robust")
+        holdouts["robust"] = _followed_by_one_pass(plain, changed)
     probes: dict[str, Mapping[str, lates.TrainedProbe]] = {}
     for name, views in VIEWS.items():
         if name not in kinds:
             continue
         with clock(f"extraction_{name}"):
-            passes = 1 if views is None else PASSES
-            features = read(train, "train", like=_only(plain, probed[name]), views=views, passes=passes)
+            passes = {"none": 1, "robust": ROBUST_PASSES}.get(name, PASSES)
+            features = read(train, "train", like=_only(plain, probed), views=views, passes=passes)
         with clock(f"probes_{name}"):
             probes[name] = lates.train_probes(features, plain, seed=seed)
         del features
@@ -108,23 +133,65 @@ def prepare(
         with clock("extraction_paper"):
             options = {"settings": lates.PAPER_LITERAL, "budget": PAPER_BUDGET}
             features = read(train, "train", views="flip", passes=lates.PAPER_LITERAL.passes, **options)
-            holdouts[PAPER] = read(holdout, "holdout", like=features, settings=lates.PAPER_LITERAL)
+            readers[PAPER] = reader(_without_rows(features), settings=lates.PAPER_LITERAL)
+            holdouts[PAPER] = readers[PAPER](holdout)
         with clock("probes_paper"):
             probes[PAPER] = lates.train_probes(features, seed=seed, settings=lates.PAPER_LITERAL)
-    return Prepared(network, seed, blocks, everything[-1], holdouts, probes)
+        del features
+    if DENSITY in kinds:
+        with clock("extraction_density"):
+            readers[DENSITY] = _density_reader(network, train, seed)
+            holdouts[DENSITY] = readers[DENSITY](holdout)
+    averaged: dict[HoldOut, Views] = {MIRRORED: with_mirror_image, SHIFTED: shifted(seed)}
+    for copied, copies in averaged.items():
+        if copied in kinds:
+            with clock(f"extraction_{copied}"):
+                readers[copied] = partial(_read_averaged, network, copies, plain)
+                holdouts[copied] = readers[copied](holdout)
+    return Prepared(network, seed, blocks, everything[-1], holdouts, readers, probes)
 
 
-def _followed_by_one_pass(plain: lates.Features, jittered: lates.Features) -> lates.Features:
-    """The rows of `plain`, then the first pass of `jittered`."""
+def _density_reader(network: nn.Module, train: ImageSet, seed: int) -> Read:
+    """Distances in the stem, at the quarter points of the depth (the stages' ends of a ResNet18) and in the logits."""
+    blocks = lates.list_blocks(network)
+    layers = dict.fromkeys(blocks[math.ceil(len(blocks) * part / 4) - 1] for part in range(1, 5))
+    names = [*([STEM] if STEM in dict(network.named_children()) else []), *layers]
+    averaged = replace(lates.DEFAULT, grid=1)
+    seen = lates.extract(network, Batches(train), blocks=names, settings=averaged, seed=seed)
+    neighbours = Neighbours.of({**seen.blocks, "logits": seen.logits}, seen.classes)
+    like = _without_rows(seen)
+
+    def read(images: ImageSet) -> lates.Features:
+        found = lates.extract(network, Batches(images), like=like, settings=averaged, seed=seed)
+        nearest, kth = neighbours.squared_distances({**found.blocks, "logits": found.logits}).unbind(2)
+        return replace(found, blocks={"nearest": nearest, "kth": kth}, poolings={}, centre={}, deviation={})
+
+    return read
+
+
+def _without_rows(features: lates.Features) -> lates.Features:
+    """How they were read, without what was read: it is large."""
+    logits, labels = features.logits.new_empty(0, features.classes), features.labels.new_empty(0)
+    return replace(features, blocks={}, logits=logits, labels=labels)
+
+
+def _read_averaged(network: nn.Module, copies: Views, like: lates.Features, images: ImageSet) -> lates.Features:
+    """Logits alone, averaged over copies of each image."""
+    logits = mean_logits(network, Batches(images), copies)
+    return replace(_only(like, ()), logits=logits, labels=images.labels, passes=1)
+
+
+def _followed_by_one_pass(plain: lates.Features, changed: lates.Features) -> lates.Features:
+    """The rows of `plain`, then the first pass of `changed`."""
 
     def joined(first: Tensor, second: Tensor) -> Tensor:
         return torch.cat([first, second[: len(first)]])
 
     return replace(
         plain,
-        blocks={name: joined(values, jittered.blocks[name]) for name, values in plain.blocks.items()},
-        logits=joined(plain.logits, jittered.logits),
-        labels=joined(plain.labels, jittered.labels),
+        blocks={name: joined(values, changed.blocks[name]) for name, values in plain.blocks.items()},
+        logits=joined(plain.logits, changed.logits),
+        labels=joined(plain.labels, changed.labels),
         passes=2,
     )
 

@@ -143,12 +143,18 @@ def _format_rows(rows: tuple[Row, ...]) -> bytes:
 
 def _parse_rows(table: bytes) -> tuple[Row, ...]:
     lines = csv.reader(io.StringIO(table.decode()))
-    if (header := tuple(next(lines, ()))) != COLUMNS:
+    header = tuple(next(lines, ()))
+    if header[:2] != COLUMNS[:2] or not set(header) <= set(COLUMNS):
         raise DamagedError(
             f"its table, of another version, has columns {', '.join(header)}; expected {', '.join(COLUMNS)}"
         )
+    missing = dict.fromkeys(METRICS, math.nan)  # a metric that came later than the file
     return tuple(
-        Row(method, name, {metric: float(value or "nan") for metric, value in zip(METRICS, values, strict=True)})
+        Row(
+            method,
+            name,
+            missing | {metric: float(value or "nan") for metric, value in zip(header[2:], values, strict=True)},
+        )
         for method, name, *values in lines
     )
 

@@ -88,12 +88,12 @@ def test_each_set_is_measured_whole_and_blocks_are_means_over_a_groups_sets() ->
 
     def predict(test: ImageSet) -> dict[str, torch.Tensor]:
         logits = test.images.float().mean((2, 3)) @ mixing
-        return {"temperature": logits, "network": logits / 2, "vector_scaling": 2 * logits}
+        return {"temperature": logits, "network": logits / 2, "isotonic": 2 * logits}
 
     rows, blocks = measure_sets(predict, sets, POOL, math.inf, lambda stage, done, total: None)
     logits = {name: predict(each) for name, each in sets}
     assert [(row.method, row.set) for row in rows] == [
-        (method, name) for method in ("temperature", "network", "vector_scaling") for name in logits
+        (method, name) for method in ("temperature", "network", "isotonic") for name in logits
     ]
     for row in rows:
         expected = score(logits[row.set][row.method], test.labels, clean=row.set == "clean")

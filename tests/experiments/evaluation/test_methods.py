@@ -3,17 +3,15 @@
 from functools import cache
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
-from scipy.optimize import minimize
 from torch import Tensor, nn
 
 import lates
 from experiments.evaluation.clock import Clock
 from experiments.evaluation.evaluate import measure_probes, predict_methods, record
 from experiments.evaluation.methods import BUDGETS, HEAD, METHODS, Fitted
-from experiments.evaluation.prepared import AVERAGE, Batches, HoldOut, Prepared, prepare
+from experiments.evaluation.prepared import AVERAGE, VIEWS, Batches, HoldOut, Prepared, prepare
 from experiments.training.loop import measure_accuracy
 from tests.experiments.sample import sample_data, tiny_network
 
@@ -64,6 +62,7 @@ def test_the_holdout_both_is_the_plain_one_and_one_jittered_view(prepared: Prepa
         ("temperature_brier", "plain", "brier"),
         ("temperature_jittered_holdout", "jittered", "nll"),
         ("temperature_both_holdouts", "both", "nll"),
+        ("temperature_robust_holdout", "robust", "nll"),
     ],
 )
 def test_temperature_is_the_stack_of_the_head_alone(
@@ -117,24 +116,11 @@ def test_sgd_in_tau_is_that_of_torch(prepared: Prepared, fitted: dict[str, Fitte
     assert tau.item() != pytest.approx(1, abs=1e-4)
 
 
-def test_vector_scaling_is_the_optimum_of_scipy(prepared: Prepared, fitted: dict[str, Fitted]) -> None:
-    logits, labels = prepared.holdout.logits.double(), prepared.holdout.labels
-
-    def objective(values: np.ndarray) -> tuple[float, np.ndarray]:
-        point = torch.from_numpy(values).requires_grad_()
-        loss = nn.functional.cross_entropy(point[:10] * logits + point[10:], labels)
-        (gradient,) = torch.autograd.grad(loss, point)
-        return loss.item(), gradient.numpy()
-
-    start = np.concatenate([np.ones(10), np.zeros(10)])
-    best = minimize(objective, start, jac=True, method="L-BFGS-B", options={"maxiter": 2000, "ftol": 1e-14})
-    assert nll(fitted["vector_scaling"].predict(prepared.holdout), labels) == pytest.approx(best.fun, abs=1e-4)
-
-
 @pytest.mark.parametrize(
     ("method", "views", "holdout"),
     [
-        ("head_refitted_shift", "shift", "plain"),
+        ("head_refitted_none", "none", "plain"),
+        ("head_refitted_robust_holdout", "robust", "robust"),
         ("head_refitted_jitter", "jitter", "plain"),
         ("head_refitted_both_holdouts", "jitter", "both"),
     ],
@@ -145,8 +131,8 @@ def test_a_refitted_head_is_a_linear_map_of_what_the_head_reads(
     average = prepared.holdout.blocks[AVERAGE]
     torch.testing.assert_close(network.get_submodule("head")(average), prepared.holdout.logits, rtol=1e-4, atol=1e-5)
     probe, rows = prepared.probes[views][AVERAGE].probe, prepared.holdouts[holdout]
-    expected = fitted[method].weights[HEAD] * (average @ probe.down.T + probe.bias)
-    torch.testing.assert_close(fitted[method].predict(prepared.holdout), expected)
+    expected = fitted[method].weights[HEAD] * (average @ probe.down.T + probe.bias).double()
+    torch.testing.assert_close(fitted[method].predict(prepared.holdout), expected.log_softmax(1), rtol=1e-4, atol=1e-5)
     stack = lates.fit_stack({HEAD: probe.logits(rows.blocks[AVERAGE])}, rows.labels, passes=rows.passes)
     assert fitted[method].weights[HEAD] == pytest.approx(stack.weights.item(), rel=1e-6)
     assert parameters_of(fitted[method]) == 0
@@ -154,16 +140,19 @@ def test_a_refitted_head_is_a_linear_map_of_what_the_head_reads(
 
 def test_the_holdout_orders_the_methods(prepared: Prepared, fitted: dict[str, Fitted]) -> None:
     """Each stack contains temperature scaling, and temperature scaling the network."""
-    recorded = {name: prepared.holdouts[name] for name in ("plain", "paper")}
+    recorded = {name: prepared.holdouts[name] for name in prepared.readers}
     losses = {name: nll(each, prepared.holdout.labels) for name, each in predict_methods(fitted, recorded).items()}
     assert losses["temperature"] <= losses["temperature_sgd"] <= losses["network"]
-    assert losses["vector_scaling"] <= losses["temperature"]
+    assert losses["vector_scaling"] <= losses["sms"] <= losses["svs"] <= losses["temperature"] + 1e-3
+    assert losses["lates_robust_sms"] <= losses["lates_robust_1"] + 1e-3
     for name in METHODS:
-        if name.startswith(("lates_none", "lates_shift", "lates_jitter_", "lates_last")):
+        if name.startswith("lates_") and not name.endswith(
+            ("paper", "brier", "expect_shift", "holdout", "holdouts", "sms")
+        ):
             assert losses[name] <= losses["temperature"] + 1e-6, name
 
 
-@pytest.mark.parametrize("views", ["none", "shift", "jitter"])
+@pytest.mark.parametrize("views", VIEWS)
 def test_budgets_are_kept(prepared: Prepared, fitted: dict[str, Fitted], views: str) -> None:
     for name, budget in BUDGETS.items():
         added = parameters_of(fitted[f"lates_{views}_{name}"])
@@ -195,6 +184,8 @@ def test_the_last_block_gets_a_probe_only_on_request(prepared: Prepared, fitted:
         ("lates_none_1", {"views": None, "passes": 1, "budget": 0.01}),
         ("lates_shift_2", {"views": "shift", "passes": 2, "budget": 0.02}),
         ("lates_jitter_5", {"views": "jitter", "passes": 2, "budget": 0.05}),
+        ("lates_robust_1", {"views": "robust"}),
+        ("lates_expect_shift", {"views": "robust", "loss": "brier"}),
         ("lates_paper", {"views": "flip", "settings": lates.PAPER_LITERAL}),
     ],
 )
@@ -211,6 +202,44 @@ def test_predictions_from_features_equal_the_calibrated_model(
     with torch.no_grad():
         theirs = torch.cat([calibrated(images) for images, _ in Batches(data.test)])
     torch.testing.assert_close(ours, theirs, rtol=1e-3, atol=1e-4)
+
+
+def test_the_best_layer_predicts_the_holdout_best_of_all_alone(prepared: Prepared, fitted: dict[str, Fitted]) -> None:
+    rows = prepared.holdout
+    losses = {
+        name: lates.fit_stack({HEAD: trained.probe.logits(rows.blocks[name])}, rows.labels).nll
+        for name, trained in prepared.probes["robust"].items()
+    }
+    (chosen,) = fitted["best_layer"].probes
+    assert chosen == min(losses, key=losses.__getitem__)
+    assert nll(fitted["best_layer"].predict(rows), rows.labels) == pytest.approx(losses[chosen], rel=1e-5)
+
+
+def test_the_last_layer_with_a_grid_stays_within_one_percent(prepared: Prepared, fitted: dict[str, Fitted]) -> None:
+    assert list(fitted["last_layer_grid"].weights) == [prepared.last_block, HEAD]
+    assert parameters_of(fitted["last_layer_grid"]) <= 0.01 * prepared.holdout.parameters
+
+
+def test_distances_of_training_images_to_themselves_are_zero(prepared: Prepared) -> None:
+    """Read as test images are: in the stem, four blocks and the logits."""
+    found = prepared.readers["density"](sample_data().train).blocks
+    assert found["nearest"].shape == (280, 6)
+    torch.testing.assert_close(found["nearest"], torch.zeros(280, 6), atol=1e-5, rtol=0)
+    assert (found["kth"] > 1e-4).float().mean() > 0.99
+
+
+def test_rivals_learn_as_many_numbers_as_their_formulas_have(fitted: dict[str, Fitted]) -> None:
+    learned = {name: method.learned for name, method in fitted.items() if method.learned}
+    expected = {
+        "vector_scaling": 20,
+        "svs": 21,
+        "sms": 111,
+        "dirichlet": 110,
+        "ets": 3,
+        "density_kth": 8,
+        "tta_mirror": 1,
+    }
+    assert {name: learned[name] for name in expected} == expected
 
 
 def test_the_seed_reaches_views_and_probes(network: nn.Module, prepared: Prepared) -> None:

@@ -1,5 +1,6 @@
 """Results are read back as they were written, and a cell counts as finished only if both of its files are whole."""
 
+import hashlib
 import json
 import math
 import os
@@ -51,14 +52,27 @@ def test_the_csv_is_the_schemas(tmp_path: Path) -> None:
     assert path == tmp_path / "in_distribution" / "in_distribution-cifar100-resnet18-s0.json"
     header, first, *_ = path.with_suffix(".csv").read_text().splitlines()
     assert header == (
-        "method,set,ece,ece_floor,nll,brier,brier_paper,accuracy,auc,auc_keras,classwise_ece,aurc,auc_best_temperature"
+        "method,set,ece,ece_floor,nll,brier,brier_paper,accuracy,auc,auc_keras,classwise_ece,aurc,auc_best_temperature,"
+        "ece_smooth"
     )
-    assert first == "network,clean" + ",0.125" * 11
-    assert len(COLUMNS) == 13
+    assert first == "network,clean" + ",0.125" * 12
+    assert len(COLUMNS) == 14
+
+
+def test_a_metric_that_came_later_than_the_file_is_missing(tmp_path: Path) -> None:
+    path = write_results(tmp_path, results_of())
+    table = path.with_suffix(".csv").read_text().replace(",ece_smooth", "").replace(",0.125\n", "\n")
+    path.with_suffix(".csv").write_text(table)
+    facts = json.loads(path.read_text()) | {"csv_sha256": hashlib.sha256(table.encode()).hexdigest()}
+    path.write_text(json.dumps(facts))
+    metrics = read_results(path).rows[0].metrics
+    assert tuple(metrics) == METRICS
+    assert math.isnan(metrics["ece_smooth"])
+    assert metrics["auc_best_temperature"] == 0.125
 
 
 @settings(max_examples=30, deadline=None)
-@given(values=st.lists(st.floats(-1e3, 1e3) | st.just(math.nan) | st.just(math.inf), min_size=11, max_size=11))
+@given(values=st.lists(st.floats(-1e3, 1e3) | st.just(math.nan) | st.just(math.inf), min_size=12, max_size=12))
 def test_numbers_survive_to_eight_digits(tmp_path_factory: pytest.TempPathFactory, values: list[float]) -> None:
     root = tmp_path_factory.mktemp("results")
     row = Row("temperature", "fog-5", dict(zip(METRICS, values, strict=True)))
