@@ -18,6 +18,12 @@ CIFAR_SETS = ("cifar10", "cifar100")
 FIVE_SEEDS = (0, 1, 2, 3, 4)
 AGAIN = "again"
 """The recipe that trains a network a second time."""
+STRONG, STRONG_WIDE = "strong", "strong_wide"
+"""The recipes whose networks are trained as people train them, not as the paper does."""
+OWN_TRAINING = (AGAIN, STRONG, STRONG_WIDE)
+"""The recipes that share no trained network with others."""
+ENSEMBLE = "_ensemble"
+"""Ends the name under which the ensembles of a recipe's seeds are filed."""
 
 
 @dataclass(frozen=True)
@@ -39,8 +45,8 @@ class Cell:
 
     @property
     def training(self) -> str:
-        """The name of the trained network, which several recipes may share; what is trained again is shared by none."""
-        return self.name if self.recipe == AGAIN else self.trained_alike
+        """The name of the trained network, which several recipes of the paper's training may share."""
+        return self.name if self.recipe in OWN_TRAINING else self.trained_alike
 
     @property
     def trained_alike(self) -> str:
@@ -49,6 +55,11 @@ class Cell:
         parts = (("t", "train_fraction"), ("h", "holdout_fraction"), ("d", "dropout"))
         values = ((letter, getattr(self, field), getattr(Cell, field)) for letter, field in parts)
         return name + "".join(f"-{letter}{value:g}" for letter, value, usual in values if value != usual)
+
+
+def ensemble_cell(recipe: str, dataset: str, network: str) -> Cell:
+    """Of all seeds; where results need one, it is 0."""
+    return Cell(recipe + ENSEMBLE, dataset, network, 0)
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ results     the file of a cell
 status      how far a cell is
 cache       data read, corrupted and kept once
 cells       train, evaluate and write what is unfinished
+ensemble    the seeds of an architecture together
 display     the terminal
 faults      errors in a sentence
 """

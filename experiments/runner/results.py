@@ -23,7 +23,7 @@ from experiments.data.files import write_whole
 from experiments.data.seals import DamagedError, format_json, parse_json
 from experiments.evaluation.image_blocks import IMAGE_METRICS, Blocks
 from experiments.evaluation.measuring import METRICS, Row
-from experiments.recipes import RECIPES, Cell
+from experiments.recipes import ENSEMBLE, RECIPES, Cell
 
 COLUMNS = ("method", "set", *METRICS)
 DIGESTS = {".csv": "csv_sha256", ".blocks.csv": "blocks_sha256"}
@@ -123,7 +123,7 @@ def find_results(root: Path) -> list[CellResults]:
     """Every finished cell of a recipe below `root`, ordered by name; damaged ones are named in a warning and left out."""
     results: list[CellResults] = []
     for path in sorted(root.glob("*/*.json")):
-        if path.parent.name in RECIPES:
+        if path.parent.name.removesuffix(ENSEMBLE) in RECIPES:
             try:
                 results.append(read_results(path))
             except DamagedError as error:

@@ -1,0 +1,101 @@
+"""The expensive reference: an ensemble of the seeds of one architecture.
+
+    python -m experiments ensemble strong --data DIR
+
+Its prediction is the mean of the networks' probabilities, each at the temperature of its own hold-out. Every seed holds out
+other images, so none is new to all networks, and the ensemble has no temperature of its own. Run it once a recipe's networks
+are trained; it takes a forward pass of each of them through every test set. What has results already is left as it is.
+"""
+
+import argparse
+import math
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from experiments.data.datasets import ImageSet
+from experiments.data.splits import split_indices
+from experiments.evaluation.environment import describe_environment, multiply_in_float32
+from experiments.evaluation.measuring import measure_sets, measuring_pool
+from experiments.evaluation.prepared import Batches
+from experiments.evaluation.rivals import temperature
+from experiments.recipes import RECIPES, Cell, Recipe, ensemble_cell
+from experiments.runner.cache import DataCache
+from experiments.runner.cells import Folders
+from experiments.runner.results import CellResults, results_path, write_results
+from experiments.training.checkpoints import load_tensors
+from experiments.training.networks import build_network
+
+Predict = Callable[[ImageSet], Tensor]
+"""images -> log-probabilities [n, classes]"""
+
+
+def run_ensembles(recipe: Recipe, folders: Folders, device: torch.device) -> list[Path]:
+    """Measure the ensemble of every data set and network of which at least two seeds are trained."""
+    multiply_in_float32()
+    cache = DataCache(recipe, folders.data, device)
+    written: list[Path] = []
+    for dataset in recipe.datasets:
+        for network in recipe.networks:
+            cells = [cell for cell in recipe.cells() if (cell.dataset, cell.network) == (dataset, network)]
+            target = ensemble_cell(recipe.name, dataset, network)
+            trained = [cell for cell in cells if (folders.runs / cell.training / "network.safetensors").exists()]
+            if len(trained) < 2 or results_path(folders.results, target).exists():
+                continue
+            members = {cell.seed: _scaled_network(cell, folders.runs, cache) for cell in trained}
+            with measuring_pool(device) as pool:
+                sets = cache.corrupted(dataset)
+                rows, blocks = measure_sets(
+                    lambda images, members=members: {"ensemble": mean_of(members, images)},
+                    sets,
+                    pool,
+                    math.inf,
+                    lambda stage, done, total: None,
+                )
+            facts = {**describe_environment(device), "seeds": list(members)}
+            written.append(write_results(folders.results, CellResults(target, rows, facts, blocks)))
+    return written
+
+
+def mean_of(members: Mapping[int, Predict], images: ImageSet) -> Tensor:
+    logs = torch.stack([predict(images) for predict in members.values()])
+    return (logs.logsumexp(0) - math.log(len(logs))).float()
+
+
+def _scaled_network(cell: Cell, runs: Path, cache: DataCache) -> Predict:
+    """A trained network at the temperature of its own hold-out."""
+    stored = load_tensors(runs / cell.training / "network.safetensors")
+    if stored is None:
+        raise ValueError(f"{runs / cell.training} holds no network that can be read. Run the recipe again.")
+    available, _ = cache.load(cell.dataset)
+    split = split_indices(
+        available.labels, train_fraction=cell.train_fraction, holdout_fraction=cell.holdout_fraction, seed=cell.seed
+    )
+    network = build_network(cell.network, len(available.classes))
+    network.load_state_dict(stored[0])
+    network.to(cache.device).eval()
+    holdout = cache.fitting_part(available.select(split.holdout))
+    scaling = temperature.fit(_logits(network, holdout), holdout.labels)
+    return lambda images: scaling.log_probabilities(_logits(network, images))
+
+
+def _logits(network: nn.Module, images: ImageSet) -> Tensor:
+    with torch.no_grad():
+        return torch.cat([network(inputs) for inputs, _ in Batches(images)])
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(prog="python -m experiments ensemble", description=__doc__)
+    parser.add_argument("recipe", choices=RECIPES)
+    parser.add_argument("--data", type=Path)
+    parser.add_argument("--runs", type=Path, default=Path("runs"))
+    parser.add_argument("--results", type=Path, default=Path("results"))
+    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    chosen = parser.parse_args(arguments)
+    folders = Folders(chosen.data, chosen.runs, chosen.results)
+    written = run_ensembles(RECIPES[chosen.recipe], folders, torch.device(chosen.device))
+    print(
+        "\n".join(map(str, written)) or "No ensemble to measure: it needs two trained seeds of a network, or is done."
+    )
