@@ -1,6 +1,7 @@
 """Data -> trained networks.
 
-networks         the paper's five architectures and two tiny ones
+further_networks kinds of network that the paper does not have
+networks         all architectures by name: the paper's five, further ones, two tiny ones
 hyperparameters  the ways to train them, as data
 feeds            the batches of a step
 step             forward, backward, update

@@ -1,7 +1,7 @@
-"""The paper's ways to train a network, as data, and the learning rate of each of their steps."""
+"""Ways to train a network, the paper's and a strong one, as data, and the learning rate of each of their steps."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -45,6 +45,10 @@ MC_DROPOUT = Hyperparameters(
     factor=0.2,
     crop=4,
 )
+# How people train such networks: crops, more decay, Nesterov's momentum. The warm-up is for group norm and attention.
+STRONG = Hyperparameters(epochs=100, batch=128, rate=0.1, weight_decay=5e-4, nesterov=True, warmup_epochs=5, crop=4)
+# Uncertainty Baselines' deterministic recipe for WRN-28-10. Its penalty is 2e-4·‖w‖² without the half, so the decay is 4e-4.
+STRONG_WIDE = replace(MC_DROPOUT, rate=0.1, weight_decay=4e-4)
 
 
 def choose_hyperparameters(dataset: str, *, dropout: float = 0.0) -> Hyperparameters:

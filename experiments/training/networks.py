@@ -1,4 +1,4 @@
-"""The five networks of the paper and two tiny ones for trials, defined plainly.
+"""The five networks of the paper, further kinds for the strong recipe and two tiny ones for trials, defined plainly.
 
 Every network maps images [n, 3, height, width] with values in [0, 1] to logits [n, classes]. The residual ones keep
 their blocks in stages `layer1`, `layer2`, …; the VGG ones keep convolution, norm, activation and pooling in one
@@ -12,6 +12,8 @@ through the head; or each convolution of a VGG network plus its head.
 | resnet18          | 8  | 11.2 M                   |
 | resnet50          | 16 | 23.5 M                   |
 | wide_resnet_28_10 | 12 | 36.5 M                   |
+
+Not the paper's: mobilenet (2.2 M), convnet_group_norm (7.6 M) and small_vit (7.2 M).
 """
 
 from collections.abc import Callable, Sequence
@@ -19,6 +21,8 @@ from functools import partial
 from typing import Any, Literal
 
 from torch import Tensor, nn
+
+from experiments.training.further_networks import MOBILENET_STAGES, MobileNet, SmallViT
 
 
 def _convolution(inputs: int, outputs: int, kernel: int, stride: int = 1) -> nn.Conv2d:
@@ -34,9 +38,11 @@ def _initialise(network: nn.Module) -> None:
 
 
 class VGG(nn.Module):
-    """3x3 convolutions, each with batch norm and ReLU; 2x2 max pooling between stages; global average; linear head."""
+    """3x3 convolutions, each with a norm and ReLU; 2x2 max pooling between stages; global average; linear head."""
 
-    def __init__(self, stages: Sequence[Sequence[int]], classes: int) -> None:
+    def __init__(
+        self, stages: Sequence[Sequence[int]], classes: int, norm: Callable[[int], nn.Module] = nn.BatchNorm2d
+    ) -> None:
         super().__init__()
         layers: list[nn.Module] = []
         channels = 3
@@ -44,7 +50,7 @@ class VGG(nn.Module):
             if index > 0:
                 layers.append(nn.MaxPool2d(2))
             for width in widths:
-                layers += [_convolution(channels, width, 3), nn.BatchNorm2d(width), nn.ReLU(inplace=True)]
+                layers += [_convolution(channels, width, 3), norm(width), nn.ReLU(inplace=True)]
                 channels = width
         self.features = nn.Sequential(*layers)
         self.average = nn.AdaptiveAvgPool2d(1)
@@ -197,6 +203,9 @@ NETWORKS: dict[str, Callable[..., nn.Module]] = {
     "resnet18": partial(ResNet, BasicBlock, (2, 2, 2, 2), (64, 128, 256, 512)),
     "resnet50": partial(ResNet, Bottleneck, (3, 4, 6, 3), (64, 128, 256, 512)),
     "wide_resnet_28_10": partial(WideResNet, 28, 10),
+    "mobilenet": partial(MobileNet, MOBILENET_STAGES),
+    "convnet_group_norm": partial(VGG, [[64] * 2, [128] * 2, [256] * 3, [512] * 3], norm=partial(nn.GroupNorm, 32)),
+    "small_vit": partial(SmallViT, 256, 9, 4),
     "tiny_vgg": partial(VGG, [[8], [16], [32, 32]]),
     "tiny_resnet": partial(ResNet, BasicBlock, (1, 1, 1, 1), (8, 16, 32, 32)),
 }

@@ -20,6 +20,8 @@ from experiments.training.networks import NETWORKS
         ("mc_dropout", 2 * 2 * 5, 0),
         ("again", 1, 95),
         ("imagenet", 5, 95),
+        ("strong", 6 * 2 * 3, 95),
+        ("strong_wide", 2 * 3, 95),
         ("smoke", 4, 18),
     ],
 )
@@ -47,6 +49,8 @@ def test_what_is_trained_again_is_trained_alike_and_shared_with_none() -> None:
     (again,) = RECIPES["again"].cells()
     (first,) = (cell for cell in RECIPES["out_of_distribution"].cells() if cell.trained_alike == again.trained_alike)
     others = [cell for name, recipe in RECIPES.items() if name != "again" for cell in recipe.cells()]
+    by_paper = {cell.training for cell in RECIPES["out_of_distribution"].cells()}
+    assert by_paper.isdisjoint(cell.training for name in ("strong", "strong_wide") for cell in RECIPES[name].cells())
     assert again.training not in {cell.training for cell in others}
     assert again.name == "again-cifar100-vgg16-s0"
     assert conditions_of(RECIPES["again"], again) == conditions_of(RECIPES["out_of_distribution"], first)

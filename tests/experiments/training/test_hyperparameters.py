@@ -7,6 +7,8 @@ from experiments.training.hyperparameters import (
     MC_DROPOUT,
     PAPER_CIFAR,
     PAPER_IMAGENET,
+    STRONG,
+    STRONG_WIDE,
     Hyperparameters,
     choose_hyperparameters,
     learning_rates,
@@ -20,6 +22,13 @@ def test_recipes_are_the_papers() -> None:
     assert choose_hyperparameters("cifar100") is PAPER_CIFAR
     assert choose_hyperparameters("imagenet") is PAPER_IMAGENET
     assert choose_hyperparameters("cifar10", dropout=0.1) is MC_DROPOUT
+
+
+def test_the_strong_recipes_are_as_published() -> None:
+    assert (STRONG.epochs, STRONG.weight_decay, STRONG.nesterov, STRONG.crop) == (100, 5e-4, True, 4)
+    assert (STRONG_WIDE.epochs, STRONG_WIDE.rate, STRONG_WIDE.weight_decay, STRONG_WIDE.crop) == (200, 0.1, 4e-4, 4)
+    rates = learning_rates(STRONG_WIDE, 10)
+    assert [float(rates[10 * epoch]) for epoch in (1, 60, 120, 160)] == pytest.approx([0.1, 0.02, 0.004, 0.0008])
 
 
 def test_cosine_agrees_with_torchs_own() -> None:

@@ -7,6 +7,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from experiments.training.further_networks import MobileNet, SmallViT
 from experiments.training.networks import NETWORKS, BasicBlock, Bottleneck, ResNet, WideBlock, WideResNet, build_network
 
 
@@ -27,6 +28,7 @@ def count_parameters(network: nn.Module) -> int:
         ("resnet50", 1000, True, 25_557_032),
         ("wide_resnet_28_10", 10, False, 36_479_194),
         ("wide_resnet_28_10", 100, False, 36_536_884),
+        ("mobilenet", 10, False, 3_504_872 - 1_281_000 + 12_810),
     ],
 )
 def test_parameters_are_as_published(name: str, classes: int, large_images: bool, parameters: int) -> None:
@@ -67,7 +69,11 @@ def test_stages_of_a_residual_network_halve_the_image(stem: Any, size: int, side
 
 
 @pytest.mark.parametrize(
-    "network", [build_network("tiny_vgg", 10), build_network("tiny_resnet", 10), WideResNet(10, 1, 10, dropout=0.1)]
+    "network",
+    [
+        *(build_network("tiny_vgg", 10), build_network("tiny_resnet", 10), WideResNet(10, 1, 10, dropout=0.1)),
+        *(MobileNet(((1, 8, 1, 1), (2, 8, 2, 2)), 10), SmallViT(16, 2, 2, 10)),
+    ],
 )
 def test_every_parameter_gets_a_gradient(network: nn.Module) -> None:
     network(torch.rand(4, 3, 32, 32)).square().sum().backward()
