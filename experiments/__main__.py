@@ -115,7 +115,7 @@ def status(
 # Commands with a parser of their own
 
 COMMANDS = {
-    "tables": ("experiments.reporting.tables", "Write every table from the results; --check compares instead."),
+    "tables": ("experiments.reporting.document", "Write pages and tables from the results; --check compares instead."),
     "figures": ("experiments.reporting.figures", "Draw every figure from the results."),
     "train": ("experiments.train", "Train one network."),
     "ensemble": ("experiments.runner.ensemble", "Measure the ensembles of a recipe's seeds."),

@@ -1,11 +1,13 @@
-"""Files in results/ -> tables and figures.
+"""Files in results/ -> pages, tables and figures.
 
 names         of metrics, data sets, networks, methods
 paper         what the paper prints
 summaries     results as numbers
-significance  tests and effect sizes on paired gains
+significance  paired gains, intervals and tests
 proposition   the paper's theory in numbers
 shift_search  the rule that chose the default views
 tables        every table
+prose         numbers in sentences
+document      the pages in pages/, filled in, and every table as CSV
 figures       every figure
 """

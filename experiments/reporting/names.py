@@ -7,6 +7,7 @@ LARGER_IS_BETTER = frozenset({"accuracy", "auc", "auc_keras", "auc_best_temperat
 METRIC_TITLES: Mapping[str, str] = {
     "ece": "ECE",
     "ece_floor": "floor",
+    "ece_smooth": "smooth ECE",
     "nll": "NLL",
     "brier": "Brier",
     "brier_paper": "Brier (paper's)",
@@ -18,42 +19,89 @@ METRIC_TITLES: Mapping[str, str] = {
     "aurc": "AURC",
 }
 DATASET_TITLES: Mapping[str, str] = {"cifar100": "CIFAR-100", "cifar10": "CIFAR-10", "imagenet": "ImageNet"}
+TRAINING_TITLES: Mapping[str, str] = {"paper": "paper's recipe", "strong": "strong recipe"}
 NETWORK_TITLES: Mapping[str, str] = {
     "vgg16": "VGG16",
     "vgg19": "VGG19",
     "resnet18": "ResNet18",
     "resnet50": "ResNet50",
     "wide_resnet_28_10": "WRN-28-10",
+    "mobilenet": "MobileNetV2",
+    "convnet_group_norm": "ConvNet, group norm",
+    "small_vit": "small ViT",
+}
+LOGIT_RIVALS: Mapping[str, str] = {
+    "temperature_brier": "temperature, fitted to Brier",
+    "vector_scaling": "vector scaling",
+    "svs": "structured vector scaling",
+    "sms": "structured matrix scaling",
+    "dirichlet": "Dirichlet, off-diagonal penalty",
+    "ets": "ensemble temperature scaling",
+    "isotonic": "isotonic, all classes",
+    "spline": "spline on the top label",
+    "parameterised": "parameterised temperature",
+}
+"""What needs the logits of the hold-out and nothing else."""
+VIEW_RIVALS: Mapping[str, str] = {
+    "temperature_jittered_holdout": "temperature, jittered hold-out",
+    "temperature_both_holdouts": "temperature, hold-out plain and jittered",
+    "temperature_robust_holdout": "temperature, robust hold-out",
+    "sms_robust_holdout": "structured matrix scaling, robust hold-out",
+    "head_refitted_none": "last layer refitted, no views",
+    "head_refitted_shift": "last layer refitted on shifted views",
+    "head_refitted_jitter": "last layer refitted on jittered views",
+    "head_refitted_robust": "last layer refitted on robust views",
+    "head_refitted_both_holdouts": "last layer refitted on jittered views, hold-out plain and jittered",
+    "head_refitted_robust_holdout": "last layer refitted on robust views, robust hold-out",
+    "last_layer_grid": "last layer with a 2 x 2 grid, robust views",
+    "best_layer": "best single layer, robust views",
+    "density_nearest": "density-aware, nearest neighbour",
+    "density_kth": "density-aware, k-th neighbour",
+    "density_nearest_ets": "density-aware, nearest neighbour, then ETS",
+    "density_kth_ets": "density-aware, k-th neighbour, then ETS",
+}
+"""What sees views, features or training images too."""
+EXPENSIVE: Mapping[str, str] = {
+    "tta_mirror": "test-time augmentation, 2 passes",
+    "tta_shift": "test-time augmentation, 5 passes",
+    "ensemble": "ensemble of the seeds",
+}
+LATES: Mapping[str, str] = {
+    "lates_paper": "LATES, the paper's words taken literally",
+    "lates_none_1": "LATES, no views",
+    "lates_shift_1": "LATES, shifted views",
+    "lates_jitter_1": "LATES, jittered views",
+    "lates_robust_1": "LATES, robust views (default)",
+    "lates_none_brier": "LATES, no views, to Brier",
+    "lates_shift_brier": "LATES, shifted views, to Brier",
+    "lates_jitter_brier": "LATES, jittered views, to Brier",
+    "lates_expect_shift": "LATES expecting shift (robust views, to Brier)",
+    "lates_jittered_holdout": "LATES, jittered views and hold-out",
+    "lates_both_holdouts": "LATES, jittered views, hold-out plain and jittered",
+    "lates_robust_holdout": "LATES, robust views and hold-out",
+    "lates_last_block": "LATES, shifted views, last block probed too",
+    "lates_robust_sms": "LATES, robust views, then structured matrix scaling",
 }
 METHOD_TITLES: Mapping[str, str] = {
     "network": "network as it is",
     "temperature": "temperature",
     "temperature_sgd": "temperature, SGD in beta",
     "temperature_tau_sgd": "temperature, SGD in tau",
-    "temperature_brier": "temperature, fitted to Brier",
-    "temperature_jittered_holdout": "temperature, jittered hold-out",
-    "temperature_both_holdouts": "temperature, hold-out plain and jittered",
-    "vector_scaling": "vector scaling",
-    "head_refitted_shift": "head refitted on shifted views",
-    "head_refitted_jitter": "head refitted on jittered views",
-    "head_refitted_both_holdouts": "head refitted on jittered views, hold-out plain and jittered",
-    "lates_paper": "LATES, paper mode (SGD)",
-    "lates_none_1": "LATES, no views",
-    "lates_shift_1": "LATES, shifted views",
-    "lates_jitter_1": "LATES, jittered views",
-    "lates_jittered_holdout": "LATES, jittered hold-out",
-    "lates_both_holdouts": "LATES, hold-out plain and jittered",
-    "lates_last_block": "LATES, last block probed too",
+    **LOGIT_RIVALS,
+    **VIEW_RIVALS,
+    **EXPENSIVE,
+    **LATES,
     "mcd": "MC dropout",
     "mcd_temperature": "+ temperature",
     "mcd_lates": "+ LATES, no views",
     "mcd_lates_shift": "+ LATES, shifted views",
 }
-HEADLINE = ("temperature", "lates_paper", "lates_none_1", "lates_shift_1", "lates_jitter_1")
-"""What every figure shows. The paper's own method is `lates_paper`; ours are solved exactly, within 1 % of the parameters."""
-RIVALS: Mapping[str, str] = {"lates_paper": "temperature_sgd"}
+ALONE = ("mcd", "mcd_temperature", "mcd_lates", "mcd_lates_shift")
+"""Methods of networks with dropout, which have tables of their own."""
+DEFAULT, EXPECT_SHIFT, FORMER_DEFAULT = "lates_robust_1", "lates_expect_shift", "lates_shift_1"
+SOLVED_ALIKE: Mapping[str, str] = {"lates_paper": "temperature_sgd"}
 """Over what a gain is one, where that is not exact temperature scaling: both sides are solved in the same way."""
-VIEWS = ("none", "shift", "jitter")
+VIEWS = ("none", "shift", "jitter", "robust")
 BUDGETS = ("0.5", "1", "2", "5", "all")
 
 

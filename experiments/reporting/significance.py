@@ -1,21 +1,23 @@
-"""Is one method better than another by more than chance? Tests and effect sizes on paired gains.
+"""Is one method better than another by more than chance? Paired gains, intervals and tests.
 
-A gain is how much better `method` is than `rival` on the same test images, positive is better, laid out as
-[networks, corruptions, severities]. Choices, stated once:
+A gain is how much better `method` is than `rival` on the same test images; positive is better. Choices, stated once:
 
-- *Unit.* The paper pairs every (network, seed, corruption, severity). The 95 corrupted sets of one network share its
-  weights and its test images, so these pairs are strongly dependent and the p-value is far too small. The honest unit
-  is the trained network: one gain each, its mean over sets. With N networks no two-sided p lies below 2 / 2^N.
-- *Zeros* are ranked, and their ranks split evenly between the two sides ("zsplit"), as in Demšar (2006), whom the
-  paper follows. Gains are rounded to 1e-12 first, so that equal gains tie.
-- *p-values* are two-sided; exact up to 50 pairs (by permutation if there are ties, up to 13), normal beyond.
-- *Holm's family* is one column of a table: one comparison and one unit, over its metrics x data sets.
-- *ANOVA.* Repeated measures with the corruption type as the subject and the method as the only factor, on means over
-  networks, seeds and severities. With two methods F(1, types − 1) = t² of the paired t-test = types · dz².
-- *Bootstrap.* Architectures are drawn with replacement, then seeds within them, crossed with test images (in 200 blocks,
-  the same for every network) where a metric is a mean over images: log-loss, Brier score, accuracy. ECE and areas under
-  curves are not; there they are crossed with corruption types, each with all its severities, and the interval does not
-  cover the choice of the 10,000 test images.
+- *Named beforehand.* The primary endpoint is the NLL, the second one smooth ECE; the rival is structured matrix scaling; the
+  method is the library's default; the networks are those of the strong recipe. The primary family is that comparison, clean
+  and corrupted, on each data set. Holm's correction is over that family. Everything else is exploratory: it has intervals and
+  no claim of significance.
+- *Unit.* The architecture. Seeds of one architecture resemble one another, and the 95 corrupted sets of one network share its
+  weights and images. A network's gain is its mean over test sets, an architecture's the mean over its seeds; each counts once.
+  In the primary family every architecture has the same seeds: those that all of them have.
+- *t intervals* are over architectures, with architectures − 1 degrees of freedom.
+- *Bootstrap intervals* beside them: architectures are drawn with replacement, then seeds within them, crossed with test images
+  (in 200 blocks, the same for every network) where a metric is a mean over images: log-loss, Brier score, accuracy. ECE and
+  areas under curves are not; there they are crossed with corruption types, each with all its severities, and the interval
+  does not cover the choice of the 10,000 test images. With five architectures a bootstrap is too narrow; trust the wider one.
+- *The paper's tests*, only to stand beside its numbers: Wilcoxon's signed rank with every (network, corrupted set) as a pair,
+  zeros ranked and split evenly, p exact up to 50 pairs; and the repeated-measures ANOVA with the corruption type as subject, on
+  means over networks and severities. With two methods F(1, types − 1) is t² of the paired t-test. Such pairs are not
+  independent, and both p-values are far too small.
 """
 
 import math
@@ -30,12 +32,19 @@ from scipy import stats
 
 from experiments.data.corruptions import NAMES, SEVERITIES
 from experiments.evaluation.image_blocks import BLOCKS, IMAGE_METRICS
-from experiments.reporting.names import LARGER_IS_BETTER
-from experiments.reporting.summaries import CLEAN_SET, MISSING, Measured, sets_of
+from experiments.reporting.names import DEFAULT, LARGER_IS_BETTER
+from experiments.reporting.summaries import MISSING, STRONG_TRAINING, Group, Measured, sets_of
 
 Array = NDArray[np.float64]
+Architectures = Sequence[Sequence[Measured]]
+"""The cells of each architecture."""
 
+ENDPOINT, SECOND_ENDPOINT = "nll", "ece_smooth"
+PRIMARY_METHOD, PRIMARY_RIVAL, PRIMARY_TRAINING = DEFAULT, "sms", STRONG_TRAINING
 TIE = 12  # decimals
+
+
+# Gains
 
 
 def corrupted_gains(
@@ -48,10 +57,22 @@ def corrupted_gains(
     return gains[np.isfinite(gains).all(axis=(1, 2))]
 
 
-def clean_gains(cells: Sequence[Measured], method: str, rival: str, metric: str) -> Array:
-    """[networks] on the clean test set."""
-    gains = np.asarray([_gains(cell, method, rival, metric, CLEAN_SET) for cell in cells]).ravel()
+def network_gains(cells: Sequence[Measured], method: str, rival: str, metric: str, sets: Sequence[str]) -> Array:
+    """[networks]: the mean over test sets; networks that lack one are left out."""
+    gains = np.asarray([_gains(cell, method, rival, metric, sets).mean() for cell in cells])
     return gains[np.isfinite(gains)]
+
+
+def architecture_gains(
+    architectures: Architectures, method: str, rival: str, metric: str, sets: Sequence[str]
+) -> Array:
+    """[architectures that were run]: the mean over seeds."""
+    found = [network_gains(cells, method, rival, metric, sets) for cells in architectures]
+    return np.asarray([gains.mean() for gains in found if len(gains)])
+
+
+def count_better(gains: Array) -> int:
+    return int((np.round(gains, TIE) > 0).sum())
 
 
 def _gains(cell: Measured, method: str, rival: str, metric: str, sets: Sequence[str]) -> Array:
@@ -77,19 +98,109 @@ def image_gains(cells: Sequence[Measured], method: str, rival: str, metric: str,
     return sign * np.asarray(gains) if gains else np.empty((0, BLOCKS))
 
 
-def network_gains(gains: Array) -> Array:
-    """[networks]: each trained network's mean gain over its test sets."""
-    return gains.reshape(len(gains), -1).mean(axis=1) if gains.size else np.empty(0)
+def with_equal_seeds(architectures: Architectures) -> list[tuple[Measured, ...]]:
+    """Of every architecture that was run, the seeds that all of them have."""
+    run = [cells for cells in architectures if cells]
+    seeds = frozenset.intersection(*(frozenset(each.cell.seed for each in cells) for cells in run)) if run else ()
+    return [tuple(each for each in cells if each.cell.seed in seeds) for cells in run]
 
 
-# Effect sizes
+# One comparison
 
 
-def cohen_dz(gains: Array) -> float:
-    """Mean gain over the standard deviation of gains (n − 1); missing for fewer than two or without spread."""
-    if gains.size < 2 or (deviation := float(gains.std(ddof=1))) == 0:
-        return MISSING
-    return float(gains.mean()) / deviation
+@dataclass(frozen=True)
+class Interval:
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class Gain:
+    """The mean over architectures; its two 95 % intervals; p of the two-sided t-test over architectures; how many networks of
+    how many gain. What does not exist is missing: of one architecture there is no t interval."""
+
+    mean: float
+    bootstrap: Interval
+    t: Interval
+    p: float
+    architectures: int
+    better: int
+    networks: int
+
+
+def compare(architectures: Architectures, method: str, rival: str, metric: str, group: Group) -> Gain:
+    pair = (method, rival, metric)
+    by_network = [network_gains(cells, *pair, group.sets) for cells in architectures]
+    if not any(map(len, by_network)):
+        nothing = Interval(MISSING, MISSING)
+        return Gain(MISSING, nothing, nothing, MISSING, 0, 0, 0)
+    redrawn = [image_gains(cells, *pair, group.blocks) for cells in architectures] if metric in IMAGE_METRICS else []
+    if list(map(len, redrawn)) != list(map(len, by_network)):  # a network kept no images: its mean would be missing
+        redrawn = [
+            corrupted_gains(cells, *pair, group.types).mean(axis=2) if group.types else gains[:, None]
+            for cells, gains in zip(architectures, by_network, strict=True)
+        ]
+    means = np.asarray([gains.mean() for gains in by_network if len(gains)])
+    everything = np.concatenate(by_network)
+    t, p = t_test(means)
+    return Gain(float(means.mean()), bootstrap(redrawn), t, p, len(means), count_better(everything), everything.size)
+
+
+def t_test(values: Array) -> tuple[Interval, float]:
+    """The 95 % interval of the mean and the two-sided p of mean 0; missing for fewer than two, or without spread."""
+    if len(values) < 2 or (deviation := float(values.std(ddof=1))) == 0:
+        return Interval(MISSING, MISSING), MISSING
+    mean, error, freedom = float(values.mean()), deviation / math.sqrt(len(values)), len(values) - 1
+    half = float(stats.t.ppf(0.975, freedom)) * error
+    return Interval(mean - half, mean + half), 2 * float(stats.t.sf(abs(mean) / error, freedom))
+
+
+def bootstrap(by_architecture: Sequence[Array], *, draws: int = 4_000, seed: int = 0) -> Interval:
+    """Percentile interval of the mean of gains [seeds, things] of each architecture, every factor redrawn.
+
+    Architectures are drawn with replacement, then the seeds of each that was drawn. Things, corruption types or blocks of test
+    images, are crossed with both. Missing where nothing varies: of one network and one thing.
+    """
+    present = [gains for gains in by_architecture if len(gains)]
+    if not present or (len(present) == 1 and present[0].size == 1):
+        return Interval(MISSING, MISSING)
+    v, random = _redraw(present[0].shape[1], draws, seed)
+    chosen = random.multinomial(len(present), np.full(len(present), 1 / len(present)), size=draws)
+    means = np.zeros(draws)
+    for times, gains in zip(chosen.T, present, strict=True):
+        seeds = len(gains)
+        u = random.multinomial(times * seeds, np.full(seeds, 1 / seeds)) / seeds
+        means += (u * (v @ gains.T)).sum(axis=1) / len(present)
+    low, high = np.quantile(means, [0.025, 0.975])
+    return Interval(float(low), float(high))
+
+
+def _redraw(things: int, draws: int, seed: int) -> tuple[Array, np.random.Generator]:
+    """What share each thing has of each draw, [draws, things], and the generator that drew it, for more."""
+    shares, state = _shares(things, draws, seed)
+    random = np.random.default_rng()
+    random.bit_generator.state = state
+    return shares, random
+
+
+@lru_cache(maxsize=4)
+def _shares(things: int, draws: int, seed: int) -> tuple[Array, Mapping[str, Any]]:
+    """The costly part, the same in every comparison."""
+    random = np.random.default_rng(seed)
+    shares = random.multinomial(things, np.full(things, 1 / things), size=draws) / things
+    return shares, random.bit_generator.state
+
+
+def holm(p_values: Sequence[float]) -> list[float]:
+    """Holm's step-down correction over one family; missing tests stay missing and do not count."""
+    p = np.asarray(p_values, dtype=np.float64)
+    order = np.argsort(p)[: np.isfinite(p).sum()]  # NaN sorts last
+    adjusted = p.copy()
+    adjusted[order] = np.maximum.accumulate(np.minimum(p[order] * np.arange(len(order), 0, -1), 1))
+    return adjusted.tolist()
+
+
+# The paper's tests
 
 
 @dataclass(frozen=True)
@@ -115,79 +226,21 @@ def signed_rank(gains: Array) -> SignedRank:
     return SignedRank(rounded.size, int((rounded > 0).sum()), float(p), balance)
 
 
-def holm(p_values: Sequence[float]) -> list[float]:
-    """Holm's step-down correction over one family; missing tests stay missing and do not count."""
-    p = np.asarray(p_values, dtype=np.float64)
-    order = np.argsort(p)[: np.isfinite(p).sum()]  # NaN sorts last
-    adjusted = p.copy()
-    adjusted[order] = np.maximum.accumulate(np.minimum(p[order] * np.arange(len(order), 0, -1), 1))
-    return adjusted.tolist()
-
-
 @dataclass(frozen=True)
 class RepeatedMeasures:
-    """F(df1, df2) of the repeated-measures ANOVA, its p, and Cohen's dz over corruption types."""
+    """F(df1, df2) of the repeated-measures ANOVA and its p."""
 
     F: float
     df1: int
     df2: int
     p: float
-    dz: float
 
 
 def anova(gains: Array) -> RepeatedMeasures | None:
     """Of gains [networks, corruptions, severities]; None without networks, two corruptions or any spread of gains."""
-    by_corruption = gains.mean(axis=(0, 2)) if gains.size else np.empty(0)
-    types, dz = len(by_corruption), cohen_dz(by_corruption)
-    if math.isnan(dz):
+    by_type = gains.mean(axis=(0, 2)) if gains.size else np.empty(0)
+    _, p = t_test(by_type)
+    if math.isnan(p):
         return None
-    F = types * dz**2
-    return RepeatedMeasures(F, 1, types - 1, float(stats.f.sf(F, 1, types - 1)), dz)
-
-
-@dataclass(frozen=True)
-class MeanGain:
-    """The mean gain and its 95 % bootstrap interval."""
-
-    mean: float
-    low: float
-    high: float
-    networks: int
-
-
-def bootstrap_gain(by_architecture: Sequence[Array], *, draws: int = 10_000, seed: int = 0) -> MeanGain:
-    """Percentile interval of the mean of gains [seeds, things] of each architecture, every factor redrawn.
-
-    Architectures are drawn with replacement, then the seeds of each that was drawn: seeds of one architecture resemble
-    one another, and drawing all networks alike would take them for independent. Things, corruption types or blocks of
-    test images, are crossed with both. An architecture counts once, however many seeds it has.
-    """
-    present = [gains for gains in by_architecture if len(gains)]
-    if not present:
-        return MeanGain(MISSING, MISSING, MISSING, 0)
-    v, random = _redraw(present[0].shape[1], draws, seed)
-    chosen = random.multinomial(len(present), np.full(len(present), 1 / len(present)), size=draws)
-    means = np.zeros(draws)
-    for times, gains in zip(chosen.T, present, strict=True):
-        seeds = len(gains)
-        u = random.multinomial(times * seeds, np.full(seeds, 1 / seeds)) / seeds
-        means += (u * (v @ gains.T)).sum(axis=1) / len(present)
-    low, high = np.quantile(means, [0.025, 0.975])
-    mean = float(np.mean([gains.mean() for gains in present]))
-    return MeanGain(mean, float(low), float(high), sum(map(len, present)))
-
-
-def _redraw(things: int, draws: int, seed: int) -> tuple[Array, np.random.Generator]:
-    """What share each thing has of each draw, [draws, things], and the generator that drew it, for more."""
-    shares, state = _shares(things, draws, seed)
-    random = np.random.default_rng()
-    random.bit_generator.state = state
-    return shares, random
-
-
-@lru_cache(maxsize=4)
-def _shares(things: int, draws: int, seed: int) -> tuple[Array, Mapping[str, Any]]:
-    """The costly part, the same in every comparison."""
-    random = np.random.default_rng(seed)
-    shares = random.multinomial(things, np.full(things, 1 / things), size=draws) / things
-    return shares, random.bit_generator.state
+    F = len(by_type) * float(by_type.mean()) ** 2 / float(by_type.var(ddof=1))
+    return RepeatedMeasures(F, 1, len(by_type) - 1, p)

@@ -13,16 +13,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from experiments.data.corruptions import NAMES, SEVERITIES
-from experiments.evaluation.image_blocks import Blocks
+from experiments.data.corruptions import LIKE_JITTER, NAMES, SEVERITIES, UNLIKE_JITTER
+from experiments.evaluation.image_blocks import CLEAN_GROUP, LIKE_GROUP, UNLIKE_GROUP, Blocks
 from experiments.evaluation.measuring import CLEAN, METRICS
-from experiments.recipes import AGAIN, Cell
+from experiments.recipes import AGAIN, ENSEMBLE, STRONG, STRONG_NETWORKS, STRONG_WIDE, Cell
 from experiments.reporting import paper
-from experiments.reporting.names import LARGER_IS_BETTER, RIVALS
+from experiments.reporting.names import LARGER_IS_BETTER, SOLVED_ALIKE
 from experiments.runner.results import CellResults, find_results
 
 MISSING = math.nan
 CLEAN_SET = (CLEAN,)
+PAPER_TRAINING, STRONG_TRAINING = "paper", "strong"
+TRAININGS = (STRONG_TRAINING, PAPER_TRAINING)
 
 
 def sets_of(corruptions: Sequence[str], severities: Sequence[int] = SEVERITIES) -> tuple[str, ...]:
@@ -31,6 +33,29 @@ def sets_of(corruptions: Sequence[str], severities: Sequence[int] = SEVERITIES) 
 
 
 CORRUPTED = sets_of(NAMES)
+
+
+@dataclass(frozen=True)
+class Group:
+    """Test sets over which a mean is taken: corruption types, and the same as groups of image blocks with their numbers of
+    types. The clean set has no type."""
+
+    title: str
+    types: tuple[str, ...]
+    blocks: Mapping[str, int]
+
+    @property
+    def sets(self) -> tuple[str, ...]:
+        return sets_of(self.types) or CLEAN_SET
+
+
+_LIKE, _UNLIKE = {LIKE_GROUP: len(LIKE_JITTER)}, {UNLIKE_GROUP: len(UNLIKE_JITTER)}
+GROUPS: Mapping[str, Group] = {
+    "clean": Group("clean", (), {CLEAN_GROUP: 1}),
+    "corrupted": Group("corrupted", NAMES, {**_LIKE, **_UNLIKE}),
+    "like": Group("corrupted, like the jitter", LIKE_JITTER, _LIKE),
+    "unlike": Group("corrupted, unlike the jitter", UNLIKE_JITTER, _UNLIKE),
+}
 
 
 # What was measured
@@ -48,6 +73,12 @@ class Measured:
     facts: Mapping[str, Any]
     blocks: Blocks
 
+    @property
+    def training(self) -> str:
+        """How the network was trained."""
+        strong = self.cell.recipe.removesuffix(ENSEMBLE) in (STRONG, STRONG_WIDE)
+        return STRONG_TRAINING if strong else PAPER_TRAINING
+
     def values(self, method: str, metric: str, sets: Sequence[str]) -> NDArray[np.float64]:
         """[sets], NaN where missing."""
         if method not in self.methods:
@@ -60,8 +91,9 @@ class Measured:
         return mean(self.values(method, metric, sets).tolist())
 
     def relative_gain(self, method: str, metric: str, sets: Sequence[str] = CLEAN_SET) -> float:
-        """By how many percent of its rival's value `method` is better, of the means over `sets`; see `RIVALS`."""
-        theirs, ours = self.mean(RIVALS.get(method, "temperature"), metric, sets), self.mean(method, metric, sets)
+        """By how many percent of its rival's value `method` is better, of the means over `sets`; see
+        `SOLVED_ALIKE`."""
+        theirs, ours = self.mean(SOLVED_ALIKE.get(method, "temperature"), metric, sets), self.mean(method, metric, sets)
         return 100 * improvement(metric, theirs, ours) / theirs if theirs else MISSING
 
     def fact(self, *path: str) -> float:
@@ -108,14 +140,18 @@ def trained(
     *,
     dropout: float = 0.0,
     recipe: str = "",
+    training: str = PAPER_TRAINING,
+    ensemble: bool = False,
 ) -> tuple[Measured, ...]:
     """One per seed: recipes share networks (the low-data 90 % is the plain one), and of those that measured it this `recipe`
-    counts, else the one with the most test sets. A network trained again counts nowhere."""
+    counts, else the one with the most test sets. A network trained again counts nowhere; an ensemble where it is asked for."""
     wanted = (part.train_fraction, part.holdout_fraction, dropout)
     by_seed: dict[int, Measured] = {}
     for each in measured:
         cell = each.cell
-        if (cell.dataset, cell.network) != (dataset, network) or cell.recipe == AGAIN:
+        if (cell.dataset, cell.network, each.training) != (dataset, network, training) or cell.recipe == AGAIN:
+            continue
+        if cell.recipe.endswith(ENSEMBLE) != ensemble:
             continue
         if all(map(math.isclose, (cell.train_fraction, cell.holdout_fraction, cell.dropout), wanted)):
             known = by_seed.setdefault(cell.seed, each)
@@ -123,19 +159,33 @@ def trained(
     return tuple(by_seed[seed] for seed in sorted(by_seed))
 
 
+def networks_of(dataset: str, training: str = PAPER_TRAINING) -> tuple[str, ...]:
+    return STRONG_NETWORKS if training == STRONG_TRAINING else paper.networks_of(dataset)
+
+
 def drawn_datasets(measured: Sequence[Measured]) -> tuple[str, ...]:
     """Those of which a network was run; all that could be if none was."""
     return tuple(name for name in paper.DATASETS if all_trained(measured, name)) or paper.DATASETS
 
 
-def by_architecture(measured: Sequence[Measured], dataset: str) -> list[tuple[Measured, ...]]:
+def by_architecture(
+    measured: Sequence[Measured], dataset: str, training: str = PAPER_TRAINING, *, ensemble: bool = False
+) -> list[tuple[Measured, ...]]:
     """The plain networks of a data set, those of one architecture together."""
-    return [trained(measured, dataset, network) for network in paper.networks_of(dataset)]
+    options = {"training": training, "ensemble": ensemble}
+    return [trained(measured, dataset, network, **options) for network in networks_of(dataset, training)]
 
 
-def all_trained(measured: Sequence[Measured], dataset: str) -> tuple[Measured, ...]:
+def all_trained(measured: Sequence[Measured], dataset: str, training: str = PAPER_TRAINING) -> tuple[Measured, ...]:
     """Every plain network of a data set, all architectures and seeds."""
-    return tuple(each for cells in by_architecture(measured, dataset) for each in cells)
+    return tuple(each for cells in by_architecture(measured, dataset, training) for each in cells)
+
+
+def methods_run(measured: Sequence[Measured], dataset: str, training: str = PAPER_TRAINING) -> frozenset[str]:
+    """Those that were measured on every plain network of a data set; the ensemble, where there is one."""
+    found = [frozenset(each.methods) for each in all_trained(measured, dataset, training)]
+    ensembles = any(by_architecture(measured, dataset, training, ensemble=True))
+    return (frozenset.intersection(*found) if found else frozenset()) | ({"ensemble"} if ensembles else frozenset())
 
 
 @dataclass(frozen=True)
@@ -197,16 +247,30 @@ def spread(values: Iterable[float]) -> Spread:
     return Spread(centre, deviation, len(present))
 
 
-def over_networks(measured: Sequence[Measured], dataset: str, value: Callable[[Measured], float]) -> float:
+def over_networks(
+    measured: Sequence[Measured],
+    dataset: str,
+    value: Callable[[Measured], float],
+    training: str = PAPER_TRAINING,
+    *,
+    ensemble: bool = False,
+) -> float:
     """The mean of anything known of a network, over an architecture's seeds and then over architectures: each counts once,
     however many seeds it has."""
-    return spread(spread(map(value, cells)).mean for cells in by_architecture(measured, dataset)).mean
+    architectures = by_architecture(measured, dataset, training, ensemble=ensemble)
+    return spread(spread(map(value, cells)).mean for cells in architectures).mean
 
 
 def mean_over_networks(
-    measured: Sequence[Measured], dataset: str, method: str, metric: str, sets: Sequence[str] = CLEAN_SET
+    measured: Sequence[Measured],
+    dataset: str,
+    method: str,
+    metric: str,
+    sets: Sequence[str] = CLEAN_SET,
+    training: str = PAPER_TRAINING,
 ) -> float:
-    return over_networks(measured, dataset, lambda each: each.mean(method, metric, sets))
+    ensemble = method == "ensemble"
+    return over_networks(measured, dataset, lambda each: each.mean(method, metric, sets), training, ensemble=ensemble)
 
 
 def gain_over_networks(

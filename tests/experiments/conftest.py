@@ -6,7 +6,8 @@ import torch
 
 from experiments.data.datasets import SAMPLE, ImageSet, load_sample
 from experiments.evaluation.measuring import CorruptedSets
-from experiments.reporting.tables import render_tables
+from experiments.reporting.tables import make_tables
+from experiments.reporting.tables.markdown import markdown
 from tests.experiments.reporting.synthetic import write_all
 from tests.experiments.sample import CORRUPTIONS, SEVERITIES, sample_data
 
@@ -39,4 +40,4 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def tables(results: Path) -> dict[str, str]:
-    return render_tables(results)
+    return {name: markdown(table) for name, table in make_tables(results)[1].items()}

@@ -15,6 +15,8 @@ from torch import Tensor
 from experiments.evaluation.rivals.descent import brier, minimise
 
 BOUNDS = (0.05, 5.0)
+LEAST = 1e-300
+"""The smallest probability: where w₃ is 0, others underflow."""
 
 
 @dataclass(frozen=True)
@@ -25,7 +27,7 @@ class Mixture:
 
     def log_probabilities(self, logits: Tensor) -> Tensor:
         weights = torch.tensor(self.weights, dtype=torch.float64, device=logits.device)
-        return torch.einsum("k,knc->nc", weights, _parts(logits, self.tau)).log()
+        return torch.einsum("k,knc->nc", weights, _parts(logits, self.tau)).clamp(min=LEAST).log()
 
 
 def fit(logits: Tensor, labels: Tensor) -> Mixture:

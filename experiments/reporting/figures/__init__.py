@@ -1,7 +1,7 @@
 """`python -m experiments figures`: every figure of the paper and of ours, from `results/` alone, as PNG and SVG.
 
-Numbers come from `summaries`; here they are only drawn. A network that was not run is an empty place that
-says so; a data set of which none was, a word in the title.
+Numbers come from `summaries` and `significance`; here they are only drawn. Every picture that shows a gain shows rivals too;
+of all methods those are drawn that were run. A network that was not run is an empty place that says so.
 """
 
 import argparse
@@ -10,9 +10,14 @@ from pathlib import Path
 
 from matplotlib.figure import Figure
 
-from experiments.reporting.figures.bars import draw_bars, draw_depth
-from experiments.reporting.figures.curves import draw_budget, draw_holdout_size, draw_low_data, draw_severity
-from experiments.reporting.figures.shift import draw_corruptions, draw_scatter
+from experiments.reporting.figures.curves import (
+    draw_budget,
+    draw_corruptions,
+    draw_holdout_size,
+    draw_low_data,
+    draw_severity,
+)
+from experiments.reporting.figures.networks import draw_clean, draw_depth
 from experiments.reporting.figures.style import figure_style, save
 from experiments.reporting.summaries import Measured, drawn_datasets, read_measured
 
@@ -22,12 +27,11 @@ def draw_figures(measured: Sequence[Measured]) -> dict[str, Figure]:
     depths = {f"depth_{dataset}": draw_depth(measured, dataset) for dataset in drawn_datasets(measured)}
     return {
         **depths,
-        "in_distribution": draw_bars(measured),
+        "clean": draw_clean(measured),
+        "severity": draw_severity(measured),
+        "corruptions": draw_corruptions(measured),
         "low_data": draw_low_data(measured),
         "holdout_size": draw_holdout_size(measured),
-        "severity": draw_severity(measured),
-        "scatter": draw_scatter(measured),
-        "corruptions": draw_corruptions(measured),
         "budget": draw_budget(measured),
     }
 

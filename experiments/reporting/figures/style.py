@@ -4,42 +4,38 @@ import io
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, TypeVar
 
 import matplotlib as mpl
 import numpy as np
-from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.lines import Line2D
-from matplotlib.patches import Patch
 from PIL import Image
 
-from experiments.reporting import paper
-from experiments.reporting.names import DATASET_TITLES, LARGER_IS_BETTER, METRIC_TITLES, RIVALS, method_title
-from experiments.reporting.summaries import Measured, drawn_datasets
+from experiments.reporting.names import DATASET_TITLES, LARGER_IS_BETTER, METRIC_TITLES, method_title
+from experiments.reporting.summaries import Measured
 
 INK, MUTED, FAINT = "#222222", "#6f6f6f", "#e3e3e3"
 COLOURS: Mapping[str, str] = {
-    "network": "#9a9a9a",
     "temperature": "#2f6db3",
-    "temperature_jittered_holdout": "#8db7de",
-    "lates_paper": "#f6dc9a",
-    "lates_none_1": "#f0a818",
-    "lates_shift_1": "#b8620b",
-    "lates_jitter_1": "#5e2a05",
+    "vector_scaling": "#8db7de",
+    "sms": "#123f73",
+    "temperature_jittered_holdout": "#63b8ad",
+    "temperature_robust_holdout": "#23776c",
+    "head_refitted_shift": "#c3a7e0",
+    "head_refitted_jitter": "#9468bd",
+    "head_refitted_robust": "#55307f",
+    "lates_none_1": "#f2bf4b",
+    "lates_shift_1": "#df8a10",
+    "lates_jitter_1": "#a4520a",
+    "lates_robust_1": "#5e2a05",
+    "lates_expect_shift": "#cf2f1b",
 }
-"""Temperature blue and LATES amber as in the paper, whose own method is the palest; views darken the amber, so that grey
-print keeps the order."""
-MARKERS: Mapping[str, str] = {
-    "temperature": "o",
-    "temperature_jittered_holdout": "v",
-    "lates_paper": "P",
-    "lates_none_1": "s",
-    "lates_shift_1": "D",
-    "lates_jitter_1": "^",
-}
+"""Logit methods blue, on changed hold-outs green, the last layer refitted violet, LATES amber; views darken a colour, so that
+grey print keeps the order."""
+MARKERS: Mapping[str, str] = dict(zip(COLOURS, "oXPv<*dhsD^8p", strict=True))
 SHORT: Mapping[str, str] = {
     "vgg16": "V16",
     "vgg19": "V19",
@@ -47,6 +43,8 @@ SHORT: Mapping[str, str] = {
     "resnet50": "R50",
     "wide_resnet_28_10": "WRN",
 }
+PANELS = ("nll", "ece", "accuracy")
+"""The metrics that figures show."""
 _SETTINGS: dict[Any, Any] = {
     "font.family": "DejaVu Sans",
     "font.size": 8.5,
@@ -87,7 +85,7 @@ def figure_style() -> AbstractContextManager[None]:
     return mpl.rc_context(_SETTINGS)
 
 
-def grid_of_panels(rows: int, columns: int, *, width: float = 2.15, height: float = 1.75) -> tuple[Figure, np.ndarray]:
+def grid_of_panels(rows: int, columns: int, *, width: float = 3.4, height: float = 2.2) -> tuple[Figure, np.ndarray]:
     """A figure and its axes [rows, columns]."""
     layout = ConstrainedLayoutEngine(w_pad=0.06, h_pad=0.07, rect=(0.008, 0, 0.992, 1))
     figure = Figure(figsize=(width * columns + 0.5, height * rows + 0.75), layout=layout)
@@ -100,11 +98,11 @@ Row = TypeVar("Row")
 def draw_panels(
     rows: Sequence[Row], draw: Callable[[Axes, Row, str], bool], *, below: str = "", **size: float
 ) -> tuple[Figure, np.ndarray]:
-    """A panel for each row and metric of the paper, drawn by `draw`, which says whether there was anything to draw."""
-    figure, panels = grid_of_panels(len(rows), len(paper.METRICS), **size)
+    """A panel for each row and metric, drawn by `draw`, which says whether there was anything to draw."""
+    figure, panels = grid_of_panels(len(rows), len(PANELS), **size)
     for line, row in zip(panels, rows, strict=True):
-        for axes, metric in zip(line, paper.METRICS, strict=True):
-            axes.set_title(metric_title(metric))
+        for axes, metric in zip(line, PANELS, strict=True):
+            axes.set_title(f"{METRIC_TITLES[metric]} {'↑' if metric in LARGER_IS_BETTER else '↓'}")
             if not draw(axes, row, metric):
                 show_not_run(axes)
     for axes in panels[-1]:
@@ -112,8 +110,19 @@ def draw_panels(
     return figure, panels
 
 
-def metric_title(metric: str) -> str:
-    return f"{METRIC_TITLES[metric]} {'↑' if metric in LARGER_IS_BETTER else '↓'}"
+def present(measured: Sequence[Measured], left_out: Sequence[str] = ()) -> list[str]:
+    """The methods with a colour that were run on some network."""
+    return [name for name in COLOURS if name not in left_out and any(name in each.methods for each in measured)]
+
+
+def look(method: str) -> dict[str, Any]:
+    return {"color": COLOURS[method], "marker": MARKERS[method]}
+
+
+def dodge(methods: Sequence[str], width: float = 0.8) -> dict[str, float]:
+    """Offsets, so that no two methods are hidden under one another."""
+    step = width / max(len(methods), 1)
+    return {method: (place - (len(methods) - 1) / 2) * step for place, method in enumerate(methods)}
 
 
 def name_row(axes: Axes, dataset: str) -> None:
@@ -128,39 +137,14 @@ def show_not_run(axes: Axes) -> None:
     axes.grid(False)
 
 
-def headline(figure: Figure, text: str, measured: Sequence[Measured] = ()) -> None:
-    """In bold, with the data sets of which nothing was run."""
-    left_out = [DATASET_TITLES[name] for name in paper.DATASETS if name not in drawn_datasets(measured)]
-    note = f" (not run: {', '.join(left_out)})" if measured and left_out else ""
-    figure.suptitle(text + note, x=0.01, ha="left", fontsize=11, fontweight="bold")
+def headline(figure: Figure, text: str) -> None:
+    figure.suptitle(text, x=0.01, ha="left", fontsize=11, fontweight="bold")
 
 
-def draw_curve(axes: Axes, x: Sequence[float], y: Sequence[float], method: str) -> None:
-    """In the method's colour and marker; a rival of second rank lies dashed below the others."""
-    second = method == "temperature_jittered_holdout"
-    axes.plot(
-        x, y, color=COLOURS[method], marker=MARKERS[method], markersize=3.5,
-        linestyle="--" if second else "-", zorder=1.9 if second else 2,
-    )  # fmt: skip
-
-
-def legend_below(
-    figure: Figure, methods: Sequence[str], kind: Literal["curve", "bar", "point"] = "curve", *, gains: bool = False
-) -> None:
-    """The key in one line, drawn the way the panels draw. Where they show `gains`, it names the rivals that the title does
-    not: whose gain is one over something else than exact temperature scaling."""
-
-    def handle(method: str) -> Artist:
-        rival = f"; gain over {method_title(RIVALS[method])}" if gains and method in RIVALS else ""
-        label = method_title(method) + rival
-        if kind == "bar":
-            return Patch(color=COLOURS[method], label=label)
-        line = "none" if kind == "point" else "--" if method == "temperature_jittered_holdout" else "-"
-        return Line2D([], [], color=COLOURS[method], marker=MARKERS[method], linestyle=line, label=label)
-
-    width = 1.0 if kind == "bar" else 1.9
-    handles = [handle(method) for method in methods]
-    figure.legend(handles=handles, loc="outside lower left", ncols=len(handles), handlelength=width)
+def legend_below(figure: Figure, methods: Sequence[str], columns: int = 4) -> None:
+    handles = [Line2D([], [], linestyle="none", label=method_title(method), **look(method)) for method in methods]
+    if handles:
+        figure.legend(handles=handles, loc="outside lower left", ncols=columns, handlelength=1.2)
 
 
 def save(figure: Figure, out: Path, name: str) -> None:

@@ -7,24 +7,25 @@ from statistics import median
 from experiments.evaluation.timing import Timing, read_timing
 from experiments.recipes import CIFAR_NETWORKS, CIFAR_SETS
 from experiments.reporting import paper
-from experiments.reporting.names import DATASET_TITLES, HEADLINE, NETWORK_TITLES, method_title
-from experiments.reporting.summaries import Measured, spread, trained
-from experiments.reporting.tables.markdown import ABSENT, NOT_RUN, Table, number
-from experiments.reporting.tables.scores import commit_of, network_rows, place
+from experiments.reporting.names import LATES, LOGIT_RIVALS, VIEW_RIVALS, method_title
+from experiments.reporting.summaries import TRAININGS, Measured, all_trained, networks_of, spread, trained
+from experiments.reporting.tables.markdown import ABSENT, Table, number
+from experiments.reporting.tables.scores import commit_of, place
 
 
 def cost(measured: Sequence[Measured]) -> Table:
-    claimed = ("paper", ABSENT, "LATES", "5", paper.COST["parameters"], paper.COST["flops"])
-    rows = network_rows(measured, HEADLINE, 2, lambda cells, method: [str(len(cells)), *_added(cells, method)])
-    header = ("data set", "network", "method", "seeds", "parameters, %", "FLOPs, %")
-    note = "As a share of the network's."
-    return Table("cost", "What a calibration adds", header, (claimed, *rows), note, text_columns=3)
-
-
-def _added(cells: Sequence[Measured], method: str) -> tuple[str, str]:
-    parameters = spread(100 * cell.fact("methods", method, "parameters") for cell in cells).mean
-    flops = spread(100 * cell.fact("methods", method, "flops") for cell in cells).mean
-    return number(parameters, 2), number(flops, 3)
+    """The most that a method adds to one of the networks."""
+    cells = [cell for training in TRAININGS for each in CIFAR_SETS for cell in all_trained(measured, each, training)]
+    rows = [("paper", paper.COST["parameters"], paper.COST["flops"])]
+    for method in (*LOGIT_RIVALS, *VIEW_RIVALS, *LATES):
+        added = [
+            [100 * cell.fact("methods", method, fact) for cell in cells if method in cell.methods]
+            for fact in ("parameters", "flops")
+        ]
+        if added[0] and (max(added[0]) > 0 or method in LATES):
+            rows.append((method_title(method), number(max(added[0]), 3), number(max(added[1]), 3)))
+    header = ("method", "parameters, at most, %", "FLOPs, at most, %")
+    return Table("cost", "What a calibration adds to a network", header, tuple(rows), "As a share of the network's.")
 
 
 def timing_table(folder: Path) -> Table:
@@ -37,7 +38,8 @@ def timing_table(folder: Path) -> Table:
     header = ("data set", "network", "training, s", "calibrate, s", "its spread, s", "time, %")
     note = (
         "One device, nothing beside it. Training: the first epoch, with compiling, and the recipe's others at the median of "
-        "five. calibrate: extraction, probes, budget and weights with the defaults, median, smallest and largest of three."
+        "five. calibrate: extraction, probes, budget and weights with the defaults of that time (shifted views, two passes), "
+        "median, smallest and largest of three."
     )
     return Table("timing", "Time of a calibration beside that of training", header, tuple(rows), note, text_columns=2)
 
@@ -49,52 +51,55 @@ def _timed(timing: Timing) -> tuple[str, ...]:
 
 
 def depth(measured: Sequence[Measured]) -> Table:
+    """For the CSV: accuracy and contribution of every member."""
+    shown = [method for method in LATES if method.endswith("_1") or method == "lates_paper"]
     rows: list[tuple[str, ...]] = []
-    for dataset in paper.DATASETS:
-        for network in paper.networks_of(dataset):
-            cells = trained(measured, dataset, network)
-            if not cells:
-                rows.append((*place(dataset, network), NOT_RUN, ABSENT, ABSENT, *[ABSENT] * len(HEADLINE[1:])))
-                continue
-            for member in cells[0].facts.get("probe_accuracy", {}):
-                accuracies = [
-                    number(spread(cell.fact(kind, member) for cell in cells).mean, 3)
-                    for kind in ("probe_accuracy", "probe_accuracy_paper")
-                ]
-                shares = [
-                    number(spread(cell.fact("methods", each, "contributions", member) for cell in cells).mean, 3)
-                    for each in HEADLINE[1:]
-                ]
-                rows.append((*place(dataset, network), member, *accuracies, *shares))
-    header = ("data set", "network", "member", "accuracy", "accuracy, paper mode", *map(method_title, HEADLINE[1:]))
+    for training in TRAININGS:
+        for dataset in paper.DATASETS:
+            for network in networks_of(dataset, training):
+                cells = trained(measured, dataset, network, training=training)
+                for member in cells[0].facts.get("probe_accuracy", {}) if cells else ():
+                    accuracy = number(spread(cell.fact("probe_accuracy", member) for cell in cells).mean, 3)
+                    shares = [
+                        number(spread(cell.fact("methods", each, "contributions", member) for cell in cells).mean, 3)
+                        for each in shown
+                    ]
+                    rows.append((training, *place(dataset, network), member, accuracy, *shares))
+    header = ("networks trained by", "data set", "network", "member", "accuracy", *map(method_title, shown))
+    note = (
+        "Means over seeds. Accuracy on the clean test set: of uncut probes trained without views. Then contributions."
+    )
     return Table(
-        "depth",
-        "Accuracy of each member on the clean test set, and its contribution, by depth",
-        header,
-        tuple(rows),
-        "Means over seeds. Accuracy: of uncut probes trained without views. "
-        "Contribution: a member's weight over the sum of weights; within a budget some get none.",
-        text_columns=3,
+        "depth", "Accuracy and contribution of each member, by depth", header, tuple(rows), note, text_columns=4
     )
 
 
-def cells(measured: Sequence[Measured]) -> Table:
+def runs(measured: Sequence[Measured]) -> Table:
+    """For the CSV: every network that was trained."""
     rows = tuple(
         (
             each.cell.recipe,
-            DATASET_TITLES.get(each.cell.dataset, each.cell.dataset),
-            NETWORK_TITLES.get(each.cell.network, each.cell.network),
+            *place(each.cell.dataset, each.cell.network),
             str(each.facts.get("device", ABSENT)),
             commit_of(each),
             str(each.cell.seed),
-            f"{100 * each.cell.train_fraction:.0f} %",
-            f"{100 * each.cell.holdout_fraction:.0f} %",
+            f"{each.cell.train_fraction:g}",
+            f"{each.cell.holdout_fraction:g}",
             f"{each.cell.dropout:g}",
             number(each.fact("seconds", "training"), 0),
         )
         for each in measured
     )
-    header = ("recipe", "data set", "network", "device", "commit", "seed")
-    header += ("train", "hold-out", "dropout", "training, s")
-    note = "Everything that was run; what is not here was not." if rows else "Nothing was run yet."
-    return Table("cells", "Trained networks", header, rows, note, text_columns=5)
+    header = (
+        "recipe",
+        "data set",
+        "network",
+        "device",
+        "commit",
+        "seed",
+        "train",
+        "hold-out",
+        "dropout",
+        "training, s",
+    )
+    return Table("runs", "Trained networks", header, rows, "Everything that was run; what is not here was not.", 5)

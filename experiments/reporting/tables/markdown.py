@@ -1,7 +1,8 @@
-"""A table as data, as Markdown, and inside a document between its markers."""
+"""A table as data, as Markdown and as CSV."""
 
+import csv
+import io
 import math
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -35,6 +36,15 @@ def markdown(table: Table) -> str:
     rule = [":--" if place < table.text_columns else "--:" for place in range(len(table.header))]
     lines = [_line(table.header), _line(rule), *map(_line, table.rows)]
     return f"**{table.title}**\n\n" + "\n".join(lines) + f"\n\n{table.note}\n"
+
+
+def as_csv(table: Table) -> str:
+    """Header and rows; a true minus becomes a hyphen, so that numbers read as numbers."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(table.header)
+    writer.writerows([cell.replace("−", "-") for cell in row] for row in table.rows)
+    return text.getvalue()
 
 
 def merge_missing(rows: Sequence[tuple[str, ...]], shared: int, text_columns: int) -> tuple[tuple[str, ...], ...]:
@@ -76,39 +86,13 @@ def with_deviation(spread: Spread, digits: int = 4) -> str:
     return f"{number(spread.mean, digits)} ± {number(spread.deviation, digits)}"
 
 
+def interval(low: float, high: float, digits: int = 4) -> str:
+    return ABSENT if math.isnan(low) else f"[{signed(low, digits)}, {signed(high, digits)}]"
+
+
 def p_value(p: float) -> str:
     if math.isnan(p):
         return ABSENT
     if p < 1e-9:
         return "< 1e-9"
     return f"{p:.1e}" if p < 1e-3 else f"{p:.3f}"
-
-
-# Tables inside a document
-
-
-_EMBEDDED = re.compile(r"(<!-- table: (?P<name>\w+) -->\n)(?P<text>.*?)(<!-- end -->)", re.DOTALL)
-_OPENING = re.compile(r"<!-- table: (\w+) -->")
-
-
-class DocumentError(Exception):
-    """Markers of a document that do not fit the tables."""
-
-
-def embedded(document: str, known: frozenset[str]) -> dict[str, str]:
-    """The text between `<!-- table: NAME -->` and `<!-- end -->`, by name."""
-    found = {match["name"]: match["text"] for match in _EMBEDDED.finditer(document)}
-    opened = _OPENING.findall(document)
-    for name in opened:
-        if name not in known:
-            raise DocumentError(f'Unknown table "{name}" in a marker. Tables: {", ".join(sorted(known))}.')
-    if sorted(opened) != sorted(found):
-        wrong = ", ".join(sorted({name for name in opened if opened.count(name) > 1 or name not in found}))
-        raise DocumentError(f"Each table stands once, from `<!-- table: NAME -->` to `<!-- end -->`; look at: {wrong}.")
-    return found
-
-
-def embed(document: str, texts: dict[str, str]) -> str:
-    """The document with every marked table replaced by its text of today."""
-    embedded(document, frozenset(texts))
-    return _EMBEDDED.sub(lambda match: match[1] + texts[match["name"]] + match[4], document)

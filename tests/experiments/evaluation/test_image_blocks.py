@@ -8,7 +8,7 @@ import torch
 
 import lates
 from experiments.evaluation.image_blocks import BLOCKS, IMAGE_METRICS, block_means
-from experiments.reporting.significance import bootstrap_gain, image_gains
+from experiments.reporting.significance import bootstrap, image_gains
 from experiments.reporting.summaries import read_measured
 from tests.experiments.reporting.synthetic import write_cell
 
@@ -37,7 +37,7 @@ def test_fewer_images_than_blocks_stand_alone() -> None:
 def test_redrawing_blocks_spreads_the_mean_as_redrawing_images_does() -> None:
     logits, labels = drawn(50 * BLOCKS)
     losses = torch.nn.functional.cross_entropy(logits.double(), labels, reduction="none")
-    found = bootstrap_gain([block_means(logits, labels)[:1]])
+    found = bootstrap([block_means(logits, labels)[:1]])
     assert (found.high - found.low) / (2 * 1.96) == pytest.approx(float(losses.std()) / len(labels) ** 0.5, rel=0.15)
 
 

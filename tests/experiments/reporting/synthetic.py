@@ -20,8 +20,8 @@ MEMBERS = {"vgg16": 14, "vgg19": 17, "resnet18": 8, "resnet50": 16, "wide_resnet
 PLAIN_METHODS = (
     "network", "temperature", "temperature_sgd", "temperature_jittered_holdout", "temperature_tau_sgd",
     "temperature_brier", "vector_scaling", "head_refitted_shift", "head_refitted_jitter", "lates_paper",
-    "head_refitted_both_holdouts",
-    *(f"lates_{views}_{budget}" for views in ("none", "shift", "jitter") for budget in ("0.5", "1", "2", "5", "all")),
+    "head_refitted_both_holdouts", "head_refitted_robust", "temperature_robust_holdout", "sms", "lates_expect_shift",
+    *(f"lates_{views}_{budget}" for views in ("none", "shift", "jitter", "robust") for budget in ("0.5", "1", "2", "5", "all")),
     "lates_jittered_holdout", "lates_both_holdouts", "temperature_both_holdouts", "lates_last_block",
 )  # fmt: skip
 SEEDS_RUN = {"vgg16": 3, "vgg19": 1, "resnet18": 3, "wide_resnet_28_10": 1}
@@ -108,7 +108,9 @@ def _skill(method: str) -> float:
     if method.startswith("lates_"):
         budget = method.rsplit("_", 1)[1]
         spent = {"0.5": 0.05, "1": 0.1, "2": 0.15, "5": 0.2, "all": 0.22}.get(budget, 0.1)
-        return spent + (0.08 if "shift" in method else 0.15 if "jitter" in method else 0.0)
+        return spent + (
+            0.08 if "shift" in method else 0.15 if "jitter" in method else 0.18 if "robust" in method else 0.0
+        )
     return {"network": -0.2, "vector_scaling": 0.03}.get(method, 0.05 if "head" in method else 0.0)
 
 

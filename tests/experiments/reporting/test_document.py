@@ -1,13 +1,18 @@
-"""Tables in files and in a document: written, and checked against the results."""
+"""Pages and CSVs: filled in from the results, written, and checked against them."""
 
 import re
 from pathlib import Path
+from statistics import mean
 
 import pytest
 
-from experiments.reporting.tables import TablesDifferError, main, render_tables, write_tables
-from experiments.reporting.tables.markdown import DocumentError, embed
-from tests.experiments.reporting.synthetic import write_cell
+from experiments.reporting.document import DocumentError, check, main, render
+from experiments.reporting.prose import PAGES, Sources, TemplateError, fill
+from experiments.reporting.shift_search import Search, read_search
+from experiments.reporting.summaries import Measured, read_measured
+from tests.experiments.reporting.synthetic import SEEDS_RUN, column, write_cell
+
+ROOT = Path(__file__).parents[3]
 
 
 @pytest.fixture(scope="module")
@@ -18,87 +23,130 @@ def few_results(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return results
 
 
-@pytest.fixture
-def written(few_results: Path, tmp_path: Path) -> tuple[Path, Path]:
-    """(folder of tables, document), as `write_tables` leaves them."""
-    out, document = tmp_path / "tables", tmp_path / "RESULTS.md"
-    document.write_text(
-        "# Results\n\n<!-- table: cost -->\nold\n<!-- end -->\n\nText.\n<!-- table: pitfall -->\n<!-- end -->\n"
+@pytest.fixture(scope="module")
+def measured(results: Path) -> tuple[Measured, ...]:
+    return read_measured(results)
+
+
+def filled(measured: tuple[Measured, ...], text: str) -> str:
+    return fill(text, Sources(measured, {"cost": "| a |\n"}))
+
+
+# Fields
+
+
+def test_a_mean_is_over_seeds_then_architectures(results: Path, measured: tuple[Measured, ...]) -> None:
+    expected = mean(
+        mean(
+            column(results, f"in_distribution-cifar10-{network}-s{seed}", "sms", "nll")["clean"]
+            for seed in range(seeds)
+        )
+        for network, seeds in SEEDS_RUN.items()
     )
-    write_tables(few_results, out, document=document)
-    return out, document
+    assert filled(measured, "NLL {{mean nll clean cifar10 sms}}.") == f"NLL {expected:.3f}."
 
 
-def test_tables_are_written_to_files_and_into_the_document(
-    few_results: Path, tmp_path: Path, written: tuple[Path, Path]
-) -> None:
-    out, document = written
-    found = {path.stem: path.read_text() for path in out.iterdir()}
-    assert found == render_tables(few_results)
-    assert found.keys() == render_tables(tmp_path / "nothing").keys()
-    text = document.read_text()
-    assert text.startswith(f"# Results\n\n<!-- table: cost -->\n{found['cost']}<!-- end -->\n\nText.\n")
-    assert "old" not in text
+def test_gains_shares_and_wins_agree_with_the_files(results: Path, measured: tuple[Measured, ...]) -> None:
+    name = "in_distribution-cifar100-vgg19-s0"
+    ours, theirs = (column(results, name, method, "ece")["clean"] for method in ("lates_shift_1", "temperature"))
+    place = "ece clean cifar100/vgg19 lates_shift_1 temperature"
+    assert filled(measured, f"{{{{gain {place}}}}}").startswith(f"{theirs - ours:.3f}".replace("-", "−"))
+    assert filled(measured, f"{{{{percent {place}}}}}") == f"{100 * (theirs - ours) / theirs:.0f} %".replace("-", "−")
+    assert filled(measured, f"{{{{wins {place}}}}}") == ("1 of 1" if ours < theirs else "0 of 1")
 
 
-def test_check_passes_on_what_was_written_and_writes_nothing(few_results: Path, written: tuple[Path, Path]) -> None:
-    out, document = written
-    before = {path: path.stat().st_mtime_ns for path in (*out.iterdir(), document)}
-    assert main([f"--results={few_results}", f"--out={out}", f"--document={document}", "--check"]) == 0
-    assert before == {path: path.stat().st_mtime_ns for path in (*out.iterdir(), document)}
+def test_a_gain_over_several_architectures_has_both_intervals(measured: tuple[Measured, ...]) -> None:
+    found = filled(measured, "{{gain nll clean cifar100 lates_shift_1 temperature}}")
+    number = r"−?\d\.\d{3}"
+    assert re.fullmatch(rf"{number} \(bootstrap {number} to {number}, t {number} to {number}\)", found)
 
 
-def test_check_fails_if_one_number_differs(
-    few_results: Path, written: tuple[Path, Path], capsys: pytest.CaptureFixture[str]
-) -> None:
-    out, document = written
-    file = out / "in_distribution.md"
-    file.write_text(file.read_text().replace("0.0060", "0.0061", 1))
-    document.write_text(document.read_text().replace("0.357", "0.358"))
-    assert main([f"--results={few_results}", f"--out={out}", f"--document={document}", "--check"]) == 1
-    said = capsys.readouterr().out
-    assert "in_distribution.md" in said
-    assert 'RESULTS.md, table "pitfall"' in said
-    assert "0.358" in said
-    assert "cost.md" not in said
+def test_places_may_be_parts_of_the_split_and_rates_of_dropout(results: Path, measured: tuple[Measured, ...]) -> None:
+    quarter = column(results, "low_data-cifar100-resnet18-s0-t0.25", "temperature", "nll")["clean"]
+    assert filled(measured, "{{mean nll clean cifar100/resnet18@0.25 temperature}}") == f"{quarter:.3f}"
+    dropped = column(results, "mc_dropout-cifar10-wide_resnet_28_10-s0-d0.2", "mcd", "nll")["clean"]
+    assert filled(measured, "{{mean nll clean cifar10/wide_resnet_28_10~0.2 mcd}}") == f"{dropped:.3f}"
+    assert filled(measured, "{{networks both}}, {{seeds cifar10}}") == "16, 1 to 3"
 
 
-def test_check_without_tables_is_no_success(tmp_path: Path) -> None:
-    with pytest.raises(TablesDifferError, match="Nothing to check"):
-        write_tables(tmp_path, tmp_path / "tables", check=True, document=tmp_path / "RESULTS.md")
+def test_what_was_not_run_says_so(measured: tuple[Measured, ...]) -> None:
+    for field in (
+        "mean nll clean strong:cifar100 sms",
+        "gain nll clean cifar100 lates_shift_1 ensemble",
+        "most flops imagenet sms",
+    ):
+        assert filled(measured, f"{{{{{field}}}}}") == "not run"
 
 
-def test_an_unknown_marker_names_the_tables_there_are() -> None:
-    with pytest.raises(DocumentError, match=r'Unknown table "costs".*: cost, pitfall'):
-        embed("<!-- table: costs -->\n<!-- end -->\n", {"cost": "", "pitfall": ""})
+def test_hold_out_numbers_come_from_the_search_for_default_views() -> None:
+    search = read_search(ROOT / "results" / "search_shift")
+    expected = f"{search.value('robust, to Brier', 'shifted', 'nll'):.3f}"
+    assert fill("{{held nll shifted robust,\n> to Brier}}", Sources((), {}, search)) == expected
+    assert fill("{{held nll clean robust}}", Sources((), {}, Search({}))) == "not run"
 
 
 @pytest.mark.parametrize(
-    "document",
+    "field",
     [
-        "<!-- table: cost -->\nno end\n",
-        "<!-- table: cost -->\n<!-- end -->\n<!-- table: cost -->\n<!-- end -->\n",
-        "<!-- table: cost -->\n<!-- table: pitfall -->\n<!-- end -->\n",
+        "table costs",
+        "mean nll clean cifar10 temprature",
+        "mean nnl clean cifar10 sms",
+        "mean nll dirty cifar10 sms",
+        "mode",
     ],
 )
-def test_markers_that_do_not_pair_are_refused(document: str) -> None:
-    with pytest.raises(DocumentError, match=r"look at: (cost|pitfall)"):
-        embed(document, {"cost": "", "pitfall": ""})
+def test_a_field_that_cannot_be_filled_is_an_error_with_what_is_known(
+    measured: tuple[Measured, ...], field: str
+) -> None:
+    with pytest.raises(
+        TemplateError, match=rf"{{{{{field}}}}} cannot be filled: .*tables: cost; quantities: held, mean"
+    ):
+        filled(measured, f"{{{{{field}}}}}")
+
+
+# Files
+
+
+def test_written_pages_pass_the_check_and_hold_no_field(few_results: Path, tmp_path: Path) -> None:
+    files = render(few_results, tmp_path)
+    assert {path.name for path in files if path.suffix == ".md"} == {page.name for page in PAGES.glob("*.md")}
+    assert tmp_path / "RESULTS.md" in files
+    assert not any("{{" in text for text in files.values())
+    with pytest.raises(DocumentError, match=r"RESULTS\.md"):
+        check(files)
+    arguments = [f"--results={few_results}", f"--out={tmp_path}"]
+    assert main(arguments) == 0
+    assert main([*arguments, "--check"]) == 0
+
+
+def test_check_fails_if_one_number_of_a_sentence_or_table_differs(
+    few_results: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = [f"--results={few_results}", f"--out={tmp_path}"]
+    main(arguments)
+    front, table = tmp_path / "RESULTS.md", few_results / "tables" / "pitfall.csv"
+    front.write_text(front.read_text().replace("on 1 trained", "on 2 trained"))
+    table.write_text(table.read_text().replace("0.357", "0.358"))
+    assert main([*arguments, "--check"]) == 1
+    said = capsys.readouterr().out
+    assert "on 2 trained" in said
+    assert "0.358" in said
+    assert "cost.csv" not in said
 
 
 def test_the_numbers_of_this_repository_s_results_are_those_of_its_files() -> None:
-    root = Path(__file__).parents[3]
-    assert "table: search_resnet18" in (root / "RESULTS.md").read_text()
-    arguments = [f"--results={root / 'results'}", f"--out={root / 'results' / 'tables'}"]
-    assert main([*arguments, f"--document={root / 'RESULTS.md'}", "--check"]) == 0
+    assert main([f"--results={ROOT / 'results'}", f"--out={ROOT}", "--check"]) == 0
 
 
-def test_a_folder_that_is_not_there_is_an_error_and_success_is_said(
-    few_results: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    places = [f"--out={tmp_path / 'tables'}", f"--document={tmp_path / 'RESULTS.md'}"]
-    assert main([f"--results={tmp_path / 'nowhere'}", *places]) == 1
+def test_the_front_page_is_one_page_and_its_links_lead_somewhere() -> None:
+    text = (ROOT / "RESULTS.md").read_text()
+    assert len(text) < 9000
+    links = re.findall(r"\]\((results/[^)]+)\)", text)
+    assert links
+    assert all((ROOT / link).is_file() for link in links)
+
+
+def test_a_folder_that_is_not_there_is_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([f"--results={tmp_path / 'nowhere'}", f"--out={tmp_path}"]) == 1
     assert "nowhere is no folder" in capsys.readouterr().out
-    assert not (tmp_path / "tables").exists()
-    assert main([f"--results={few_results}", *places]) == 0
-    assert re.search(r"\d+ tables written to ", capsys.readouterr().out)
+    assert not (tmp_path / "RESULTS.md").exists()

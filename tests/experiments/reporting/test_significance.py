@@ -2,6 +2,7 @@
 
 import itertools
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -16,15 +17,16 @@ from experiments.data.corruptions import LIKE_JITTER, NAMES
 from experiments.reporting.significance import (
     SignedRank,
     anova,
-    bootstrap_gain,
-    clean_gains,
-    cohen_dz,
+    bootstrap,
+    compare,
     corrupted_gains,
     holm,
     network_gains,
     signed_rank,
+    t_test,
+    with_equal_seeds,
 )
-from experiments.reporting.summaries import read_measured
+from experiments.reporting.summaries import CORRUPTED, GROUPS, by_architecture, read_measured
 from tests.experiments.reporting.synthetic import read_column, write_cell
 
 gains_of_networks = st.lists(st.integers(-8, 8), min_size=1, max_size=7).map(lambda found: np.asarray(found) / 10)
@@ -110,28 +112,35 @@ def test_anova_needs_something_to_compare() -> None:
 # Effect sizes and intervals
 
 
-def test_cohen_dz_by_hand() -> None:
-    assert cohen_dz(np.asarray([1.0, 2.0, 3.0])) == pytest.approx(2.0)
-    assert math.isnan(cohen_dz(np.asarray([1.0])))
+@settings(max_examples=30, deadline=None)
+@given(st.lists(st.floats(-1, 1), min_size=2, max_size=8).filter(lambda found: np.std(found) > 1e-6))
+def test_t_test_is_scipys(values: list[float]) -> None:
+    oracle = stats.ttest_1samp(values, 0)
+    interval, p = t_test(np.asarray(values))
+    assert p == pytest.approx(np.asarray(oracle)[1], abs=1e-9)
+    assert (interval.low, interval.high) == pytest.approx(oracle.confidence_interval(0.95), abs=1e-9)
+
+
+def test_of_one_architecture_there_is_no_t_interval() -> None:
+    interval, p = t_test(np.asarray([0.3]))
+    assert math.isnan(interval.low)
+    assert math.isnan(p)
 
 
 def test_bootstrap_deviation_is_the_crossed_designs() -> None:
     """For additive effects the variance of the redrawn mean is var(networks)/N + var(corruptions)/C, both over n."""
     random = np.random.default_rng(3)
     networks, corruptions = random.normal(0, 1, 12), random.normal(0, 2, 15)
-    found = bootstrap_gain(list((networks[:, None] + corruptions)[:, None]))
+    found = bootstrap(list((networks[:, None] + corruptions)[:, None]))
     deviation = math.sqrt(networks.var() / 12 + corruptions.var() / 15)
-    assert found.mean == pytest.approx(networks.mean() + corruptions.mean())
     assert (found.high - found.low) / 2 == pytest.approx(1.96 * deviation, rel=0.05)
 
 
 def test_bootstrap_draws_architectures_first_and_counts_each_once() -> None:
     """Seeds that agree say no more than one of them: the spread is that of the architectures' own means."""
     levels = np.asarray([0.1, 0.4, 0.5, 0.9, 1.3])
-    alone = bootstrap_gain([np.full((1, 3), level) for level in levels])
-    often = bootstrap_gain([np.full((seeds, 3), level) for seeds, level in zip((5, 1, 3, 2, 4), levels, strict=True)])
-    assert often.mean == pytest.approx(levels.mean())
-    assert often.networks == 15
+    alone = bootstrap([np.full((1, 3), level) for level in levels])
+    often = bootstrap([np.full((seeds, 3), level) for seeds, level in zip((5, 1, 3, 2, 4), levels, strict=True)])
     assert (often.low, often.high) == pytest.approx((alone.low, alone.high), abs=0.02)
 
 
@@ -140,13 +149,14 @@ def test_bootstrap_covers_the_truth_where_architectures_differ() -> None:
     covered = 0
     for _ in range(200):
         effects = random.normal(0, 1, 12)
-        found = bootstrap_gain([effect + random.normal(0, 1, (3, 1)) for effect in effects], draws=400)
+        found = bootstrap([effect + random.normal(0, 1, (3, 1)) for effect in effects], draws=400)
         covered += found.low <= 0 <= found.high
     assert 0.85 <= covered / 200 <= 0.99
 
 
-def test_bootstrap_of_nothing_is_missing() -> None:
-    assert math.isnan(bootstrap_gain([np.empty((0, 19))]).mean)
+def test_bootstrap_of_nothing_or_of_one_number_is_missing() -> None:
+    assert math.isnan(bootstrap([np.empty((0, 19))]).low)
+    assert math.isnan(bootstrap([np.ones((1, 1))]).low)
 
 
 # From files
@@ -162,8 +172,9 @@ def test_gains_come_from_the_files_with_positive_for_better(tmp_path: Path) -> N
         place = NAMES.index("fog")
         assert gains[0, place, 2] == pytest.approx(sign * (ours["fog-3"] - theirs["fog-3"]))
         expected = [sign * (ours[name] - theirs[name]) for name in ours if name != "clean"]
-        assert network_gains(gains).tolist() == [pytest.approx(np.mean(expected))]
-        clean = clean_gains(cells, "lates_none_1", "temperature", metric)
+        found = network_gains(cells, "lates_none_1", "temperature", metric, CORRUPTED)
+        assert found.tolist() == [pytest.approx(np.mean(expected))]
+        clean = network_gains(cells, "lates_none_1", "temperature", metric, ["clean"])
         assert clean.tolist() == [pytest.approx(sign * (ours["clean"] - theirs["clean"]))]
 
 
@@ -175,3 +186,23 @@ def test_a_network_that_lacks_a_set_is_left_out_where_it_is_needed(tmp_path: Pat
     assert len(corrupted_gains(cells, "lates_none_1", "temperature", "nll")) == 1
     assert len(corrupted_gains(cells, "lates_none_1", "temperature", "nll", LIKE_JITTER)) == 2
     assert corrupted_gains((), "lates_none_1", "temperature", "nll").shape == (0, 19, 5)
+
+
+def test_a_gain_is_of_all_networks_even_if_some_kept_no_images(tmp_path: Path) -> None:
+    for network in ("vgg16", "resnet18"):
+        write_cell(tmp_path, "in_distribution", "cifar100", network, 0)
+    whole = by_architecture(read_measured(tmp_path), "cifar100")
+    blocks = {key: values for key, values in whole[0][0].blocks.items() if key[0] != "lates_none_1"}
+    partly = [(replace(whole[0][0], blocks=blocks),), *whole[1:]]
+    before, after = (compare(each, "lates_none_1", "temperature", "nll", GROUPS["clean"]) for each in (whole, partly))
+    assert (after.mean, after.t, after.networks) == (before.mean, before.t, before.networks)
+    assert after.bootstrap != before.bootstrap, "it is no longer one over images"
+
+
+def test_equal_seeds_are_those_that_every_architecture_that_was_run_has(tmp_path: Path) -> None:
+    for network, seeds in (("vgg16", (0, 1)), ("resnet18", (1, 2))):
+        for seed in seeds:
+            write_cell(tmp_path, "in_distribution", "cifar100", network, seed, sets=["clean"])
+    found = with_equal_seeds(by_architecture(read_measured(tmp_path), "cifar100"))
+    assert [[each.cell.seed for each in cells] for cells in found] == [[1], [1]]
+    assert with_equal_seeds([(), ()]) == []

@@ -1,87 +1,105 @@
 """Tables from invented results: the numbers in them, and what is missing."""
 
+import csv
+import io
 import json
 import math
-from dataclasses import replace
 from pathlib import Path
 from statistics import mean, stdev
 
 import pytest
 
 from experiments.data.corruptions import LIKE_JITTER
-from experiments.reporting.names import method_title
-from experiments.reporting.summaries import Spread, read_measured, spread, trained
-from experiments.reporting.tables import render_tables
+from experiments.recipes import ensemble_cell
+from experiments.reporting.names import VIEW_RIVALS, method_title
+from experiments.reporting.summaries import Spread, mean_over_networks, read_measured, spread, trained
+from experiments.reporting.tables import make_tables
 from experiments.reporting.tables.costs import timing_table
-from experiments.reporting.tables.markdown import markdown, number, p_value, signed, with_deviation
-from experiments.reporting.tables.scores import against_shift, imagenet
-from experiments.runner.results import read_results, write_results
-from tests.experiments.reporting.synthetic import SEEDS_RUN, column, read_column, rows_of, write_cell
+from experiments.reporting.tables.markdown import as_csv, markdown, number, p_value, signed, with_deviation
+from experiments.reporting.tables.scores import imagenet, main_table, methods_table, scores
+from experiments.runner.results import CellResults, read_results, write_results
+from tests.experiments.reporting.synthetic import PLAIN_METHODS, SEEDS_RUN, column, read_column, rows_of, write_cell
+
+PAPER = "paper's recipe"
 
 
-@pytest.fixture(scope="module")
-def empty_tables(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    return render_tables(tmp_path_factory.mktemp("nothing") / "results")
+def texts(results: Path) -> dict[str, str]:
+    return {name: markdown(table) for name, table in make_tables(results)[1].items()}
 
 
 # The numbers
 
 
-def test_clean_scores_are_the_files_mean_and_deviation(results: Path, tables: dict[str, str]) -> None:
-    (row,) = rows_of(tables["in_distribution"], "CIFAR-100", "ResNet18", "LATES, shifted views")
+def over_networks(results: Path, dataset: str, method: str, metric: str, corrupted: bool) -> float:
+    def of(network: str, seed: int) -> float:
+        by_set = column(results, f"in_distribution-{dataset}-{network}-s{seed}", method, metric)
+        return mean(value for name, value in by_set.items() if (name != "clean") == corrupted)
+
+    return mean(mean(of(network, seed) for seed in range(n)) for network, n in SEEDS_RUN.items())
+
+
+def test_the_front_table_holds_means_and_names_the_best_rivals(results: Path, tables: dict[str, str]) -> None:
+    (row,) = rows_of(tables["main"], PAPER, "CIFAR-10", "**LATES, robust views (default)**")
+    assert row["NLL"] == f"{over_networks(results, 'cifar10', 'lates_robust_1', 'nll', False):.3f}"
+    assert row["ECE, corrupted"] == f"{over_networks(results, 'cifar10', 'lates_robust_1', 'ece', True):.3f}"
+    (best,) = (row for row in rows_of(tables["main"], PAPER, "CIFAR-10") if row["method"].startswith("best view-aware"))
+    losses = {
+        method_title(method): over_networks(results, "cifar10", method, "nll", True)
+        for method in VIEW_RIVALS
+        if method in PLAIN_METHODS
+    }
+    assert best["method"] == f"best view-aware rival run: {min(losses, key=losses.__getitem__)}"
+    assert best["NLL, corrupted"] == f"{min(losses.values()):.3f}"
+    assert rows_of(tables["main"], "strong recipe", "CIFAR-10")[0]["method"] == "not run"
+
+
+def test_scores_by_network_have_mean_and_deviation_over_seeds(results: Path, tables: dict[str, str]) -> None:
+    (row,) = rows_of(tables["clean_nll"], PAPER, "CIFAR-100", "ResNet18")
     cells = [f"in_distribution-cifar100-resnet18-s{seed}" for seed in range(3)]
     values = [column(results, cell, "lates_shift_1", "nll")["clean"] for cell in cells]
-    assert row["NLL"] == f"{mean(values):.4f} ± {stdev(values):.4f}"
+    assert row["LATES, shifted views"] == f"{mean(values):.3f} ± {stdev(values):.3f}"
     assert row["seeds"] == "3"
-    assert row["floor"] == "0.0060 ± 0.0000"
+    (row,) = rows_of(tables["corrupted_ece"], PAPER, "CIFAR-100", "WRN-28-10")
+    by_set = column(results, "in_distribution-cifar100-wide_resnet_28_10-s0", "lates_none_1", "ece")
+    assert row["LATES, no views"] == f"{mean(value for name, value in by_set.items() if name != 'clean'):.3f}"
 
 
-def test_corrupted_scores_are_means_over_all_corrupted_sets(results: Path, tables: dict[str, str]) -> None:
-    (row,) = rows_of(tables["out_of_distribution"], "CIFAR-100", "WRN-28-10", "LATES, no views")
-    by_set = column(results, "in_distribution-cifar100-wide_resnet_28_10-s0", "lates_none_1", "accuracy")
-    by_set.pop("clean")
-    assert len(by_set) == 95
-    assert row["accuracy"] == f"{mean(by_set.values()):.4f}"
-
-
-def test_corruptions_like_the_jitter_stand_apart_and_each_network_counts_once(
-    results: Path, tables: dict[str, str]
-) -> None:
-    (row,) = rows_of(tables["jitter"], "CIFAR-10", "resemble", "temperature")
-
-    def like(network: str, seed: int) -> float:
-        by_set = column(results, f"in_distribution-cifar10-{network}-s{seed}", "temperature", "nll")
-        return mean(value for name, value in by_set.items() if name.split("-")[0] in LIKE_JITTER)
-
-    several = [mean(like(network, seed) for seed in range(3)) for network in ("vgg16", "resnet18")]
-    single = [like(network, 0) for network in ("vgg19", "wide_resnet_28_10")]
-    assert row["NLL"] == f"{mean([*several, *single]):.4f}"
-
-
-def test_relative_gain_is_in_percent_of_the_rival_and_positive_for_better(
-    results: Path, tables: dict[str, str]
-) -> None:
-    (row,) = rows_of(tables["relative_gain"], "CIFAR-100", "VGG19", "LATES, jittered views")
-    cell = "in_distribution-cifar100-vgg19-s0"
-    for metric, title, sign in (("nll", "NLL", -1), ("accuracy", "accuracy", 1)):
-        ours, theirs = (column(results, cell, m, metric)["clean"] for m in ("lates_jitter_1", "temperature"))
-        assert row[title] == f"{100 * sign * (ours - theirs) / theirs:+.1f}".replace("-", "−")
-
-
-def test_what_has_seen_the_jitter_is_compared_only_where_all_of_it_was_measured(tmp_path: Path) -> None:
-    path = write_cell(tmp_path, "out_of_distribution", "cifar10", "vgg16", 1)
-    write_cell(tmp_path, "in_distribution", "cifar10", "vgg16", 0, sets=["clean"])
-    write_cell(tmp_path, "out_of_distribution", "cifar10", "resnet18", 0, sets=["clean"])
-    found = read_results(tmp_path / "out_of_distribution" / "out_of_distribution-cifar10-resnet18-s0.json")
-    write_results(
-        tmp_path, replace(found, rows=tuple(row for row in found.rows if row.method != "lates_both_holdouts"))
+def test_the_csv_of_scores_has_every_method_and_group(results: Path) -> None:
+    rows = list(csv.DictReader(io.StringIO(as_csv(scores(read_measured(results))))))
+    (row,) = (
+        row
+        for row in rows
+        if (row["data set"], row["network"], row["test sets"], row["method"])
+        == ("CIFAR-10", "VGG19", "corrupted, like the jitter", "temperature")
     )
-    text = markdown(against_shift(read_measured(tmp_path)))
-    assert {(row["network"], row["seed"]) for row in rows_of(text)} == {("VGG16", "1")}
-    (row,) = rows_of(text, "CIFAR-10", "VGG16", "1", "LATES, jittered hold-out")
-    values = read_column(path, "lates_jittered_holdout", "brier")
-    assert row["Brier"] == f"{values.pop('clean'):.4f}"
-    assert row["Brier, corrupted"] == f"{mean(values.values()):.4f}"
+    by_set = column(results, "in_distribution-cifar10-vgg19-s0", "temperature", "nll")
+    like = mean(value for name, value in by_set.items() if name.split("-")[0] in LIKE_JITTER)
+    assert float(row["NLL"]) == pytest.approx(like, abs=6e-5)
+
+
+def test_methods_say_which_were_not_run_and_which_on_some_networks_alone(tmp_path: Path) -> None:
+    write_cell(tmp_path, "in_distribution", "cifar10", "vgg16", 0)
+    path = write_cell(tmp_path, "in_distribution", "cifar10", "resnet18", 0)
+    found = read_results(path.with_suffix(".json"))
+    kept = tuple(row for row in found.rows if row.method != "sms")
+    write_results(tmp_path, CellResults(found.cell, kept, found.facts, found.blocks))
+    text = markdown(methods_table(read_measured(tmp_path)))
+    assert not rows_of(text, PAPER, "CIFAR-10", "structured matrix scaling")
+    assert "Run on some networks alone, see tables/scores.csv: structured matrix scaling." in text
+    assert "Not run: structured vector scaling;" in text
+
+
+def test_ensembles_are_means_of_their_own_files_and_count_as_no_network(tmp_path: Path) -> None:
+    path, _ = (write_cell(tmp_path, "strong", "cifar10", "vgg16", seed) for seed in range(2))
+    single = read_results(path.with_suffix(".json"))
+    rows = tuple(row.__class__("ensemble", row.set, row.metrics) for row in single.rows if row.method == "sms")
+    write_results(tmp_path, CellResults(ensemble_cell("strong", "cifar10", "vgg16"), rows, {"seeds": [0, 1]}))
+    measured = read_measured(tmp_path)
+    assert len(trained(measured, "cifar10", "vgg16", training="strong")) == 2
+    expected = read_column(path, "sms", "nll")["clean"]
+    assert mean_over_networks(measured, "cifar10", "ensemble", "nll", training="strong") == pytest.approx(expected)
+    (row,) = rows_of(markdown(methods_table(measured)), "strong recipe", "CIFAR-10", "ensemble of the seeds")
+    assert row["NLL"] == f"{expected:.4f}"
 
 
 def test_gains_by_budget_are_of_each_networks_own_means(results: Path, tables: dict[str, str]) -> None:
@@ -101,9 +119,6 @@ def test_gains_by_budget_are_of_each_networks_own_means(results: Path, tables: d
                 mean(gain(network, seed, metric, corrupted) for seed in range(n)) for network, n in SEEDS_RUN.items()
             ]
             assert row[heading] == signed(sign * mean(gains))
-
-
-def test_budget_shows_what_was_really_spent(tables: dict[str, str]) -> None:
     rows = rows_of(tables["budget"], "CIFAR-100", "shift")
     assert [row["parameters added, %"] for row in rows] == ["0.49", "0.98", "1.97", "4.80", "6.80"]
 
@@ -122,47 +137,20 @@ def test_imagenet_stands_below_the_papers_rows_once_it_was_run(tmp_path: Path) -
     assert row["AUC (Keras)"] == f"{read_column(path, 'temperature_sgd', 'auc_keras')['clean']:.4f}"
 
 
-def test_the_papers_numbers_stand_beside_ours(results: Path, tables: dict[str, str]) -> None:
+def test_the_papers_numbers_of_mc_dropout_stand_beside_ours(results: Path, tables: dict[str, str]) -> None:
     rows = rows_of(tables["mc_dropout"], "CIFAR-10", "0.2")
     assert [row["source"] for row in rows] == ["paper"] * 2 + ["ours"] * 8
     assert (rows[1]["ECE"], rows[1]["floor"], rows[1]["accuracy"]) == ("0.0045", "–", "0.953")
     (lates,) = (row for row in rows if row["method"] == "+ LATES, no views")
     ours = column(results, "mc_dropout-cifar10-wide_resnet_28_10-s0-d0.2", "mcd_lates", "brier_paper")["clean"]
     assert (lates["Brier (paper's)"], lates["floor"]) == (f"−{abs(ours):.4f}", "0.0060")
-    (off,) = (row for row in rows if row["method"] == "dropout off: temperature")
-    ours = column(results, "mc_dropout-cifar10-wide_resnet_28_10-s0-d0.2", "temperature", "nll")["clean"]
-    assert off["NLL"] == f"{ours:.4f}"
     missing = rows_of(tables["mc_dropout"], "CIFAR-10", "0.1")
     assert [(row["method"], row["source"]) for row in missing[2:]] == [("not run", "–")]
-    own = "LATES, paper mode (SGD) — temperature, SGD in beta"
-    wilcoxon = rows_of(tables["wilcoxon"], own, "ImageNet", "accuracy")
-    assert wilcoxon[0]["p, paper"] == "0.18"
-    (missing,) = rows_of(tables["wilcoxon"], "LATES, no views — temperature", "ImageNet")
-    assert (missing["metric"], missing["p, paper"]) == ("not run", "–")
-    anova = rows_of(tables["anova"], own, "CIFAR-10", "accuracy")
-    assert (anova[0]["paper"], anova[0]["p, paper"]) == ("F(1, 16) = 7.72", ".013")
-    assert anova[0]["17 types"].startswith("F(1, 16) = ")
-    assert anova[0]["all 19"].startswith("F(1, 18) = ")
 
 
-def test_controls_are_means_over_seeds_then_networks(results: Path, tables: dict[str, str]) -> None:
-    (row,) = rows_of(tables["controls"], "CIFAR-10", "vector scaling")
-
-    def shown(metric: str, corrupted: bool) -> str:
-        def of(network: str, seed: int) -> float:
-            by_set = column(results, f"in_distribution-cifar10-{network}-s{seed}", "vector_scaling", metric)
-            return mean(value for name, value in by_set.items() if (name != "clean") == corrupted)
-
-        return f"{mean(mean(of(network, seed) for seed in range(n)) for network, n in SEEDS_RUN.items()):.4f}"
-
-    assert row["AUC at best T"] == shown("auc_best_temperature", corrupted=False)
-    assert row["accuracy"] == shown("accuracy", corrupted=False)
-    assert row["accuracy, corrupted"] == shown("accuracy", corrupted=True)
-
-
-def test_cost_is_a_share_of_the_network(tables: dict[str, str]) -> None:
-    (row,) = rows_of(tables["cost"], "CIFAR-100", "ResNet18", "LATES, no views")
-    assert [row[name] for name in ("parameters, %", "FLOPs, %")] == ["0.98", "0.040"]
+def test_cost_is_the_most_that_a_method_adds_to_a_network(tables: dict[str, str]) -> None:
+    (row,) = rows_of(tables["cost"], "LATES, no views")
+    assert [row[name] for name in ("parameters, at most, %", "FLOPs, at most, %")] == ["0.980", "0.040"]
 
 
 def test_time_is_that_of_one_calibration_beside_all_epochs(tmp_path: Path) -> None:
@@ -175,7 +163,7 @@ def test_time_is_that_of_one_calibration_beside_all_epochs(tmp_path: Path) -> No
 
 
 def test_depth_lists_every_member_and_their_contributions_sum_to_one(tables: dict[str, str]) -> None:
-    rows = rows_of(tables["depth"], "CIFAR-10", "VGG16")
+    rows = rows_of(tables["depth"], "paper", "CIFAR-10", "VGG16")
     assert len(rows) == 14
     assert rows[-1]["member"] == "head"
     assert math.fsum(float(row["LATES, no views"]) for row in rows) == pytest.approx(1, abs=0.01)
@@ -184,23 +172,20 @@ def test_depth_lists_every_member_and_their_contributions_sum_to_one(tables: dic
 # What is missing
 
 
-def test_what_was_not_run_is_a_row_that_says_so(tables: dict[str, str]) -> None:
-    for name in ("in_distribution", "out_of_distribution", "relative_gain", "cost", "depth"):
-        (row,) = rows_of(tables[name], "CIFAR-100", "ResNet50")
-        assert "not run" in row.values()
-        assert not any(cell.replace(".", "").isdigit() and cell != "0" for cell in row.values())
-
-
-def test_without_results_no_table_holds_a_measured_number(empty_tables: dict[str, str], tables: dict[str, str]) -> None:
-    assert empty_tables.keys() == tables.keys()
+def test_without_results_no_table_holds_a_measured_number(tmp_path: Path, tables: dict[str, str]) -> None:
+    empty = texts(tmp_path / "nothing")
+    assert empty.keys() == tables.keys()
     invented = [
         f"{name}: {cell}"
-        for name, text in empty_tables.items()
+        for name, text in empty.items()
         for row in rows_of(text)
-        if name not in ("pitfall", "proposition") and row.get("source") != "paper" and row.get("data set") != "paper"
+        if name not in ("pitfall", "proposition")
+        and row.get("source") != "paper"
+        and "paper" not in next(iter(row.values()))
         for title, cell in row.items()
         if any(digit.isdigit() for digit in cell)
-        and title not in ("data set", "network", "dropout", "budget", "paper", "p, paper", "test sets", "method")
+        and title not in ("data set", "network", "dropout", "budget", "test sets", "method")
+        and "paper" not in title
         and cell != "0"
     ]
     assert invented == []
@@ -208,15 +193,14 @@ def test_without_results_no_table_holds_a_measured_number(empty_tables: dict[str
 
 def test_a_mean_over_a_part_of_the_sets_is_missing(tmp_path: Path) -> None:
     write_cell(tmp_path, "in_distribution", "cifar10", "vgg16", 0, sets=["clean", "fog-1", "fog-2"])
-    tables = render_tables(tmp_path)
-    (row,) = rows_of(tables["out_of_distribution"], "CIFAR-10", "VGG16", "temperature")
-    assert (row["seeds"], row["NLL"]) == ("0", "–")
-    assert rows_of(tables["in_distribution"], "CIFAR-10", "VGG16", "temperature")[0]["seeds"] == "1"
+    (row,) = rows_of(markdown(main_table(read_measured(tmp_path))), PAPER, "CIFAR-10", "temperature scaling")
+    assert row["NLL, corrupted"] == "–"
+    assert row["NLL"] != "–"
 
 
 def test_results_of_the_recipe_smoke_enter_no_table(tmp_path: Path) -> None:
     write_cell(tmp_path, "smoke", "cifar10", "resnet18", 0)
-    assert render_tables(tmp_path) == render_tables(tmp_path / "nothing")
+    assert read_measured(tmp_path) == ()
 
 
 def test_a_damaged_cell_counts_as_missing(tmp_path: Path) -> None:
@@ -226,12 +210,13 @@ def test_a_damaged_cell_counts_as_missing(tmp_path: Path) -> None:
         assert read_measured(tmp_path) == ()
 
 
-def test_recipes_that_share_a_network_count_it_once(tmp_path: Path) -> None:
-    for recipe in ("in_distribution", "low_data"):
+def test_recipes_that_share_a_network_count_it_once_and_strong_networks_apart(tmp_path: Path) -> None:
+    for recipe in ("in_distribution", "low_data", "strong"):
         write_cell(tmp_path, recipe, "cifar10", "vgg16", 0, sets=["clean"])
     measured = read_measured(tmp_path)
-    assert len(measured) == 2
+    assert len(measured) == 3
     assert len(trained(measured, "cifar10", "vgg16")) == 1
+    assert [each.cell.recipe for each in trained(measured, "cifar10", "vgg16", training="strong")] == ["strong"]
 
 
 # Words and numbers
@@ -256,4 +241,5 @@ def test_methods_in_words() -> None:
     assert method_title("lates_shift_1") == "LATES, shifted views"
     assert method_title("lates_jitter_0.5") == "LATES, jittered views, 0.5 %"
     assert method_title("lates_none_all") == "LATES, no views, no budget"
+    assert method_title("lates_robust_2") == "LATES, robust views (default), 2 %"
     assert method_title("something_new") == "something_new"

@@ -1,0 +1,187 @@
+"""Pages: templates whose tables and numbers are filled in from the results, so that no number in a sentence can go stale.
+
+A template in `pages/` holds `{{…}}` where something is filled in:
+
+    {{table NAME}}                                   a table, as Markdown
+    {{mean METRIC SETS PLACE METHOD}}                1.375
+    {{gain METRIC SETS PLACE METHOD RIVAL}}          0.209 (bootstrap 0.180 to 0.242, t 0.150 to 0.268)
+    {{percent METRIC SETS PLACE METHOD RIVAL}}       15 %: the gain as a share of the rival's mean
+    {{wins METRIC SETS PLACE METHOD RIVAL}}          9 of 9: networks on which METHOD is better
+    {{networks PLACE}}                               9
+    {{seeds PLACE}}                                  3, or 1 to 3
+    {{most FACT PLACE METHOD}}                       1.00: the largest share, in percent, that METHOD adds to a network
+    {{held METRIC IMAGES CANDIDATE}}                 0.713: of the search for default views, on hold-out images
+
+SETS is clean, corrupted, like or unlike (the jitter). PLACE is `both`, a data set, or `DATASET/NETWORK`, with `@TRAIN` for a
+share of the training split and `~RATE` for dropout, after `strong:` where networks of the strong recipe are meant. What was not
+run reads "not run".
+"""
+
+import math
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from experiments.recipes import CIFAR_SETS
+from experiments.reporting.names import METHOD_TITLES, METRIC_TITLES, method_title
+from experiments.reporting.shift_search import Search
+from experiments.reporting.significance import architecture_gains, compare, count_better, network_gains
+from experiments.reporting.summaries import (
+    GROUPS,
+    HOLDOUT_SIZE,
+    LOW_DATA,
+    PAPER_TRAINING,
+    PLAIN,
+    STRONG_TRAINING,
+    Group,
+    Measured,
+    by_architecture,
+    spread,
+    trained,
+)
+from experiments.reporting.tables.comparisons import gain_text
+from experiments.reporting.tables.markdown import NOT_RUN, number
+
+PAGES = Path(__file__).parent / "pages"
+_FIELD = re.compile(r"\{\{(.*?)\}\}", re.DOTALL)
+_PLACE = re.compile(
+    r"(?P<strong>strong:)?(?P<dataset>\w+)(/(?P<network>\w+))?(@(?P<train>[\d.]+))?(~(?P<rate>[\d.]+))?"
+)
+
+
+class TemplateError(Exception):
+    """A field of a template that cannot be filled."""
+
+
+@dataclass(frozen=True)
+class Sources:
+    """What pages are filled from: networks, tables as Markdown, the search for default views."""
+
+    measured: Sequence[Measured]
+    tables: Mapping[str, str]
+    search: Search = Search({})  # noqa: RUF009 (frozen)
+
+
+def fill(template: str, sources: Sources) -> str:
+    """The page of a template. A field may go over the end of a line, also of a quoted one."""
+    return _FIELD.sub(lambda field: _filled(field[1].replace(">", " ").split(), sources), template)
+
+
+def _filled(words: list[str], sources: Sources) -> str:
+    kind, arguments = words[0], words[1:]
+    try:
+        if kind == "table":
+            return sources.tables[arguments[0]].rstrip("\n")
+        if kind == "held":
+            metric, images, *candidate = arguments
+            return (
+                number(sources.search.value(" ".join(candidate), images, metric), 3)
+                if sources.search.networks
+                else NOT_RUN
+            )
+        return _QUANTITIES[kind](sources.measured, *arguments)
+    except (KeyError, TypeError, ValueError) as error:
+        known = f"tables: {', '.join(sorted(sources.tables))}; quantities: held, {', '.join(_QUANTITIES)}"
+        raise TemplateError(f"{{{{{' '.join(words)}}}}} cannot be filled: {error}. Known {known}.") from error
+
+
+# Places
+
+
+@dataclass(frozen=True)
+class Place:
+    """The cells of each architecture, data set by data set."""
+
+    by_dataset: tuple[Sequence[Sequence[Measured]], ...]
+
+    @property
+    def cells(self) -> list[Measured]:
+        return [cell for architectures in self.by_dataset for cells in architectures for cell in cells]
+
+    @property
+    def architectures(self) -> list[Sequence[Measured]]:
+        return [cells for architectures in self.by_dataset for cells in architectures]
+
+
+def _place(measured: Sequence[Measured], text: str) -> Place:
+    if (found := _PLACE.fullmatch(text)) is None:
+        raise ValueError(f'"{text}" is no place')
+    training = STRONG_TRAINING if found["strong"] else PAPER_TRAINING
+    datasets = CIFAR_SETS if found["dataset"] == "both" else (found["dataset"],)
+    if found["network"] is None:
+        return Place(tuple(by_architecture(measured, dataset, training) for dataset in datasets))
+    share = float(found["train"] or PLAIN.train_fraction)
+    part = next(part for part in (PLAIN, *LOW_DATA.parts, *HOLDOUT_SIZE.parts) if part.train_fraction == share)
+    options = {"dropout": float(found["rate"] or 0), "training": training}
+    return Place(tuple([trained(measured, dataset, found["network"], part, **options)] for dataset in datasets))
+
+
+# Quantities
+
+
+def _mean_of(place: Place, metric: str, group: Group, method: str) -> float:
+    return spread(
+        spread(cell.mean(method, metric, group.sets) for cell in cells).mean for cells in place.architectures
+    ).mean
+
+
+def _mean(measured: Sequence[Measured], metric: str, sets: str, place: str, method: str) -> str:
+    _check(metric, method)
+    value = _mean_of(_place(measured, place), metric, GROUPS[sets], method)
+    return NOT_RUN if math.isnan(value) else number(value, 3)
+
+
+def _gain(measured: Sequence[Measured], metric: str, sets: str, place: str, method: str, rival: str) -> str:
+    _check(metric, method, rival)
+    return gain_text(compare(_place(measured, place).architectures, method, rival, metric, GROUPS[sets]))
+
+
+def _percent(measured: Sequence[Measured], metric: str, sets: str, place: str, method: str, rival: str) -> str:
+    _check(metric, method, rival)
+    where, group = _place(measured, place), GROUPS[sets]
+    gains = architecture_gains(where.architectures, method, rival, metric, group.sets)
+    return f"{number(100 * gains.mean() / _mean_of(where, metric, group, rival), 0)} %" if len(gains) else NOT_RUN
+
+
+def _wins(measured: Sequence[Measured], metric: str, sets: str, place: str, method: str, rival: str) -> str:
+    _check(metric, method, rival)
+    gains = network_gains(_place(measured, place).cells, method, rival, metric, GROUPS[sets].sets)
+    return f"{count_better(gains)} of {gains.size}" if gains.size else NOT_RUN
+
+
+def _networks(measured: Sequence[Measured], place: str) -> str:
+    return str(len(_place(measured, place).cells))
+
+
+def _seeds(measured: Sequence[Measured], place: str) -> str:
+    counts = [len(cells) for cells in _place(measured, place).architectures if cells]
+    if not counts:
+        return NOT_RUN
+    return str(counts[0]) if min(counts) == max(counts) else f"{min(counts)} to {max(counts)}"
+
+
+def _most(measured: Sequence[Measured], fact: str, place: str, method: str) -> str:
+    _check("nll", method)
+    shares = [100 * cell.fact("methods", method, fact) for cell in _place(measured, place).cells]
+    return number(max(shares), 2) if shares and not any(map(math.isnan, shares)) else NOT_RUN
+
+
+def _check(metric: str, *methods: str) -> None:
+    """A misspelt name would otherwise read "not run"."""
+    if metric not in METRIC_TITLES:
+        raise ValueError(f'"{metric}" is no metric')
+    for method in methods:
+        if method not in METHOD_TITLES and method_title(method) == method:
+            raise ValueError(f'"{method}" is no method')
+
+
+_QUANTITIES: Mapping[str, Callable[..., str]] = {
+    "mean": _mean,
+    "gain": _gain,
+    "percent": _percent,
+    "wins": _wins,
+    "networks": _networks,
+    "seeds": _seeds,
+    "most": _most,
+}

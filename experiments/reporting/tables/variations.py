@@ -1,0 +1,86 @@
+"""Relative gains over temperature scaling: by size of the training and hold-out split, by budget."""
+
+from collections.abc import Sequence
+
+from experiments.reporting import paper
+from experiments.reporting.names import BUDGETS, DATASET_TITLES, SOLVED_ALIKE, VIEWS, method_title
+from experiments.reporting.summaries import (
+    CLEAN_SET,
+    CORRUPTED,
+    HOLDOUT_SIZE,
+    LOW_DATA,
+    Measured,
+    Variation,
+    added_over_networks,
+    gain_over_networks,
+    of_each_part,
+    spread,
+)
+from experiments.reporting.tables.markdown import ABSENT, NOT_RUN, Table, merge_missing, number, signed
+from experiments.reporting.tables.scores import place, titles
+
+BY_PART = (
+    "temperature", "vector_scaling", "sms", "head_refitted_shift", "lates_none_1", "lates_shift_1", "lates_jitter_1",
+    "lates_robust_1",
+)  # fmt: skip
+SHOWN = ("nll", "ece", "accuracy")
+RELATIVE = "Gain: percent of temperature scaling's value by which the method is better; negative is worse."
+
+
+def _by_part(title: str, measured: Sequence[Measured], variation: Variation) -> Table:
+    """Method by method, so that the parts of one stand below one another; networks that were not run stand last, as one."""
+    rows: list[tuple[str, ...]] = []
+    header = ("data set", "network", "method", "train", "hold-out", "seeds", *titles(SHOWN))
+    header += tuple(f"{metric}, gain %" for metric in titles(SHOWN))
+    for dataset in ("cifar100", "cifar10"):
+        by_network = {network: of_each_part(measured, dataset, network, variation) for network in paper.NETWORKS}
+        varied = {network: by_part for network, by_part in by_network.items() if by_part}
+        for network, by_part in varied.items():
+            for method in BY_PART:
+                for part, cells in by_part.items():
+                    if any(method in cell.methods for cell in cells):
+                        shares = (f"{100 * part.train_fraction:.0f} %", f"{100 * part.holdout_fraction:.0f} %")
+                        where = (*place(dataset, network), method_title(method), *shares, str(len(cells)))
+                        rows.append((*where, *_values(cells, method)))
+        if len(varied) < len(by_network):
+            others = (DATASET_TITLES[dataset], "all others" if varied else "all", NOT_RUN)
+            rows.append((*others, *[ABSENT] * (len(header) - len(others))))
+    note = f"{RELATIVE} Every line is of the seeds that all sizes have; the plain split's may be a network of another recipe."
+    return Table(variation.recipe, title, header, tuple(rows), note, text_columns=3)
+
+
+def _values(cells: Sequence[Measured], method: str) -> list[str]:
+    values = [number(spread(cell.mean(method, metric) for cell in cells).mean) for metric in SHOWN]
+    gains = [signed(spread(cell.relative_gain(method, metric) for cell in cells).mean) for metric in SHOWN]
+    return [*values, *(gains if method not in ("temperature", *SOLVED_ALIKE) else [ABSENT] * len(gains))]
+
+
+def low_data(measured: Sequence[Measured]) -> Table:
+    return _by_part("Clean test set, by the share of the training split", measured, LOW_DATA)
+
+
+def holdout_size(measured: Sequence[Measured]) -> Table:
+    title = "Clean test set, by the size of the hold-out, the network trained on the rest"
+    return _by_part(title, measured, HOLDOUT_SIZE)
+
+
+def budget(measured: Sequence[Measured]) -> Table:
+    columns = [(metric, sets) for sets in (CLEAN_SET, CORRUPTED) for metric in SHOWN]
+    rows: list[tuple[str, ...]] = []
+    for dataset in ("cifar100", "cifar10"):
+        for views in VIEWS:
+            for allowed in BUDGETS:
+                method = f"lates_{views}_{allowed}"
+                spent = added_over_networks(measured, dataset, method)
+                gains = [gain_over_networks(measured, dataset, method, metric, sets) for metric, sets in columns]
+                limit = "none" if allowed == "all" else f"{allowed} %"
+                rows.append((DATASET_TITLES[dataset], views, limit, number(spent, 2), *map(signed, gains)))
+    named = titles(SHOWN)
+    return Table(
+        "budget",
+        "Relative gain by budget and views, %",
+        ("data set", "views", "budget", "parameters added, %", *named, *(f"{metric}, corrupted" for metric in named)),
+        merge_missing(rows, shared=2, text_columns=3),
+        f"{RELATIVE} Mean over seeds, then over the networks that were run.",
+        text_columns=3,
+    )
