@@ -2,13 +2,16 @@
 
 import math
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from lates import metrics
 from tests.all_metrics import METRICS
-from tests.problems import sharpened
+from tests.problems import draw_labels, sharpened
 
 
 def test_interval_of_a_mean_is_the_normal_one() -> None:
@@ -60,6 +63,62 @@ def test_equally_miscalibrated_methods_are_rarely_distinguished() -> None:
         interval = metrics.bootstrap(metrics.ece, logits + noise[0], labels, other=logits + noise[1], draws=80)
         distinguished += interval.excludes_zero
     assert distinguished <= 7
+
+
+@given(st.integers(0, 2**32), st.sampled_from(METRICS), st.booleans(), st.sampled_from([1.0, 5.0, 40.0]))
+@settings(max_examples=60, deadline=None)
+def test_intervals_hold_their_value_and_possible_values_alone(
+    seed: int, metric: Callable[..., float], paired: bool, scale: float
+) -> None:
+    logits, labels = sharpened(1.0, 12, 3, seed)
+    other = scale * logits.roll(1, dims=0) if paired else None
+    found = metrics.bootstrap(metric, scale * logits, labels, other=other, draws=15, seed=seed)
+    least, most = {"nll": (0, math.inf), "brier": (0, 2), "brier_paper": (-1, 1), "ece_debiased": (-0.25, 1)}.get(
+        metric.__name__, (0, 1)
+    )
+    if paired:
+        least, most = least - most, most - least
+    if math.isfinite(found.low):  # the AUC is NaN on draws without one of the classes
+        assert least <= found.low <= found.value <= found.high <= most
+
+
+def test_accuracy_of_one_has_the_exact_binomial_interval() -> None:
+    logits, labels = 3 * torch.eye(2).repeat(100, 1), torch.arange(2).repeat(100)
+    found = metrics.bootstrap(metrics.accuracy, logits, labels, draws=20)
+    assert (found.value, found.low, found.high) == (1, pytest.approx(0.025 ** (1 / 200)), 1)
+    same = metrics.bootstrap(metrics.accuracy, logits, labels, other=2 * logits, draws=20)
+    assert (same.low, same.high) == (0, 0)
+
+
+def test_metric_of_ones_own_stays_within_the_bounds_given() -> None:
+    logits, labels = sharpened(1.0, 60, 3)
+
+    def half_or_more(z: Any, y: Any) -> float:
+        return max(0.5, metrics.accuracy(z, y))
+
+    cut = metrics.bootstrap(half_or_more, logits, labels, bounds=(0.5, 0.55), draws=50)
+    free = metrics.bootstrap(half_or_more, logits, labels, draws=50)
+    assert free.high > 0.55
+    assert (cut.value, cut.high) == (free.value, max(0.55, free.value))
+
+
+def test_intervals_cover_the_expected_value_about_as_often_as_they_say() -> None:
+    """About 20 errors in 300 rows: few are the hard case. Covered is the mean over runs, since an ECE of few rows is biased."""
+    found: list[metrics.Comparison] = []
+    for seed in range(40):
+        truth = 10 * sharpened(1.0, 300, 10, seed)[0]
+        generator = torch.Generator().manual_seed(1000 + seed)
+        labels, noise = draw_labels(truth, generator), torch.randn(truth.shape, generator=generator)
+        logits = {"truth": truth, "noisy": truth + 5 * noise}
+        quick = ("accuracy", "nll", "ece", "aurc")
+        found.append(metrics.compare(logits, labels, baselines=["truth"], metrics=quick, draws=100, seed=seed))
+    for metric in found[0].measured["truth"]:
+        values = [run.measured["truth"][metric] for run in found]
+        differences = [run.differences["noisy"]["truth"][metric] for run in found]
+        for intervals in (values, differences):
+            expected = sum(one.value for one in intervals) / len(intervals)
+            covered = sum(one.low <= expected <= one.high for one in intervals) / len(intervals)
+            assert covered >= 0.85, metric
 
 
 def test_bootstrap_refuses_bad_settings() -> None:

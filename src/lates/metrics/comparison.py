@@ -6,7 +6,7 @@ from typing import Literal
 
 from lates.metrics.calibration import ece_floor
 from lates.metrics.intervals import Interval, check_draws, interval_of
-from lates.metrics.overview import METRICS
+from lates.metrics.overview import BOUNDS, METRICS
 from lates.metrics.resampling import resample, statistics_of
 from lates.metrics.rows import Array
 from lates.runtime import check_form
@@ -89,15 +89,23 @@ def compare(
     }
     drawn = resample(statistics, rows, draws, seed)
 
+    bounds = {name: BOUNDS[METRICS[name]] for name in metrics}
+
+    def measured(method: str) -> Intervals:
+        return {name: interval_of(drawn[method, name], confidence, rows, bounds[name]) for name in metrics}
+
     def difference(method: str, baseline: str) -> Intervals:
-        return {name: interval_of(drawn[method, name] - drawn[baseline, name], confidence) for name in metrics}
+        return {
+            name: interval_of(drawn[method, name] - drawn[baseline, name], confidence, rows, (low - high, high - low))
+            for name, (low, high) in bounds.items()
+        }
 
     methods = list(logits)
     return Comparison(
         rows,
         classes,
         draws,
-        measured={m: {name: interval_of(drawn[m, name], confidence) for name in metrics} for m in methods},
+        measured={method: measured(method) for method in methods},
         differences={
             method: {baseline: difference(method, baseline) for baseline in methods[:place] if baseline in baselines}
             for place, method in enumerate(methods)

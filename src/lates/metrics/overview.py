@@ -1,5 +1,6 @@
 """The metrics in tables: all by name, those that per-row values determine, and the main ones of one set of logits."""
 
+import math
 from collections.abc import Callable
 
 from lates.metrics import calibration
@@ -23,6 +24,17 @@ OF_ROWS: dict[Callable[..., float], Callable[..., float]] = {
 
 METRICS = {metric.__name__: metric for metric in (*OF_ROWS, classwise_ece, auc, auc_keras)}
 LARGER_IS_BETTER = ("accuracy", "auc", "auc_keras")
+
+Bounds = tuple[float, float]
+UNBOUNDED: Bounds = (-math.inf, math.inf)
+BOUNDS: dict[Callable[..., float], Bounds] = {
+    **dict.fromkeys(METRICS.values(), (0.0, 1.0)),
+    nll: (0.0, math.inf),
+    brier: (0.0, 2.0),
+    brier_paper: (-1.0, 1.0),
+    ece_debiased: (-0.25, 1.0),  # a bin of two rows, one of them right, has a variance of 1/4
+}
+"""metric -> the smallest and the largest value that it can take"""
 
 
 def summary(logits: Array, labels: Array, bins: int = BINS) -> dict[str, float]:

@@ -142,7 +142,7 @@ def find(
         bins={method: bins_of(metrics.reliability(logits, plain.labels)) for method, logits in plain.logits.items()},
         coverage={method: metrics.risk_coverage_of_rows(of_method) for method, of_method in rows.items()},
         members=members_of(
-            calibrated, metrics.bootstrap_means(plain.correct, draws=test.draws, seed=seed), plain.correct
+            calibrated, metrics.bootstrap_shares(plain.correct, draws=test.draws, seed=seed), plain.correct
         ),
         classes=classes_of(plain, rows, errors, class_names),
     )
