@@ -14,4 +14,5 @@ METRICS = [
     metrics.auc,
     metrics.auc_keras,
     metrics.aurc,
+    metrics.coverage_at_risk,
 ]

@@ -26,6 +26,7 @@ PUBLIC_NAMES = {
     "CalibratedModel": "model",
     "load": "model",
     "metrics": "metrics",
+    "selective": "metrics.selective",
     "plot": "plot",
     "TemperatureScaling": "estimators",
     "LogitStack": "estimators",
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
     from lates.stack import Stack, fit_stack
     from lates.model import CalibratedModel, load
     from lates import metrics, plot
+    from lates.metrics import selective
     from lates.estimators import LogitStack, TemperatureScaling
     from lates.report import write_report
 else:

@@ -1,13 +1,14 @@
 """How good are these logits? Pure functions (logits [n, classes], labels [n]) -> float.
 
 Logits are torch tensors on any device or numpy arrays, of any floating dtype; all arithmetic is float64, in chunks.
-`probabilities.log()` are valid logits. Smaller is better, except for accuracy and the two areas `auc` and `auc_keras`.
+`probabilities.log()` are valid logits. Smaller is better, except for accuracy,
+`coverage_at_risk` and the two areas `auc` and `auc_keras`.
 """
 
 from lates.metrics.scores import accuracy, brier, brier_paper, nll
 from lates.metrics.calibration import Reliability, classwise_ece, ece, ece_debiased, ece_floor, reliability
 from lates.metrics.smoothing import ece_smooth
-from lates.metrics.ranking import auc, auc_keras, aurc
+from lates.metrics.ranking import auc, auc_keras, aurc, coverage_at_risk
 from lates.metrics.overview import summary
 from lates.metrics.intervals import Interval, bootstrap
 from lates.metrics.comparison import Comparison, compare, verdict
@@ -19,10 +20,11 @@ from lates.metrics.ranking import risk_coverage_of_rows as risk_coverage_of_rows
 from lates.metrics.overview import LARGER_IS_BETTER as LARGER_IS_BETTER, OF_ROWS as OF_ROWS
 from lates.metrics.intervals import bootstrap_shares as bootstrap_shares
 from lates.metrics.comparison import Intervals as Intervals, Verdict as Verdict
+from lates.metrics import selective as selective
 
 __all__ = [
     "accuracy", "brier", "brier_paper", "nll",
     "Reliability", "classwise_ece", "ece", "ece_debiased", "ece_floor", "reliability", "ece_smooth",
-    "auc", "auc_keras", "aurc",
+    "auc", "auc_keras", "aurc", "coverage_at_risk",
     "summary", "Interval", "bootstrap", "Comparison", "compare", "verdict",
 ]  # fmt: skip

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 from lates.metrics import calibration
 from lates.metrics.calibration import BINS, classwise_ece, ece, ece_debiased, ece_floor
-from lates.metrics.ranking import auc, auc_keras, aurc, risks_of_rows
+from lates.metrics.ranking import auc, auc_keras, aurc, coverage_at_risk, coverage_of_rows, risks_of_rows
 from lates.metrics.rows import Array, describe_rows
 from lates.metrics.scores import accuracy, brier, brier_paper, nll
 from lates.metrics.smoothing import ece_smooth, ece_smooth_of_rows
@@ -19,11 +19,12 @@ OF_ROWS: dict[Callable[..., float], Callable[..., float]] = {
     ece_debiased: calibration.ece_debiased_of_rows,
     ece_smooth: ece_smooth_of_rows,
     aurc: lambda rows: float(risks_of_rows(rows).mean()),
+    coverage_at_risk: coverage_of_rows,
 }
 """metric -> the same as a function of `Rows`, with the same options"""
 
 METRICS = {metric.__name__: metric for metric in (*OF_ROWS, classwise_ece, auc, auc_keras)}
-LARGER_IS_BETTER = ("accuracy", "auc", "auc_keras")
+LARGER_IS_BETTER = ("accuracy", "auc", "auc_keras", "coverage_at_risk")
 
 Bounds = tuple[float, float]
 UNBOUNDED: Bounds = (-math.inf, math.inf)

@@ -75,3 +75,18 @@ def aurc(logits: Array, labels: Array) -> float:
     that order is taken: each counts as its tie's mean error, so the order of rows does not matter. 0 is best.
     """
     return float(risks_of_rows(describe_rows(logits, labels)).mean())
+
+
+def coverage_of_rows(rows: Rows, risk: float = 0.05) -> float:
+    confidence = rows.confidence.sort(descending=True).values
+    allowed = risks_of_rows(rows) <= risk
+    allowed[:-1] &= confidence[1:] < confidence[:-1]  # a threshold accepts all rows of equal confidence, or none
+    return (int(allowed.nonzero().max()) + 1) / len(rows) if bool(allowed.any()) else 0.0
+
+
+def coverage_at_risk(logits: Array, labels: Array, risk: float = 0.05) -> float:
+    """The largest share of rows, most confident first, whose error rate is at most `risk`; 1 is best.
+
+    The threshold behind it is chosen on these very rows and promises nothing: `lates.selective` finds one that does.
+    """
+    return coverage_of_rows(describe_rows(logits, labels), risk)
