@@ -17,13 +17,14 @@ ROOT = Path(lates.__file__).parent
 CORE = {"settings", "runtime", "network", "stack", "probes", "model"}
 MAY_IMPORT = {
     "settings": set[str](),
+    "binomial": set[str](),
     "runtime": {"settings"},
     "network": {"settings", "runtime"},
-    "stack": {"settings", "runtime"},
+    "stack": {"settings", "runtime", "binomial"},
     "probes": {"settings", "runtime", "network", "stack"},
     "model": {"settings", "runtime", "network", "stack", "probes"},
     "algorithm": CORE,
-    "metrics": {"runtime"},
+    "metrics": {"runtime", "binomial"},
     "plot": CORE | {"metrics"},
     "estimators": CORE,
     "export": CORE,

@@ -31,7 +31,7 @@ def calibrate(
     holdout: Iterable[Any],
     blocks: Sequence[str] | int | None = None,
     loss: str = "nll",
-    budget: float | None = 0.01,
+    budget: float | str | None = 0.01,
     views: Views = "auto",
     passes: int | None = None,
     holdout_views: Views = None,
@@ -52,7 +52,7 @@ def calibrate(
     holdout   loader of rows that trained nothing: it chooses the weights
     blocks    None: all natural blocks; an int: the last n; a list of names; []: temperature scaling, which needs no train
     loss      minimised by the weights: "nll", "brier" or "soft_ece"; probes minimise the log-loss
-    budget    cap on added parameters, as a share of the network's; None: no cap
+    budget    cap on added parameters, as a share of the network's, such as 0.01 or "1%"; None: no cap
     views     on what variants of the inputs the probes train: None; for images "flip", "shift", "jitter", "robust"; for table
               rows "noise", "swap"; for text `lates.views.mask_tokens(tokenizer)`; a function inputs -> inputs; or "auto", for
               images what the settings say and None otherwise; `passes` times over (None: as the settings say, and once where
@@ -70,10 +70,10 @@ def calibrate(
     >>> calibrated = lates.calibrate(model, train=train_loader, holdout=holdout_loader)
     >>> probabilities = calibrated.predict_proba(images)
     """
-    draws = read_draws(model)
+    draws, budget = read_draws(model), check_budget(budget)
     device = device_of(draws.networks[0]) if device is None else device
     with Run.start(device, seed=seed, memory=memory, distributed=distributed, progress=progress) as run:
-        _check_arguments(train, holdout, blocks, loss, budget, settings, draws, run)
+        _check_arguments(train, holdout, blocks, loss, settings, draws, run)
         # The hold-out first: faults show at once. MC dropout draws it several times, probes are chosen on the first draw.
         holdouts = extract_holdout(draws, holdout, holdout_views, blocks, budget, settings, run)
         firsts = holdouts[:: draws.samples]
@@ -112,13 +112,11 @@ def _check_arguments(
     holdout: Iterable[Any],
     blocks: Sequence[str] | int | None,
     loss: str,
-    budget: float | None,
     settings: Settings,
     draws: Draws,
     run: Run,
 ) -> None:
     check_loss(loss, several=len(draws.models) > 1)
-    check_budget(budget)
     check_loader(holdout, "holdout")
     if train is not None:
         check_loader(train, "train")

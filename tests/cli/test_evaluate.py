@@ -47,6 +47,22 @@ def test_evaluate_prints_a_table_of_80_columns(folder: Folder) -> None:
     assert any(line.startswith("* better, ! worse than temperature beyond chance") for line in lines)
 
 
+def test_evaluate_finds_thresholds_on_the_first_test_set_and_applies_them_to_all(folder: Folder) -> None:
+    calibrate(folder)
+    contents = json.loads(run("evaluate", CALIBRATION, *sources(folder), "--risk", "60%", "--json").stdout)["selective"]
+    network, loaders = their(folder)
+    plain, noisy = (gathered(network, loader) for loader in loaders["test"].values())
+    selector = lates.selective.fit_selector(*plain, risk=0.6)
+    assert contents["network"]["threshold"] == pytest.approx(selector.threshold, abs=1e-6)
+    assert contents["network"]["sets"]["noisy"]["coverage"] == pytest.approx(selector.measure(*noisy).coverage)
+    lines = run("evaluate", CALIBRATION, *sources(folder), "--risk", "60%").stdout.splitlines()
+    assert max(map(len, lines)) <= 80
+    assert {"plain, 450 rows that tested it", "noisy, 400 rows, the same thresholds"} <= set(lines)
+    refused = run("evaluate", CALIBRATION, *sources(folder), "--risk", "5")
+    assert refused.exit_code == 2
+    assert "Did you mean 5 % = 0.05?" in " ".join(refused.stderr.replace("│", "").split())
+
+
 @pytest.mark.parametrize(
     "command",
     [("evaluate",), ("report", "-o", "page.html"), ("export", "-o", "their.onnx"), ("export", "-o", "their.pt2")],

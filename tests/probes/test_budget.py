@@ -1,6 +1,7 @@
 import re
 import warnings
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
@@ -244,10 +245,26 @@ def test_search_uses_enough_rows_however_many_the_classes(
     assert len(Search.of(trained, wide).labels) == 190
 
 
-@pytest.mark.parametrize("budget", [-0.1, float("nan")])
-def test_budget_that_is_no_share_is_refused(features: Both, trained: Trained, budget: float) -> None:
-    with pytest.raises(ValueError, match=r"budget=.*expected a share of the network's parameters"):
+@pytest.mark.parametrize(
+    ("budget", "message"),
+    [
+        (-0.1, "budget=-0.1: expected a share from 0 to 1.$"),
+        (float("nan"), "budget=nan: expected a share from 0 to 1.$"),
+        (5, "budget=5: expected a share from 0 to 1. Did you mean 5 % = 0.05?"),
+        ("5", "budget=5: expected a share from 0 to 1. Did you mean 5 % = 0.05?"),
+        ("a lot", 'budget="a lot": expected a share, such as 0.05 or "5%".'),
+    ],
+)
+def test_budget_that_is_no_share_is_refused(features: Both, trained: Trained, budget: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=message.replace("?", r"\?")):
         fit_budget(trained, features[1], budget)
+
+
+def test_budget_may_be_written_in_percent(features: Both, trained: Trained) -> None:
+    percent, share = (fit_budget(trained, features[1], budget) for budget in ("3%", 0.03))
+    assert {name: probe.parameters for name, probe in percent.items()} == {
+        name: probe.parameters for name, probe in share.items()
+    }
 
 
 @given(width=st.integers(1, 500), classes=st.integers(1, 200), limit=st.integers(0, 50_000))

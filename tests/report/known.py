@@ -4,7 +4,7 @@ import math
 
 import torch
 
-from lates.metrics import Comparison, Interval, Intervals
+from lates.metrics import Comparison, Interval, Intervals, Selection, Selector
 from lates.report import LATES, NETWORK, TEMPERATURE
 from lates.report.numbers import Bin, ClassNumbers, ClassScore, Findings, Member, Subject
 from lates.stack import Stack
@@ -87,4 +87,11 @@ KNOWN = Findings(
     },
     members=MEMBERS,
     classes=CLASSES,
+    selectors={
+        method: (
+            Selector(math.inf, 0.01, 0.05, Selection(1800, 0, 0)),
+            Selector(threshold, 0.05, 0.05, Selection(1800, accepted, 30)),
+        )
+        for method, threshold, accepted in zip(METHODS, (0.95, 0.75, 0.7), (900, 900, 1080), strict=True)
+    },
 )

@@ -117,3 +117,14 @@ def test_sets_table_has_differences_and_values() -> None:
     assert dict(zip(head, plain, strict=True))["Log-loss, LATES"] == "0.6500 | 0.6390 to 0.6610"
     assert fog[:4] == ["fog", "1,500", "−0.2500 better | −0.2510 to −0.2490", "−0.0500 better | −0.0600 to −0.0400"]
     assert dict(zip(head, fog, strict=True))["Accuracy, LATES"] == "51.2 % | 50.1 to 52.3 %"
+
+
+def test_thresholds_table_has_confidence_and_share_answered() -> None:
+    caption = "Confidence from which the error rate is guaranteed, and the share of inputs answered"
+    columns, *rows = table_in(KNOWN_PAGE, caption)
+    assert columns[1::2] == [f"{name}: confidence" for name in ("Network", "Temperature scaling", "LATES")]
+    assert rows == [
+        ["1 %", "none", "0 %", "none", "0 %", "none", "0 %"],
+        ["5 %", "0.9500", "50.0 %", "0.7500", "50.0 %", "0.7000", "60.0 %"],
+    ]
+    assert "50.0\u00a0% (temperature scaling), 60.0\u00a0% (LATES)" in KNOWN_PAGE

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from lates.cli.fit import Loss
-from lates.cli.options import AsJson, Checkpoints, Data, Device, Force, Model, code_files, result
+from lates.cli.options import AsJson, Checkpoints, Data, Device, Force, Model, code_files, parse_share, result
 from lates.cli.outputs import check_output, print_json, print_written, say
 from lates.cli.torchrun import process_group, world
 
@@ -37,8 +37,8 @@ def calibrate_model(
     loss: Annotated[Loss, method(help="What the weights minimise.")] = "nll",
     budget: Annotated[
         str,
-        method(metavar="FRACTION", help="Cap on added parameters, as a fraction of the network's; none: no cap."),
-    ] = "0.01",
+        method(metavar="SHARE", help="Cap on added parameters, as a share of the network's: 1% or 0.01; none: no cap."),
+    ] = "1%",
     views: Annotated[
         str,
         method(
@@ -104,7 +104,8 @@ def calibrate_model(
     rank, world_size = world()
     if rank == 0:
         check_output(output, force, [*(checkpoints or ()), *code_files(model, data, views, holdout_views)])
-    chosen, cap, limit = parse_blocks(blocks), parse_budget(budget), None if memory is None else parse_bytes(memory)
+    cap = None if budget == NONE else parse_share(budget, "--budget")
+    chosen, limit = parse_blocks(blocks), None if memory is None else parse_bytes(memory)
     import lates
     from lates.cli.sources import find_named, make_loaders, make_network
     from lates.network import refuse_overlap, shard_loader
@@ -164,16 +165,6 @@ def parse_blocks(text: str) -> list[str] | int | None:
             raise typer.BadParameter(f'"{text}": expected a number, such as {LAST}3.', param_hint="--blocks")
         return int(text.removeprefix(LAST))
     return [name.strip() for name in text.split(",") if name.strip()]
-
-
-def parse_budget(text: str) -> float | None:
-    if text == NONE:
-        return None
-    try:
-        return float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
-    except ValueError:
-        message = f'"{text}": expected a fraction such as 0.01 or 1%, or none.'
-        raise typer.BadParameter(message, param_hint="--budget") from None
 
 
 def parse_bytes(text: str) -> int:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
-from lates.cli.options import AsJson, Checkpoints, Device, OtherWeights, Seed, source
+from lates.cli.options import AsJson, Checkpoints, Device, OtherWeights, Seed, parse_share, source
 from lates.cli.outputs import print_json, say
 
 if TYPE_CHECKING:
@@ -43,6 +43,15 @@ def evaluate_file(
         Path | None,
         cached(metavar="FILE", help="A file written by `lates fit`, to evaluate it on these logits."),
     ] = None,
+    risk: Annotated[
+        str | None,
+        typer.Option(
+            metavar="SHARE",
+            help="Selective prediction: find the confidence from which at most this share of the accepted predictions is "
+            "wrong, e.g. 5%.",
+            show_default=False,
+        ),
+    ] = None,
     seed: Seed = 0,
     as_json: AsJson = False,
 ) -> None:
@@ -58,12 +67,17 @@ def evaluate_file(
 
         lates evaluate test.npz
         lates evaluate test.npz --fitted fitted.safetensors
+
+    `--risk 5%` adds a threshold for each method: on new inputs like those of the (first) test set, at most 5 % of the
+    predictions with that confidence or more are wrong, guaranteed but for a chance of 5 %.
     """
     if (model is None) != (data is None):
         raise typer.BadParameter("--model and --data go together.", param_hint="--model" if data else "--data")
     if model is not None and (labels is not None or fitted is not None):
         raise typer.BadParameter("is for saved logits, without --model.", param_hint="--labels / --fitted")
+    wanted = None if risk is None else parse_share(risk, "--risk")
     from lates import metrics
+    from lates.cli.selective import select_all, selective_contents, selective_lines
     from lates.cli.table import comparison_lines, explain
 
     if model is not None and data is not None:
@@ -81,12 +95,16 @@ def evaluate_file(
         name: {method: metrics.auc(logits, truth) for method, logits in methods.items()}
         for name, (methods, truth) in tests.items()
     }
+    selected = None if wanted is None else select_all(tests, wanted, seed)
     if as_json:
         sets = [{"name": name, **asdict(found), "auc": auc[name]} for name, found in comparisons.items()]
-        print_json({"file": str(file), "sets": sets})
+        selective = {} if selected is None else {"selective": selective_contents(selected)}
+        print_json({"file": str(file), "sets": sets, **selective})
         return
     Console().print(comparison_lines(comparisons, auc, baseline, intervals=True), soft_wrap=True)
     say(f"\n{explain(comparisons, baseline, intervals=True)}")
+    if selected is not None:
+        say(f"\n{selective_lines(selected)}")
 
 
 def predict_tests(calibrated: "CalibratedModel", data: str, seed: int) -> "dict[str, Test]":

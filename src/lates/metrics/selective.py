@@ -23,8 +23,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from lates.binomial import binomial_tail
 from lates.metrics.rows import Array, checked_logits, describe_rows, peaks_and_sums
-from lates.runtime import check_seed
+from lates.runtime import check_seed, check_share
 
 LAYOUT = 0.1
 MOST_LAYOUT = 200
@@ -75,11 +76,13 @@ class Selector:
         return _select(rows.confidence, rows.correct, self.threshold)
 
 
-def fit_selector(logits: Array, labels: Array, *, risk: float = 0.05, delta: float = 0.05, seed: int = 0) -> Selector:
+def fit_selector(
+    logits: Array, labels: Array, *, risk: float | str = 0.05, delta: float | str = 0.05, seed: int = 0
+) -> Selector:
     """The threshold that keeps the error rate of accepted inputs at or below `risk`, guaranteed but for probability `delta`.
 
     logits  [n, classes], of rows that trained and fitted nothing: neither the network nor its calibration
-    risk    the error rate allowed among accepted inputs
+    risk    the error rate allowed among accepted inputs: 0.05 or "5%"
     delta   the probability, over the rows, of a threshold that breaks the promise
     seed    of which rows lay out the thresholds
 
@@ -91,9 +94,7 @@ def fit_selector(logits: Array, labels: Array, *, risk: float = 0.05, delta: flo
     (0.71, 0.83)
     >>> answered = selector.accepts(calibrated(images))
     """
-    for name, value in {"risk": risk, "delta": delta}.items():
-        if not 0 < value < 1:
-            raise ValueError(f"{name}={value}: expected a share between 0 and 1, such as 0.05 for 5 %.")
+    risk, delta = (check_share(value, name, open_ends=True) for name, value in (("risk", risk), ("delta", delta)))
     rows = describe_rows(logits, labels)
     order = torch.randperm(len(rows), generator=torch.Generator().manual_seed(check_seed(seed)))
     layout, tested = order.split([count := min(int(LAYOUT * len(rows)), MOST_LAYOUT), len(rows) - count])
@@ -106,7 +107,7 @@ def fit_selector(logits: Array, labels: Array, *, risk: float = 0.05, delta: flo
         if len(tested) * place / len(thresholds) < start:
             continue
         found = _select(confidence, correct, lower)
-        if binomial_cdf(found.errors, found.accepted, risk) > delta:
+        if binomial_tail(found.accepted - found.errors, found.accepted, 1 - risk) > delta:
             break
         threshold = lower
     return Selector(threshold, risk, delta, _select(confidence, correct, threshold))
@@ -115,15 +116,6 @@ def fit_selector(logits: Array, labels: Array, *, risk: float = 0.05, delta: flo
 def confidence_of(logits: Array) -> Tensor:
     """The largest probability of each row [n], float64."""
     return 1 / peaks_and_sums(checked_logits(logits))[1]
-
-
-def binomial_cdf(successes: int, trials: int, probability: float) -> float:
-    """P(Binomial(trials, probability) <= successes), summed from its terms in float64."""
-    k = torch.arange(successes + 1, dtype=torch.float64)
-    n = torch.tensor(float(trials), dtype=torch.float64)
-    chosen = torch.lgamma(n + 1) - torch.lgamma(k + 1) - torch.lgamma(n - k + 1)
-    terms = chosen + k * math.log(probability) + (n - k) * math.log1p(-probability)
-    return float(terms.logsumexp(0).exp().clamp(max=1))
 
 
 def _select(confidence: Tensor, correct: Tensor, threshold: float) -> Selection:

@@ -17,7 +17,17 @@ from lates.network.sampling import Draws
 from lates.network.shards import refuse_padding, refuse_shared_batch
 from lates.network.survey import Survey, count_parameters, only_output, survey_network, warn_of_other_logits
 from lates.network.views import Views, choose_view
-from lates.runtime import Processes, Progress, RowStore, Run, check_integer, check_labels, mix_seeds, seeded_globally
+from lates.runtime import (
+    Processes,
+    Progress,
+    RowStore,
+    Run,
+    check_integer,
+    check_labels,
+    check_share,
+    mix_seeds,
+    seeded_globally,
+)
 from lates.settings import DEFAULT, Settings
 
 
@@ -47,7 +57,7 @@ def extract(
     like: Features | None = None,
     views: Views = None,
     passes: int | None = 1,
-    budget: float | None = None,
+    budget: float | str | None = None,
     memory: int | None = None,
     seed: int = 0,
     device: torch.device | str | None = None,
@@ -63,7 +73,7 @@ def extract(
     and "spatial". Above `memory` bytes (default: a share of what is free) features go to memory-mapped temporary files. The
     model is left as it was: flags, buffers, gradients, hooks; and so is the random state.
     """
-    reading = Reading(role, views, passes)
+    reading, budget = Reading(role, views, passes), None if budget is None else check_share(budget, "budget")
     with Run.start(device or device_of(model), seed=seed, memory=memory, progress=progress) as run:
         same = None if like is None else [like]
         return extract_draws(Draws((model,)), loader, reading, run, settings, blocks, like=same, budget=budget)[0]

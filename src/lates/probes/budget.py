@@ -23,7 +23,7 @@ from torch.nn.functional import cross_entropy, one_hot
 
 from lates.network import Features
 from lates.probes.probe import Probe, TrainedProbe, holdout_accuracies
-from lates.runtime import full_precision, level_of_the_caller
+from lates.runtime import check_share, full_precision, level_of_the_caller
 from lates.settings import DEFAULT, Settings
 from lates.stack import Holdout, combine, fit_holdout
 
@@ -55,17 +55,17 @@ class ChosenProbes:
 
 
 def fit_budget(
-    trained: Mapping[str, TrainedProbe], holdout: Features, budget: float | None, *, settings: Settings = DEFAULT
+    trained: Mapping[str, TrainedProbe], holdout: Features, budget: float | str | None, *, settings: Settings = DEFAULT
 ) -> dict[str, Probe]:
     """The probes to deploy: together at most `budget` times the network's parameters (None: no cap, all of them dense)."""
     return choose_probes(trained, holdout, budget, settings).probes
 
 
 def choose_probes(
-    trained: Mapping[str, TrainedProbe], holdout: Features, budget: float | None, settings: Settings
+    trained: Mapping[str, TrainedProbe], holdout: Features, budget: float | str | None, settings: Settings
 ) -> ChosenProbes:
     """As `fit_budget`, with what is known about the probes."""
-    check_budget(budget)
+    budget = check_budget(budget)
     accuracies = holdout_accuracies(trained, holdout)
     dense = {name: probe.probe for name, probe in trained.items()}
     if budget is None or sum(probe.parameters for probe in dense.values()) <= budget * holdout.parameters:
@@ -79,11 +79,9 @@ def choose_probes(
     return ChosenProbes(smaller, curve, accuracies)
 
 
-def check_budget(budget: float | None) -> None:
-    if budget is not None and not budget >= 0:
-        raise ValueError(
-            f"budget={budget}: expected a share of the network's parameters, such as 0.01, or None: no cap."
-        )
+def check_budget(budget: float | str | None) -> float | None:
+    """A share of the network's parameters, such as 0.01 or "1%"; None: no cap."""
+    return None if budget is None else check_share(budget, "budget")
 
 
 def choose_ranks(

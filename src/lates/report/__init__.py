@@ -1,6 +1,6 @@
 """The report: what a calibration did, as one HTML page that opens from disk.
 
-predictions ─► numbers ─► formats, words ─► frame ─► layers, charts ─► sections ─► page
+predictions ─► numbers ─► formats, words ─► frame ─► layers, charts ─► selective, sections ─► page
 """
 
 import os

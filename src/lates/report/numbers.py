@@ -8,11 +8,13 @@ import torch
 from torch import Tensor
 
 from lates import metrics
-from lates.metrics import Comparison, Interval, Reliability, Rows
+from lates.metrics import Comparison, Interval, Reliability, Rows, Selector, fit_selector
 from lates.model import CalibratedModel
 from lates.network import HEAD
 from lates.report.predictions import Predictions
 from lates.stack import Stack
+
+RISKS = (0.01, 0.02, 0.05, 0.1)
 
 
 @dataclass(frozen=True)
@@ -98,6 +100,7 @@ class Findings:
     coverage: dict[str, tuple[tuple[float, float], ...]]
     members: tuple[Member, ...]
     classes: tuple[ClassNumbers, ...]
+    selectors: dict[str, tuple[Selector, ...]]
 
     @property
     def test(self) -> Comparison:
@@ -145,6 +148,10 @@ def find(
             calibrated, metrics.bootstrap_shares(plain.correct, draws=test.draws, seed=seed), plain.correct
         ),
         classes=classes_of(plain, rows, errors, class_names),
+        selectors={
+            method: tuple(fit_selector(logits, plain.labels, risk=risk, seed=seed) for risk in RISKS)
+            for method, logits in plain.logits.items()
+        },
     )
 
 

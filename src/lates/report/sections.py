@@ -12,6 +12,7 @@ from lates.report.charts import FEW_SETS, WORST_CLASSES
 from lates.report.formats import EXPLAINED, INSIDE, LABELS, TITLES, between, direction, number, percent, signed
 from lates.report.numbers import Findings
 from lates.report.predictions import NETWORK, TEMPERATURE
+from lates.report.selective import selector_table, words_of_selectors
 
 LOSSES = {"nll": "log-loss", "brier": "Brier score", "soft_ece": "soft calibration error"}
 
@@ -223,6 +224,8 @@ def _coverage(findings: Findings) -> str:
         _paragraph(words.deferral(findings))
         + _figure("coverage", caption=text)
         + _details("Numbers of the curve", table)
+        + _paragraph(words_of_selectors(findings))
+        + _table(*selector_table(findings))
     )
 
 

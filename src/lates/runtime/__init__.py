@@ -26,6 +26,7 @@ from lates.runtime.checks import (
     check_seed,
     form_of,
     plain_tensor,
+    check_share,
     default_names,
     level_of_the_caller,
     some_of,

@@ -10,7 +10,7 @@ import operator
 import sys
 import warnings
 from collections.abc import Mapping, Sequence
-from typing import Any, SupportsIndex
+from typing import Any, SupportsFloat, SupportsIndex
 
 import numpy as np
 import torch
@@ -225,6 +225,28 @@ def check_integer(value: Any, name: str, least: int | None = None) -> int:
     if least is not None and number < least:
         raise ValueError(f"{name}={number}: expected at least {least}.")
     return number
+
+
+def check_share(value: Any, name: str, open_ends: bool = False) -> float:
+    """A share from 0 to 1, as a number or as text: 0.05, "0.05", "5%". With `open_ends`, neither 0 nor 1."""
+    number = value
+    if isinstance(value, str):
+        text = value.strip()
+        try:
+            number = float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
+        except ValueError:
+            raise ValueError(f'{name}="{value}": expected a share, such as 0.05 or "5%".') from None
+    if isinstance(number, bool) or not isinstance(number, SupportsFloat):
+        raise TypeError(f'{name}={value!r}: expected a share, such as 0.05 or "5%".')
+    share = float(number)
+    if not 0 <= share <= 1 or (open_ends and share in (0, 1)):
+        hint = (
+            f" Did you mean {share:g} % = {share / 100:g}?"
+            if 1 <= share <= 100 and not str(value).endswith("%")
+            else ""
+        )
+        raise ValueError(f"{name}={value}: expected a share {'between 0 and 1' if open_ends else 'from 0 to 1'}.{hint}")
+    return share
 
 
 def check_seed(seed: Any) -> int:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from lates.binomial import binomial_tail
 from lates.runtime import level_of_the_caller, some_of
 from lates.stack.holdout import Chunk, Holdout, Members, Reduce, combined, excess_chunks, rows_per_chunk
 from lates.stack.record import Stack
@@ -76,14 +77,6 @@ class Outcomes:
         """Whether the stack is right less often, by a hundredth of the rows, and not by chance."""
         more = binomial_tail(self.lost, self.lost + self.won, 0.5) < SIGNIFICANCE
         return more and self.lost - self.won > WORSE * self.rows
-
-
-def binomial_tail(least: int, trials: int, chance: float) -> float:
-    """The probability of at least so many successes."""
-    k = torch.arange(least, trials + 1, dtype=torch.float64)
-    n, p = torch.tensor(float(trials)).double(), torch.tensor(chance).double()
-    choices = (n + 1).lgamma() - (k + 1).lgamma() - (n - k + 1).lgamma()
-    return float((choices + torch.xlogy(k, p) + torch.xlogy(n - k, 1 - p)).exp().sum())
 
 
 def ordinary_rows(
