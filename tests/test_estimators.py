@@ -114,7 +114,7 @@ def test_parameters_are_read_set_cloned_and_shown(kind: type[lates.TemperatureSc
 @pytest.mark.parametrize("kind", ESTIMATORS)
 def test_before_fit_there_is_nothing_to_predict(kind: type[lates.TemperatureScaling | lates.LogitStack]) -> None:
     estimator = kind()
-    with pytest.raises(ValueError, match=rf"This {kind.__name__} is not fitted yet: call fit\(X, y\) first"):
+    with pytest.raises(NotFittedError, match=rf"This {kind.__name__} is not fitted yet: call fit\(X, y\) first"):
         estimator.predict_proba(np.zeros((2, 3)))
     with pytest.raises(NotFittedError):
         check_is_fitted(estimator)
@@ -122,6 +122,64 @@ def test_before_fit_there_is_nothing_to_predict(kind: type[lates.TemperatureScal
     check_is_fitted(estimator.fit(X, arrays()[1]))
     with pytest.raises(NotFittedError):
         check_is_fitted(clone(estimator))
+
+
+@pytest.mark.parametrize(("loss", "close"), [("nll", 1e-5), ("brier", 1e-5), ("soft_ece", 5e-2)])  # that one jumps
+def test_sample_weights_count_as_rows_that_occur_several_times(loss: str, close: float) -> None:
+    members, labels = arrays(300)
+    times = np.random.default_rng(0).integers(0, 4, 300)
+    weighted = lates.LogitStack(loss, prior=0).fit(members, labels, sample_weight=0.1 * times)
+    repeated = lates.LogitStack(loss, prior=0).fit(members.repeat(times, axis=0), labels.repeat(times))
+    np.testing.assert_allclose(weighted.weights_, repeated.weights_, rtol=close)
+    assert weighted.stack_.objective == pytest.approx(repeated.stack_.objective, rel=close)
+    assert weighted.score(members, labels, sample_weight=times) == pytest.approx(
+        repeated.score(members.repeat(times, axis=0), labels.repeat(times))
+    )
+    head = members[:, :, -1]
+    scaling = lates.TemperatureScaling(loss=loss).fit(head, labels, sample_weight=(times > 0).tolist())
+    assert (
+        scaling.temperature_ == lates.TemperatureScaling(loss=loss).fit(head[times > 0], labels[times > 0]).temperature_
+    )
+
+
+def test_sample_weights_that_cannot_be_are_refused() -> None:
+    members, labels = arrays(20)
+    for weights, message in {
+        (1.0,) * 19: r"row weights have shape \[19\]; expected \[20\]",
+        (-1.0,) * 20: "must be finite and at least 0",
+        (0.0,) * 20: "some above 0",
+    }.items():
+        with pytest.raises(ValueError, match=message):
+            lates.LogitStack().fit(members, labels, sample_weight=weights)
+    with pytest.raises(ValueError, match='row_weights are for solver="exact"'):
+        lates.LogitStack(solver="sgd").fit(members, labels, sample_weight=np.ones(20))
+
+
+def test_labels_may_be_names_in_the_order_of_the_columns() -> None:
+    members, labels = arrays()
+    head, names = members[:, :, -1], np.array(["ape", "bee", "cat", "dog"])
+    scaling = lates.TemperatureScaling().fit(head, names[labels])
+    assert scaling.classes_.tolist() == names.tolist()
+    assert scaling.temperature_ == lates.TemperatureScaling().fit(head, labels).temperature_
+    np.testing.assert_array_equal(scaling.predict(head), names[head.argmax(1)])
+    assert scaling.score(head, list(names[labels])) == float((head.argmax(1) == labels).mean())
+    scores = cross_val_score(lates.TemperatureScaling(), head, names[labels], cv=3, scoring="neg_log_loss")
+    assert not np.isnan(scores).any()
+    with pytest.raises(ValueError, match=r"name 3 classes \(ape, bee, cat, …\), but the logits have 4 columns"):
+        lates.TemperatureScaling().fit(head[labels < 3], names[labels[labels < 3]])
+
+
+def test_lists_and_whole_numbers_are_logits() -> None:
+    members, labels = arrays()
+    whole = members.round().astype(int)
+    expected = lates.TemperatureScaling().fit(whole[:, :, -1].astype(float), labels)
+    listed = lates.TemperatureScaling().fit(whole[:, :, -1].tolist(), labels.tolist())
+    assert listed.temperature_ == expected.temperature_
+    assert isinstance(listed.predict_proba(whole[:2, :, -1].tolist()), np.ndarray)
+    tensors = lates.TemperatureScaling().fit(torch.from_numpy(whole[:, :, -1]), torch.from_numpy(labels))
+    assert tensors.temperature_ == expected.temperature_
+    stack = lates.LogitStack().fit({"early": whole[:, :, 0].tolist(), "head": whole[:, :, -1]}, labels)
+    assert list(stack.contributions_) == ["early", "head"]
 
 
 def test_it_closes_a_pipeline() -> None:

@@ -20,9 +20,9 @@ TRAIN, TEST = slice(700), slice(1200, None)
 
 @functools.cache
 def digits(seed: int) -> tuple[Tensor, Tensor]:
-    data = load_digits()
-    order = torch.randperm(len(data.target), generator=torch.Generator().manual_seed(seed))
-    return torch.tensor(data.data, dtype=torch.float32)[order] / 16, torch.tensor(data.target)[order]
+    images, labels = map(torch.tensor, load_digits(return_X_y=True))
+    order = torch.randperm(len(labels), generator=torch.Generator().manual_seed(seed))
+    return images.float()[order] / 16, labels[order]
 
 
 @functools.cache
@@ -100,8 +100,8 @@ def test_stack_of_any_network_costs_at_most_what_one_parameter_must(rows: int, s
 
 
 def test_tiny_wine_holdout_leaves_the_network_useful() -> None:
-    data = load_wine()
-    inputs, labels = torch.tensor(data.data, dtype=torch.float32), torch.tensor(data.target)
+    inputs, labels = map(torch.tensor, load_wine(return_X_y=True))
+    inputs = inputs.float()
     rise = 0.0
     for seed in range(10):
         order = torch.randperm(len(labels), generator=torch.Generator().manual_seed(seed))

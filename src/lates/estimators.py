@@ -1,8 +1,9 @@
 """The stack on cached logits, in scikit-learn's manner: the constructor stores, `fit` learns, learned names end in `_`.
 
-Logits and labels are numpy arrays or torch tensors, and what comes back is of the same kind. Labels are class numbers: label
-c means column c of the logits. Logarithms of probabilities are valid logits, so what a forest or a boosted tree predicts can
-be calibrated too: `np.log(probabilities.clip(1e-12))`.
+Logits and labels are numpy arrays, lists, data frames or torch tensors; tensors give tensors, all else arrays. Labels are
+class numbers, label c meaning column c of the logits; or names, which stand in sorted order for the columns. Logarithms of
+probabilities are valid logits, so what a forest or a boosted tree predicts can be calibrated too:
+`np.log(probabilities.clip(1e-12))`.
 
 Both estimators work in `clone`, in searches and as the last step of a `Pipeline`, and neither needs scikit-learn: it is
 imported where it calls for tags of its own, and nowhere else.
@@ -28,7 +29,7 @@ class Calibrator(ABC):
     stack_          the fitted `lates.Stack`, with its certificate
     weights_        [members], of the kind of the logits given
     contributions_  name -> weight / sum of weights
-    classes_        0 … classes - 1, and n_features_in_, their number
+    classes_        0 … classes - 1, or the sorted names that the labels were; and n_features_in_, their number
     """
 
     _estimator_type = "classifier"
@@ -42,15 +43,17 @@ class Calibrator(ABC):
     def _named_members(self, X: Any) -> Mapping[str, Array]:
         """What X holds: name -> logits [n, classes], the head last."""
 
-    def fit(self, X: Any, y: Any) -> Self:
-        """Fit the weights to labels y [n]."""
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
+        """Fit the weights to labels y [n]; `sample_weight` [n] says how much each row counts, and only ratios matter."""
         members = self._members_in(X)
-        self.stack_ = fit_stack(members, _array(y), **self.get_params())
+        labels, classes = _numbered(_array(y), next(reversed(members.values())))
+        weights = None if sample_weight is None else _array(sample_weight)
+        self.stack_ = fit_stack(members, labels, row_weights=weights, **self.get_params())
         head = members[self.stack_.names[-1]]
         self.weights_ = _like(head, self.stack_.weights)
         self.contributions_ = self.stack_.contributions
         self.n_features_in_ = head.shape[1]
-        self.classes_ = np.arange(self.n_features_in_)
+        self.classes_ = np.arange(self.n_features_in_) if classes is None else classes
         return self
 
     def decision_function(self, X: Any) -> Array:
@@ -61,7 +64,7 @@ class Calibrator(ABC):
     def calibrated_logits(self, X: Any) -> Array:
         """Calibrated logits [n, classes], for two classes as well."""
         if not self.__sklearn_is_fitted__():
-            raise ValueError(f"This {type(self).__name__} is not fitted yet: call fit(X, y) first.")
+            raise _not_fitted(f"This {type(self).__name__} is not fitted yet: call fit(X, y) first.")
         given, names = self._members_in(X), self.stack_.names
         if set(given) != set(names):
             raise ValueError(f"The members are {', '.join(given)}; this stack was fitted to {', '.join(names)}.")
@@ -80,18 +83,22 @@ class Calibrator(ABC):
         return _like(logits, as_tensor(logits, "logits").softmax(dim=1))
 
     def predict(self, X: Any) -> Array:
-        """The most probable class of each row [n]."""
+        """The most probable class of each row [n]; where the labels were names, its name, in an array."""
         logits = self.calibrated_logits(X)
-        return _like(logits, as_tensor(logits, "logits").argmax(dim=1))
+        places = as_tensor(logits, "logits").argmax(dim=1)
+        return self.classes_[places.cpu().numpy()] if _are_names(self.classes_) else _like(logits, places)
 
-    def score(self, X: Any, y: Any) -> float:
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """Accuracy, by which scikit-learn's classifiers score themselves."""
-        predicted = as_tensor(self.predict(X), "predictions")
-        labels = check_labels(_array(y), len(predicted), self.n_features_in_)
-        return float((predicted == labels.to(predicted.device)).double().mean())
+        y, predicted = _array(y), self.predict(X)
+        if not _are_names(self.classes_):
+            predicted = as_tensor(predicted, "predictions").cpu().numpy()
+            y = check_labels(y, len(predicted), self.n_features_in_).cpu().numpy()
+        weights = None if sample_weight is None else np.asarray(_array(sample_weight))
+        return float(np.average(predicted == y, weights=weights))
 
     def _members_in(self, X: Any) -> dict[str, Array]:
-        return {name: _array(values) for name, values in self._named_members(_array(X)).items()}
+        return {name: _floating(_array(values)) for name, values in self._named_members(_array(X)).items()}
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """The constructor's arguments. `deep` is part of scikit-learn's protocol; there is nothing deeper here."""
@@ -180,8 +187,44 @@ class LogitStack(Calibrator):
 
 
 def _array(values: Any) -> Any:
-    """What a data frame or a series holds, as an array; all else as it is."""
+    """What a data frame, a series or a list of numbers, names or rows holds, as an array; all else as it is."""
+    if isinstance(values, list | tuple):
+        holds_members = any(np.ndim(item) > 1 and not isinstance(item, list) for item in values)
+        return values if holds_members else np.asarray(values)
     return values.to_numpy() if hasattr(values, "to_numpy") else values
+
+
+def _floating(logits: Any) -> Any:
+    """Whole numbers as floats; all else as it is, for the checks to judge."""
+    if isinstance(logits, Tensor):
+        return logits if logits.is_floating_point() or logits.dtype == torch.bool else logits.double()
+    return logits.astype(np.float64) if isinstance(logits, np.ndarray) and logits.dtype.kind in "iu" else logits
+
+
+def _are_names(labels: Any) -> bool:
+    return isinstance(labels, np.ndarray) and labels.dtype.kind in "OSUT"
+
+
+def _numbered(labels: Any, head: Any) -> tuple[Any, np.ndarray | None]:
+    """Class numbers and, where the labels are names, the sorted names, which stand for the columns of the logits."""
+    if not _are_names(labels):
+        return labels, None
+    names, numbers = np.unique(labels, return_inverse=True)
+    if np.ndim(head) == 2 and len(names) != head.shape[1]:
+        raise ValueError(
+            f"The labels name {len(names)} classes ({', '.join(map(str, names[:4]))}, …), but the logits have {head.shape[1]} "
+            "columns; which column is which class? Pass class numbers, or rows of every class."
+        )
+    return numbers.reshape(labels.shape), names
+
+
+def _not_fitted(message: str) -> Exception:
+    """scikit-learn's NotFittedError, which is a ValueError; without scikit-learn, a ValueError."""
+    try:
+        from sklearn.exceptions import NotFittedError
+    except ImportError:
+        return ValueError(message)
+    return NotFittedError(message)
 
 
 def _widened(logits: Tensor) -> Tensor:

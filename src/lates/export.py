@@ -24,7 +24,7 @@ from torch.backends import cudnn, mha
 
 from lates.model import CalibratedModel
 from lates.network import LABEL_KEYS, call_arguments, copy_inputs, count_rows, device_of, move_inputs, take_rows
-from lates.runtime import check_target, full_precision, process_lock, write_whole
+from lates.runtime import check_target, full_precision, install_line, process_lock, write_whole
 
 OPSET = 18
 """The ONNX operator set written: the one that PyTorch's exporter is written in, and that runtimes since 2023 read."""
@@ -277,5 +277,5 @@ def import_package(package: str) -> Any:
         return import_module(package)
     except ImportError as fault:
         raise ImportError(
-            f'ONNX needs the package {package}, which does not import ({fault}). Run: pip install "lates[export]"'
+            f"ONNX needs the package {package}, which does not import ({fault}). {install_line('export')}"
         ) from fault

@@ -332,9 +332,11 @@ def test_numbers_without_a_json_form_are_null(tmp_path: Path) -> None:
 def test_control_sequences_in_the_names_of_members_do_not_reach_the_terminal(tmp_path: Path) -> None:
     members, labels, _ = two_signals(ROWS, CLASSES, silent=0)
     evil = "\x1b[2Ja\r\nb\x9b\u202e"
-    np.savez(tmp_path / "m.npz", **{evil: members[0].numpy(), "head": members[1].numpy(), "labels": labels.numpy()})
+    stored: dict[str, Any] = {evil: members[0].numpy(), "head": members[1].numpy(), "labels": labels.numpy()}
+    headless: dict[str, Any] = {evil: LOGITS, "b": LOGITS, "labels": LABELS}
+    np.savez(tmp_path / "m.npz", **stored)
     np.savez(tmp_path / "other.npz", head=members[1].numpy(), labels=labels.numpy())
-    np.savez(tmp_path / "headless.npz", **{evil: LOGITS, "b": LOGITS, "labels": LABELS})
+    np.savez(tmp_path / "headless.npz", **headless)
     fitted = tmp_path / "stack.safetensors"
     for command in (
         ["fit", "m.npz", "-o", fitted],

@@ -135,5 +135,5 @@ def test_callback_refuses_an_unwritable_path_before_the_fit(tmp_path: Path) -> N
 def test_missing_lightning_names_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(sys.modules, "lates.integrations.lightning")
     monkeypatch.setitem(sys.modules, "lightning.pytorch", None)
-    with pytest.raises(ImportError, match=r'Run: pip install "lates\[lightning\]"'):
+    with pytest.raises(ImportError, match=r'Run: pip install "\.\[lightning\]"'):
         __import__("lates.integrations.lightning")

@@ -28,6 +28,7 @@ PAIRS: list[tuple[Callable[..., Metric], Function, dict[str, Any]]] = [
     (ours.ECEDebiased, lates.metrics.ece_debiased, {"bins": 9}),
     (ours.ECESmooth, lates.metrics.ece_smooth, {}),
     (ours.AURC, lates.metrics.aurc, {}),
+    (ours.CoverageAtRisk, lates.metrics.coverage_at_risk, {"risk": 0.3}),
     (ours.ClasswiseECE, lates.metrics.classwise_ece, {"bins": 5}),
     (ours.AUC, lates.metrics.auc, {}),
     (ours.AUCKeras, lates.metrics.auc_keras, {}),
@@ -65,7 +66,7 @@ def test_collection_keeps_the_rows_once() -> None:
     metrics = MetricCollection([kind(**options) for kind, _, options in PAIRS if "binning" not in options])
     fed(metrics, LOGITS, LABELS, [100, 100, 100])
     groups = [sorted(names) for names in metrics.compute_groups.values()]
-    assert sorted(map(len, groups)) == [3, 8], "those of the rows, and those that look at single classes"
+    assert sorted(map(len, groups)) == [3, 9], "those of the rows, and those that look at single classes"
     values = metrics.compute()
     for kind, function, options in PAIRS:
         if "binning" not in options:
@@ -104,7 +105,7 @@ def test_bad_input_is_refused_like_by_the_functions() -> None:
 def test_missing_torchmetrics_names_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(sys.modules, "lates.integrations.torchmetrics")
     monkeypatch.setitem(sys.modules, "torchmetrics", None)
-    with pytest.raises(ImportError, match=r'Run: pip install "lates\[torchmetrics\]"'):
+    with pytest.raises(ImportError, match=r'Run: pip install "\.\[torchmetrics\]"'):
         __import__("lates.integrations.torchmetrics")
 
 

@@ -1,11 +1,15 @@
 import copy
 import threading
+import warnings
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.utils.data import DataLoader, TensorDataset
 from torch.utils.flop_counter import FlopCounterMode
 
 import lates
@@ -83,7 +87,8 @@ def test_temperature_is_one_over_the_weight_of_a_lone_head(problem: Problem, fea
     assert torch.equal(silent.predict_proba(problem.images[:3]), torch.full((3, 10), 0.1))
     probes_alone = with_weights(problem.model, features, {**dict.fromkeys(BLOCKS, 0.5), "head": 0.0})
     assert probes_alone.contributions["head"] == 0
-    with pytest.raises(ValueError, match=r"the head votes alone; here vote stages.0, stages.1, stages.2, head"):
+    assert (hasattr(cooled, "temperature"), hasattr(probes_alone, "temperature")) == (True, False)
+    with pytest.raises(AttributeError, match=r"the head votes alone; here vote stages.0, stages.1, stages.2, head"):
         _ = probes_alone.temperature
 
 
@@ -288,3 +293,44 @@ def test_weights_of_cached_logits_are_told_from_a_calibration(problem: Problem, 
     write_calibration(path, {"weights": torch.ones(1)}, {"fitted": {}})
     with pytest.raises(ValueError, match="holds weights for saved logits, by `lates fit`"):
         lates.load(path, problem.model)
+
+
+def test_predictions_of_arrays_and_loaders_are_those_of_tensors(problem: Problem, features: Both) -> None:
+    calibrated = with_weights(problem.model, features, {**dict.fromkeys(BLOCKS, 0.3), "head": 0.5})
+    images, labels = problem.images, problem.labels
+    expected = calibrated.predict_proba(images)
+    torch.testing.assert_close(expected, calibrated(images).detach().softmax(-1))
+    array = calibrated.predict_proba(images.double().numpy())
+    assert isinstance(array, np.ndarray)
+    np.testing.assert_allclose(array, expected.numpy(), atol=1e-6)
+    np.testing.assert_array_equal(calibrated.predict(images.numpy()), expected.argmax(1).numpy())
+    dataset = TensorDataset(images, labels)
+    loaders: list[Any] = [
+        DataLoader(dataset, batch_size=100),
+        DataLoader(TensorDataset(images), batch_size=100),
+        [{"image": images, "label": labels}],
+        (rows for rows in images.split(100)),
+    ]
+    for loader in loaders:
+        torch.testing.assert_close(calibrated.predict_proba(loader), expected, atol=1e-6, rtol=1e-5)
+    assert torch.equal(calibrated.predict(DataLoader(dataset, batch_size=64)), expected.argmax(1))
+    with pytest.raises(ValueError, match="The loader yielded no batch"):
+        calibrated.predict(iter(()))
+
+
+def test_notebooks_show_the_members_escaped_and_without_scripts(problem: Problem, features: Both) -> None:
+    calibrated = with_weights(problem.model, features, {**dict.fromkeys(BLOCKS, 0.25), "head": 0.25})
+    calibrated.fit = replace(calibrated.fit, names=("<script>", *calibrated.fit.names[1:]))
+    html = calibrated._repr_html_()
+    assert "<script" not in html
+    assert "&lt;script&gt;" in html
+    assert html.count("25.0%") == 4
+    assert "fitted to nll: the optimum, certified" in html
+
+
+def test_trace_computes_the_same(problem: Problem, features: Both) -> None:
+    calibrated = with_weights(problem.model, features, {**dict.fromkeys(BLOCKS, 0.3), "head": 0.5})
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        traced: Any = torch.jit.trace(calibrated, problem.images[:2])
+    torch.testing.assert_close(traced(problem.images[:9]), calibrated(problem.images[:9]))

@@ -10,9 +10,10 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch import Tensor
+from torch import Tensor, nn
 from torch.utils.data import BatchSampler, DataLoader, Subset, SubsetRandomSampler, TensorDataset
 
+import lates
 from lates.network.batches import (
     IGNORED,
     Batch,
@@ -99,7 +100,11 @@ def test_batches_without_labels_or_with_two_are_refused(item: Any, message: str)
         (torch.tensor(1), ValueError, r"shape \[\]; expected \[n\].*a Dataset\? Wrap it in a DataLoader"),
         (1, ValueError, r"shape \[\]; expected \[n\].*a Dataset\? Wrap it in a DataLoader"),
         (["cat", "dog"], TypeError, "labels are a list.*expected integer class numbers"),
-        (np.ma.masked_array([0, 1, 2], mask=[0, 1, 0]), TypeError, "labels came as MaskedArray.*Drop the masked rows"),
+        (
+            np.ma.masked_array([0, 1, 2], mask=[False, True, False]),
+            TypeError,
+            "labels came as MaskedArray.*Drop the masked rows",
+        ),
         (np.array(["cat", "dog"]), TypeError, "train labels have dtype <U3; expected numbers"),
     ],
 )
@@ -277,3 +282,32 @@ def test_loaders_without_a_dataset_are_compared_themselves() -> None:
         refuse_overlap(batches, [{"images": IMAGES, "labels": LABELS}])
     refuse_overlap(batches, [(IMAGES.clone(), LABELS)])
     refuse_overlap([(IMAGES[:2], LABELS)], [(IMAGES[2:], LABELS)])
+
+
+def test_only_input_of_a_mapping_is_passed_by_position() -> None:
+    network = nn.Sequential(nn.Linear(4, 3))
+    images, labels = torch.randn(120, 4), torch.arange(120) % 3
+    pairs, mappings = [(images, labels)], [{"image": images, "label": labels}]
+    plain, mapped = (
+        lates.calibrate(network, holdout=loader, blocks=[], progress=False) for loader in (pairs, mappings)
+    )
+    assert mapped.temperature == plain.temperature
+
+
+@pytest.mark.parametrize(
+    ("batch", "message"),
+    [
+        (
+            lambda x, y: (x, y, torch.arange(len(y))),
+            r"A holdout batch holds 2 inputs beside the labels; Sequential.forward takes \(input\): .* leave the index out",
+        ),
+        (
+            lambda x, y: {"image": x, "label": y, "path": ["a.png"] * len(y)},
+            r"A holdout batch holds the keys image, path beside the labels; .* Let the loader give what the network takes",
+        ),
+    ],
+)
+def test_inputs_that_the_network_has_no_place_for_are_refused_by_the_loaders_name(batch: Any, message: str) -> None:
+    network = nn.Sequential(nn.Linear(4, 3))
+    with pytest.raises(TypeError, match=message):
+        lates.calibrate(network, holdout=[batch(torch.randn(120, 4), torch.arange(120) % 3)], blocks=[], progress=False)

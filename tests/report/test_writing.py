@@ -168,7 +168,7 @@ def test_report_names_a_missing_extra(
         return real(name, *rest)
 
     monkeypatch.setattr(builtins, "__import__", without_it)
-    with pytest.raises(ModuleNotFoundError, match=r"pip install .lates\[report\]"):
+    with pytest.raises(ModuleNotFoundError, match=r"pip install \"\.\[report\]"):
         lates.write_report(calibrated, test_sets, tmp_path / "report.html", progress=False)
     missing = "another"
     with pytest.raises(ModuleNotFoundError, match="No module named 'another'"):

@@ -13,14 +13,13 @@ from lates.algorithm import calibrate
 from lates.integrations.after_training import calibrate_shards
 from lates.integrations.loggers import scalars
 from lates.model import CalibratedModel
-from lates.runtime import check_target
+from lates.runtime import check_target, install_line
 
 try:
     from lightning.pytorch import Callback, LightningModule, Trainer
 except ImportError as fault:
     raise ImportError(
-        f"lates.integrations.lightning needs Lightning, which does not import ({fault}). "
-        'Run: pip install "lates[lightning]"'
+        f"lates.integrations.lightning needs Lightning, which does not import ({fault}). {install_line('lightning')}"
     ) from fault
 
 

@@ -19,6 +19,7 @@ from torch import Tensor
 
 from lates import metrics
 from lates.metrics import BINS, LARGER_IS_BETTER, OF_ROWS, Rows, checked, describe_rows
+from lates.runtime import install_line
 
 try:
     from torchmetrics import Metric
@@ -26,7 +27,7 @@ try:
 except ImportError as fault:
     raise ImportError(
         f"lates.integrations.torchmetrics needs torchmetrics, which does not import ({fault}). "
-        'Run: pip install "lates[torchmetrics]"'
+        f"{install_line('torchmetrics')}"
     ) from fault
 
 
@@ -122,6 +123,14 @@ class ECESmooth(OfRows, function=metrics.ece_smooth):
 
 class AURC(OfRows, function=metrics.aurc):
     """`lates.metrics.aurc`"""
+
+
+class CoverageAtRisk(OfRows, function=metrics.coverage_at_risk):
+    """`lates.metrics.coverage_at_risk`"""
+
+    def __init__(self, risk: float = 0.05, **options: Any) -> None:
+        super().__init__(**options)
+        self.arguments = {"risk": risk}
 
 
 class ClasswiseECE(Binned, OfLogits, function=metrics.classwise_ece):

@@ -1,17 +1,18 @@
 """The calibrated model: the network, its probes and the weights, as one nn.Module that returns logits."""
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Any, cast
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 from lates.model.consistency import read_saved
 from lates.model.stacked import StackedNetwork
 from lates.model.storage import check_fingerprint, warn_of_changes, write_calibration
-from lates.model.table import fit_lines, member_table
+from lates.model.table import fit_lines, member_html, member_table
 from lates.network import (
     HEAD,
     Features,
@@ -20,11 +21,18 @@ from lates.network import (
     copy_network,
     device_of,
     drawing_from,
+    inputs_of,
+    is_loader,
     mean_log_probability,
     read_draws,
+    read_inputs,
 )
 from lates.probes import Probe
+from lates.runtime import as_tensor
 from lates.stack import Stack, member_names
+
+ROWS_AT_ONCE = 256
+"""Of a numpy array that is predicted."""
 
 
 class CalibratedModel(nn.Module):
@@ -87,11 +95,32 @@ class CalibratedModel(nn.Module):
             draws = zip(self._draws(), recorded, strict=True)
             return _mean([network.stacked(rows.logits, rows.blocks) for network, rows in draws])
 
-    def predict_proba(self, inputs: Any) -> Tensor:
-        """Probabilities [n, classes] of inputs in the form in which a loader gives them: a tensor, a tuple, a mapping."""
+    def predict_proba(self, inputs: Any) -> Any:
+        """Probabilities [n, classes] of inputs in the form in which a loader gives them: a tensor, a tuple, a mapping.
+
+        A numpy array is predicted in batches and gives an array. A loader, or a list of batches, gives a tensor on the CPU of
+        all its rows; labels in its batches are ignored.
+        """
+        if isinstance(inputs, np.ndarray):
+            return self._probabilities_of_all(inputs_of_array(inputs, self)).numpy()
+        if is_loader(inputs):
+            return self._probabilities_of_all(read_inputs(inputs, device_of(self)))
+        return self._probabilities(inputs_of(inputs))
+
+    def predict(self, inputs: Any) -> Any:
+        """The most probable class [n] of the same inputs, of the same kind."""
+        return self.predict_proba(inputs).argmax(-1)
+
+    def _probabilities(self, inputs: Any) -> Tensor:
         positional, named = call_arguments(inputs)
         with torch.no_grad():
             return self(*positional, **named).softmax(-1)
+
+    def _probabilities_of_all(self, batches: Iterable[Any]) -> Tensor:
+        parts = [self._probabilities(inputs).cpu() for inputs in batches]
+        if not parts:
+            raise ValueError("The loader yielded no batch: is its dataset empty, or can it be read only once?")
+        return torch.cat(parts)
 
     def members(self, inputs: Any) -> Tensor | list[Tensor]:
         """The members' logits [n, classes, members], in the order of `member_names`; a list of them, one for each draw,
@@ -130,14 +159,19 @@ class CalibratedModel(nn.Module):
 
     @property
     def temperature(self) -> float:
-        """1 / weight of the head, inf where that is 0; an error where other members vote too.
-
-        (A ValueError: of an AttributeError raised in a property, nn.Module drops the message.)
-        """
+        """1 / weight of the head, inf where that is 0. Where other members vote too there is none: an AttributeError."""
         if self.member_names != [HEAD]:
-            names = ", ".join(self.member_names)
-            raise ValueError(f"A temperature exists only where the head votes alone; here vote {names}. See `weights`.")
+            raise AttributeError  # `__getattr__` is asked next, and says why
         return self._stack().over([HEAD]).temperature
+
+    def __getattr__(self, name: str) -> Any:
+        """nn.Module's own, but for the temperature: of an AttributeError raised in a property it drops the message."""
+        if name == "temperature":
+            names = ", ".join(self.member_names)
+            raise AttributeError(
+                f"A temperature exists only where the head votes alone; here vote {names}. See `weights`."
+            )
+        return super().__getattr__(name)
 
     @property
     def added_parameters(self) -> int:
@@ -183,6 +217,10 @@ class CalibratedModel(nn.Module):
 
     __repr__ = __str__
 
+    def _repr_html_(self) -> str:
+        """For notebooks: the same table."""
+        return member_html(self._stack(), str(self).splitlines()[len(self.weights) + 1 :])
+
     def _stack(self) -> Stack:
         """The fit, with the weights that are used now: a state_dict may have brought others."""
         return replace(self.fit, weights=torch.cat([network.weights.cpu().double() for network in self.networks]))
@@ -196,6 +234,14 @@ class CalibratedModel(nn.Module):
 
     def _draws(self) -> list[StackedNetwork]:
         return [network for network in self.networks for _ in range(self.samples)]
+
+
+def inputs_of_array(inputs: np.ndarray, model: nn.Module) -> Iterator[Tensor]:
+    """An array in batches, on the model's device; numpy's float64 becomes what the parameters are."""
+    values = as_tensor(inputs, "inputs")
+    dtype = next((p.dtype for p in model.parameters() if p.is_floating_point()), torch.get_default_dtype())
+    for rows in values.split(ROWS_AT_ONCE):
+        yield rows.to(device_of(model), dtype if values.is_floating_point() else values.dtype)
 
 
 def _mean(draws: Sequence[Tensor]) -> Tensor:

@@ -1,6 +1,7 @@
 """A classifier and its loaders -> features: what each block puts out, pooled to one row per input.
 
 batches        what a loader yields and a network returns
+inputs         whether inputs fit the network; inputs without labels
 blocks         the names of a network's blocks
 copying        a deep copy that shares tensors: the user's model stays as it is
 pooling        a block's output -> a row of features
@@ -26,11 +27,13 @@ from lates.network.batches import (
     copy_inputs,
     count_batches,
     count_rows,
+    inputs_of,
     move_inputs,
     read_batches,
     refuse_overlap,
     take_rows,
 )
+from lates.network.inputs import check_call, is_loader, read_inputs
 from lates.network.blocks import HEAD, list_blocks, named_modules
 from lates.network.copying import copy_network, is_dense
 from lates.network.recorder import RecordedNetwork, device_of, switch_to_evaluation

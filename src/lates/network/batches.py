@@ -16,6 +16,9 @@ IGNORED = -100
 
 LABEL_KEYS = ("labels", "label")
 
+INPUT_KEYS = ("image", "images", "input", "inputs", "x")
+"""What data sets call their only input: beside labels alone, it is passed by position, whatever the network calls it."""
+
 
 @dataclass(frozen=True)
 class Batch:
@@ -44,6 +47,14 @@ def read_batches(loader: Iterable[Any], device: torch.device, role: str = "loade
             f"The {role} loader yielded no batch. Expected (inputs, labels) batches; is its dataset empty, or can it be read "
             "only once?"
         )
+
+
+def inputs_of(item: Any) -> Any:
+    """What a network is called with, of a mapping that may hold labels too; all else as it is."""
+    if not isinstance(item, Mapping):
+        return item
+    inputs = {name: value for name, value in item.items() if name not in LABEL_KEYS}
+    return next(iter(inputs.values())) if len(inputs) == 1 and next(iter(inputs)) in INPUT_KEYS else inputs
 
 
 def count_batches(loader: Iterable[Any]) -> int | None:
@@ -160,7 +171,7 @@ def _split(item: Any, role: str) -> tuple[Any, Any]:
         if len(labels) > 1:
             raise ValueError(f"A {role} batch holds labels twice, under {' and '.join(LABEL_KEYS)}. Keep one.")
         if labels:
-            return {name: value for name, value in item.items() if name not in LABEL_KEYS}, labels[0]
+            return inputs_of(item), labels[0]
         keys = ", ".join(map(str, item))
         raise ValueError(f'A {role} batch holds no labels: its keys are {keys}. Expected a key "labels".')
     if isinstance(item, Sequence) and not isinstance(item, str) and len(item) >= 2 and item[-1] is not None:

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from lates.network.batches import IGNORED, Batch, check_loader, copy_inputs, count_batches, read_batches
 from lates.network.blocks import HEAD, choose_blocks
 from lates.network.features import LABELS, Collected, Features
+from lates.network.inputs import check_call
 from lates.network.overlap import digest_rows, warn_of_overlap
 from lates.network.recorder import RecordedNetwork, call_recorded, device_of, prepare_recorded
 from lates.network.sampling import Draws
@@ -121,6 +122,8 @@ def extract_draws(
             )
             for number, batch in enumerate(read_batches(loader, run.device, role)):
                 if not networks:
+                    for model in draws.networks:
+                        check_call(model, batch.inputs, role)
                     surveys = surveys or _survey_all(draws, batch, blocks, budget, run, settings)
                     networks = _recorded_networks(draws, surveys, batch, run, role)
                 if number_of_pass == 0:

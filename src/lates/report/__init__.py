@@ -11,7 +11,7 @@ from typing import Any
 from lates.model import CalibratedModel
 from lates.report.predictions import LATES, NETWORK, TEMPERATURE, Predictions, read_predictions
 from lates.report.numbers import find
-from lates.runtime import Progress, check_seed, check_target, shown, write_whole
+from lates.runtime import Progress, check_seed, check_target, install_line, shown, write_whole
 
 __all__ = ["LATES", "NETWORK", "TEMPERATURE", "Predictions", "read_predictions", "write_report"]
 
@@ -63,7 +63,7 @@ def write_report(
         if fault.name not in NEEDED:
             raise
         raise ModuleNotFoundError(
-            f'The report is drawn with {fault.name}, which is not installed: pip install "lates[report]".',
+            f"The report is drawn with {fault.name}, which is not installed. {install_line('report')}",
             name=fault.name,
         ) from fault
     with shown(progress) as report:

@@ -1,6 +1,7 @@
 """How it runs, and nothing of what is computed.
 
 checks      what every function demands of logits, labels and arguments
+extras      how to install what is optional
 files       write a file whole or not at all
 text        names from outside, safe to print
 memory      how many bytes there are to use
@@ -32,6 +33,7 @@ from lates.runtime.checks import (
     some_of,
     warn_if_probabilities,
 )
+from lates.runtime.extras import install_line
 from lates.runtime.files import check_target, write_whole
 from lates.runtime.text import printable, printable_lines
 from lates.runtime.memory import check_memory, default_memory

@@ -18,6 +18,7 @@ import functools
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -30,8 +31,14 @@ CHUNK_BYTES = {"cpu": 6 * 2**20, "cuda": 384 * 2**20}
 
 Reduce = Callable[[Tensor], Tensor]
 Members = Sequence[Tensor]
-Chunk = tuple[Tensor, Tensor]
-"""excess [members, rows, classes] and labels [rows]"""
+
+
+class Chunk(NamedTuple):
+    """excess [members, rows, classes], labels [rows] and how much each row counts [rows]; None: all alike."""
+
+    excess: Tensor
+    labels: Tensor
+    weights: Tensor | None = None
 
 
 def in_this_process(sums: Tensor) -> Tensor:
@@ -54,19 +61,19 @@ def excess_chunks(members: Members, labels: Tensor, rows: int) -> Iterator[Chunk
         for target, member in zip(excess, members, strict=True):
             target.copy_(member[start : start + rows])
         excess -= excess.gather(2, chunk_labels[None, :, None].expand(len(members), -1, 1))
-        yield excess, chunk_labels
+        yield Chunk(excess, chunk_labels)
 
 
 def combined(chunk: Chunk, weights: Tensor) -> Tensor:
     """The stack's logits [rows, classes], up to a constant in each row."""
-    excess, _ = chunk
+    excess = chunk.excess
     return torch.mv(excess.flatten(1).T, weights.to(excess)).view(excess.shape[1:])
 
 
 def _expand(chunk: Chunk, weights: Tensor) -> Tensor:
     """What the chunk adds to the log-loss, its gradient and its Hessian. Covariances are centred: where a row is sure of a
     class, uncentred moments cancel. torch's softmax would take several times as long for few classes."""
-    excess, _ = chunk
+    excess = chunk.excess
     logits = combined(chunk, weights)
     peaks = logits.amax(dim=1, keepdim=True)
     probabilities = logits.sub_(peaks).exp_()
@@ -74,22 +81,29 @@ def _expand(chunk: Chunk, weights: Tensor) -> Tensor:
     probabilities.mul_(totals.reciprocal())
     means = (excess * probabilities).sum(dim=2)
     centred = excess.sub_(means[:, :, None])
+    losses = (peaks + totals.log())[:, 0]
+    if chunk.weights is not None:
+        losses, means, probabilities = (
+            losses * chunk.weights,
+            means * chunk.weights,
+            probabilities * chunk.weights[:, None],
+        )
     hessian = (centred * probabilities).flatten(1) @ centred.flatten(1).T
-    return torch.cat([(peaks + totals.log()).sum()[None], means.sum(dim=1), hessian.flatten()])
+    return torch.cat([losses.sum()[None], means.sum(dim=1), hessian.flatten()])
 
 
 def _expand_one(chunk: Chunk, weight: Tensor) -> Tensor:
     """The same for one member, a temperature, in half the time: moments around the row's peak need no centring, and powers
     of 2 are faster than those of e."""
-    (excess,), _ = chunk
+    (excess,) = chunk.excess
     peaks = excess.amax(dim=1)
     lead = excess.sub_(peaks[:, None])
     powers = (lead * (weight / math.log(2))).exp2_()
     totals = powers.sum(dim=1)
     means = powers.mul_(lead).sum(dim=1) / totals
     squares = powers.mul_(lead).sum(dim=1) / totals
-    terms = totals.log() + weight * peaks, means + peaks, squares - means.square()
-    return torch.stack(terms).sum(dim=1)
+    terms = torch.stack([totals.log() + weight * peaks, means + peaks, squares - means.square()])
+    return terms.sum(dim=1) if chunk.weights is None else terms @ chunk.weights
 
 
 @dataclass(frozen=True)
@@ -97,11 +111,13 @@ class Holdout:
     """Labelled rows of members, in one part or several: the samples of MC dropout are parts that share their labels.
 
     passes  how many rows of a part each input has, such as views of it
+    row_weights   how much each row of each part counts, 1 on average; None: all alike. Losses alone are weighted
     """
 
     parts: tuple[tuple[Members, Tensor], ...]
     reduce: Reduce = in_this_process
     passes: int = 1
+    row_weights: tuple[Tensor, ...] | None = None
 
     @property
     def classes(self) -> int:
@@ -119,7 +135,7 @@ class Holdout:
         """The root mean square over rows and classes of each member's logits, centred by their mean over classes."""
 
         def squares(chunk: Chunk) -> Tensor:
-            excess, _ = chunk
+            excess = chunk.excess
             return excess.sub_(excess.mean(dim=2, keepdim=True)).square_().sum(dim=(1, 2))
 
         return (self._sum(squares) / (self.rows() * self.classes)).sqrt()
@@ -134,7 +150,7 @@ class Holdout:
         the head's probabilities of the other classes."""
 
         def sums(chunk: Chunk) -> Tensor:
-            excess, labels = chunk
+            excess, labels, _ = chunk
             others = excess[-1].scatter(1, labels[:, None], -torch.inf)
             wrong = (others.amax(dim=1) >= 0).sum()
             return torch.cat([wrong[None], (excess * others.softmax(dim=1)).sum(dim=(1, 2))])
@@ -148,7 +164,7 @@ class Holdout:
         """The root mean square over classes of each row's centred logits, in each member [members, rows of this process]."""
 
         def of_share(share: Holdout) -> Tensor:
-            centred = (excess.sub_(excess.mean(dim=2, keepdim=True)) for excess, _ in share._chunks())
+            centred = (excess.sub_(excess.mean(dim=2, keepdim=True)) for excess, _, _ in share._chunks())
             return torch.cat([each.square_().mean(dim=2).sqrt().float().cpu() for each in centred], dim=1)
 
         return torch.cat(in_threads(of_share, self._shares()), dim=1).nan_to_num(nan=torch.inf)
@@ -159,7 +175,7 @@ class Holdout:
 
     def statistics(self, loss: Loss, weights: Tensor) -> Tensor:
         """The sums over rows that the loss is a function of."""
-        return self._sum(lambda chunk: loss.statistics(combined(chunk, weights), chunk[1]))
+        return self._sum(lambda chunk: loss.statistics(combined(chunk, weights), *chunk[1:]))
 
     @torch.inference_mode(False)
     @torch.enable_grad()
@@ -168,7 +184,8 @@ class Holdout:
 
         def sums_and_gradient(chunk: Chunk) -> Tensor:
             logits = combined(chunk, weights).requires_grad_()
-            sums = loss.statistics(logits, chunk[1].clone())  # autograd refuses labels made under inference mode
+            of_rows = None if chunk.weights is None else chunk.weights.clone()
+            sums = loss.statistics(logits, chunk.labels.clone(), of_rows)  # autograd refuses tensors of inference mode
             (slope,) = torch.autograd.grad(sums, logits, derivative.to(sums.device))
             return torch.cat([sums.detach(), chunk[0].flatten(1) @ slope.flatten()])
 
@@ -180,8 +197,14 @@ class Holdout:
         return self.reduce(_added(in_threads(lambda share: _added(map(term, share._chunks())), self._shares())))
 
     def _chunks(self) -> Iterator[Chunk]:
-        for members, labels in self.parts:
-            yield from excess_chunks(members, labels, rows_per_chunk(members))
+        for place, (members, labels) in enumerate(self.parts):
+            rows = rows_per_chunk(members)
+            chunks = excess_chunks(members, labels, rows)
+            if self.row_weights is None:
+                yield from chunks
+                continue
+            for chunk, weights in zip(chunks, self.row_weights[place].split(rows), strict=True):
+                yield chunk._replace(weights=weights.to(chunk.excess))
 
     def _shares(self) -> "list[Holdout]":
         """The rows of each part, divided among threads."""
@@ -191,7 +214,11 @@ class Holdout:
             [(tuple(member[rows] for member in members), labels[rows]) for rows in row_shares(len(labels), threads)]
             for members, labels in self.parts
         ]
-        return [replace(self, parts=parts) for parts in zip(*divided, strict=True)]
+        shares: list[Holdout] = [replace(self, parts=parts) for parts in zip(*divided, strict=True)]
+        if self.row_weights is None:
+            return shares
+        weights = zip(*([of[rows] for rows in row_shares(len(of), threads)] for of in self.row_weights), strict=True)
+        return [replace(share, row_weights=own) for share, own in zip(shares, weights, strict=True)]
 
 
 def _added(terms: Iterable[Tensor]) -> Tensor:

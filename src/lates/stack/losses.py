@@ -13,6 +13,7 @@ in the logits.
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -21,12 +22,18 @@ from torch.nn import functional
 BINS, SOFTNESS = 15, 0.001
 
 
+class Statistics(Protocol):
+    """(logits [n, classes], labels [n], how much each row counts [n]; None: all alike) -> sums over the rows [statistics]"""
+
+    def __call__(self, logits: Tensor, labels: Tensor, weights: Tensor | None = None, /) -> Tensor: ...
+
+
 @dataclass(frozen=True)
 class Loss:
     """A loss as `outer(sums, rows)` of `statistics(logits, labels)`, sums [statistics] over the rows given."""
 
     name: str
-    statistics: Callable[[Tensor, Tensor], Tensor]
+    statistics: "Statistics"
     outer: Callable[[Tensor, int], Tensor]
 
     def __call__(self, logits: Tensor, labels: Tensor) -> Tensor:
@@ -69,11 +76,13 @@ def soft_ece_loss(bins: int = BINS, softness: float = SOFTNESS) -> Loss:
     statistics are S_1, …, S_bins, G_1, …, G_bins.
     """
 
-    def statistics(logits: Tensor, labels: Tensor) -> Tensor:
+    def statistics(logits: Tensor, labels: Tensor, weights: Tensor | None = None) -> Tensor:
         confidence, predicted = _probabilities(logits).max(dim=1)
         centres = (torch.arange(bins, device=confidence.device, dtype=confidence.dtype) + 0.5) / bins
         membership = torch.softmax(-((confidence[:, None] - centres) ** 2) / softness, dim=1)
         gap = (predicted == labels).to(confidence.dtype) - confidence
+        if weights is not None:
+            membership = membership * weights[:, None]
         return torch.cat([membership.sum(dim=0), gap @ membership])
 
     def outer(sums: Tensor, rows: int) -> Tensor:
@@ -84,8 +93,10 @@ def soft_ece_loss(bins: int = BINS, softness: float = SOFTNESS) -> Loss:
     return Loss("soft_ece", statistics, outer)
 
 
-def _nll_sum(logits: Tensor, labels: Tensor) -> Tensor:
-    return functional.cross_entropy(_at_least_float32(logits), labels, reduction="sum")[None]
+def _nll_sum(logits: Tensor, labels: Tensor, weights: Tensor | None = None) -> Tensor:
+    if weights is None:
+        return functional.cross_entropy(_at_least_float32(logits), labels, reduction="sum")[None]
+    return (functional.cross_entropy(_at_least_float32(logits), labels, reduction="none") @ weights)[None]
 
 
 def _nll_slope(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
@@ -100,11 +111,12 @@ def _nll_slope(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
     return -log_label.sum(), probabilities.div_(totals).scatter_(1, label, log_label.expm1())
 
 
-def _brier_sum(logits: Tensor, labels: Tensor) -> Tensor:
+def _brier_sum(logits: Tensor, labels: Tensor, weights: Tensor | None = None) -> Tensor:
     """sum_c (p_c - [c = y])^2 = sum_c p_c^2 - 2 p_y + 1, row by row."""
     probabilities = _probabilities(logits)
     of_label = probabilities.gather(1, labels[:, None]).squeeze(1)
-    return (probabilities.square().sum(dim=1) - 2 * of_label + 1).sum()[None]
+    scores = probabilities.square().sum(dim=1) - 2 * of_label + 1
+    return (scores.sum() if weights is None else scores @ weights)[None]
 
 
 def _brier_slope(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:

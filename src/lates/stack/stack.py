@@ -29,10 +29,10 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from lates.runtime import Array, check_members, unaided
+from lates.runtime import Array, as_tensor, check_members, unaided
 from lates.settings import DEFAULT, Settings
 from lates.stack.doubts import ordinary_rows, settle
-from lates.stack.holdout import Holdout, Reduce, in_this_process
+from lates.stack.holdout import Holdout, Members, Reduce, in_this_process
 from lates.stack.losses import LOSSES, find_loss
 from lates.stack.mean import fit_mean
 from lates.stack.newton import TOLERANCE, Minimum, kkt_residual
@@ -53,6 +53,7 @@ def fit_stack(
     seed: int = 0,
     reduce: Reduce | None = None,
     passes: int = 1,
+    row_weights: Array | None = None,
 ) -> Stack:
     """Fit the weights of members on hold-out labels [n].
 
@@ -67,11 +68,16 @@ def fit_stack(
                 shuffled by `seed`.
     reduce      sums a tensor over all processes, where each passes its shard of the rows; the exact solver only.
     passes      how many rows each input has, such as views of it.
+    row_weights how much each row counts in the loss [n], at least 0; only their ratios matter. The exact solver only.
     """
+    if row_weights is not None and (solver == "sgd" or reduce is not None):
+        raise ValueError(
+            'row_weights are for solver="exact" in one process; neither solver="sgd" nor reduce takes them.'
+        )
     if solver == "sgd" and reduce is not None:
         raise ValueError('solver="sgd" is for one process and takes no reduce; use solver="exact".')
     settings = replace(DEFAULT, prior=prior, regularise=regularise, solver=solver)
-    return fit_members([members], labels, 1, loss, settings, seed, reduce, passes)
+    return fit_members([members], labels, 1, loss, settings, seed, reduce, passes, row_weights)
 
 
 def fit_members(
@@ -83,16 +89,20 @@ def fit_members(
     seed: int = 0,
     reduce: Reduce | None = None,
     passes: int = 1,
+    row_weights: Array | None = None,
 ) -> Stack:
     """As `fit_stack`, for the members of one draw or of several, whose mean is the prediction: MC dropout, with `samples`
     successive draws of one network, or an ensemble."""
     check_loss(loss, several=len(draws) > 1)
     names, logits, labels = _check_draws(draws, labels, reduce)
+    if row_weights is not None:
+        logits[0], labels, row_weights = _weighted_rows(logits[0], labels, row_weights)
     reduce = reduce or in_this_process
     if settings.prior > 0 and (kept := ordinary_rows(logits, names, labels, reduce, passes)) is not None:
         logits = [tuple(member[kept.to(member.device)] for member in members) for members in logits]
         labels = labels[kept.to(labels.device)]
-    holdout = Holdout(((logits[0], labels),), reduce, passes)
+        row_weights = None if row_weights is None else row_weights[kept]
+    holdout = Holdout(((logits[0], labels),), reduce, passes, None if row_weights is None else (row_weights,))
     prior, regularise = float(settings.prior), float(settings.regularise)
     if len(draws) > 1:
         stack = fit_mean(logits, names, labels, samples, regularise, prior, reduce, passes)
@@ -192,3 +202,17 @@ def _describe(
         residual=end.residual,
         steps=end.steps,
     )
+
+
+def _weighted_rows(logits: Members, labels: Tensor, weights: Array) -> tuple[tuple[Tensor, ...], Tensor, Tensor]:
+    """The rows that count, and how much: 1 on average."""
+    weights = as_tensor(weights, "row weights").detach().to("cpu", torch.float64)
+    if weights.shape != labels.shape:
+        raise ValueError(
+            f"row weights have shape {list(weights.shape)}; expected {list(labels.shape)}: one for each row."
+        )
+    if not bool((weights.isfinite() & (weights >= 0)).all()) or not bool(weights.any()):
+        raise ValueError("row weights must be finite and at least 0, and some above 0; look for NaN and negative ones.")
+    counts = weights > 0
+    kept = tuple(member[counts.to(member.device)] for member in logits)
+    return kept, labels[counts.to(labels.device)], weights[counts] / weights[counts].mean()
