@@ -132,9 +132,8 @@ def test_sample_weights_count_as_rows_that_occur_several_times(loss: str, close:
     repeated = lates.LogitStack(loss, prior=0).fit(members.repeat(times, axis=0), labels.repeat(times))
     np.testing.assert_allclose(weighted.weights_, repeated.weights_, rtol=close)
     assert weighted.stack_.objective == pytest.approx(repeated.stack_.objective, rel=close)
-    assert weighted.score(members, labels, sample_weight=times) == pytest.approx(
-        repeated.score(members.repeat(times, axis=0), labels.repeat(times))
-    )
+    scored = weighted.score(members, labels, sample_weight=times)
+    assert scored == pytest.approx(weighted.score(members.repeat(times, axis=0), labels.repeat(times)))
     head = members[:, :, -1]
     scaling = lates.TemperatureScaling(loss=loss).fit(head, labels, sample_weight=(times > 0).tolist())
     assert (

@@ -57,7 +57,7 @@ def test_evaluate_finds_thresholds_on_the_first_test_set_and_applies_them_to_all
     assert contents["network"]["sets"]["noisy"]["coverage"] == pytest.approx(selector.measure(*noisy).coverage)
     lines = run("evaluate", CALIBRATION, *sources(folder), "--risk", "60%").stdout.splitlines()
     assert max(map(len, lines)) <= 80
-    assert {"plain, 450 rows that tested it", "noisy, 400 rows, the same thresholds"} <= set(lines)
+    assert {"plain, 450 rows that tested them", "noisy, 400 rows, the same thresholds"} <= set(lines)
     refused = run("evaluate", CALIBRATION, *sources(folder), "--risk", "5")
     assert refused.exit_code == 2
     assert "Did you mean 5 % = 0.05?" in " ".join(refused.stderr.replace("│", "").split())

@@ -33,7 +33,7 @@ def selective_lines(selected: Selected) -> str:
     lines = [f"  {'':<18}{'confidence':>12}{'accepted':>12}{'wrong':>12}"]
     for name in sets:
         lines.append(
-            f"\n{name}, {sets[name].rows:,} rows{' that tested it' if name == first else ', the same thresholds'}"
+            f"\n{name}, {sets[name].rows:,} rows{' that tested them' if name == first else ', the same thresholds'}"
         )
         for method, (selector, found) in selected.items():
             title = TITLES.get(method, method)

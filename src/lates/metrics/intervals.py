@@ -62,9 +62,9 @@ def bootstrap(
     would: the other end is then the exact binomial one, 1 - ((1 - confidence) / 2)^(1 / n) of the range away.
 
     It describes how the measured value varies at this number of rows and does not remove the bias of the ECE: see
-    `ece_floor` for that. Simulated at 95 % for accuracy, NLL, Brier, ECE and AURC, with 200 to 2,000 rows of which 1 to 47 %
-    were wrong, calibrated and not, intervals of values covered 89 to 100 %, those of differences 90 to 98 %. Of the plain
-    percentile intervals those of an ECE failed most (81 %), and of few errors (78 %).
+    `ece_floor` for that. Simulated at 95 % for accuracy, NLL, Brier, ECE and AURC, 600 times in each of nine settings of 200
+    to 2,000 rows of which 1 to 47 % were wrong, calibrated and not, intervals of values covered 91 to 99 %; plain percentile
+    intervals 85 to 98 %, least for an ECE. Intervals of differences covered 90 to 98 %, 200 times in each of ten settings.
 
     Any function (logits, labels) -> float that does not depend on the order of rows can be the metric; those of this
     package that need only per-row values are resampled without a new softmax. NaN where the metric is infinite or NaN on a
