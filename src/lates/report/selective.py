@@ -1,7 +1,7 @@
 """Selective prediction on the page: from which confidence on errors stay below a wanted share, and how many inputs remain."""
 
 from lates.metrics import Selector
-from lates.report.formats import INSIDE, LABELS, percent
+from lates.report.formats import INSIDE, LABELS, listed, percent
 from lates.report.numbers import Findings
 
 MAIN_RISK = 0.05
@@ -19,7 +19,7 @@ def words_of_selectors(findings: Findings) -> str:
     return (
         "Thresholds with a guarantee: if only inputs of at least this confidence are answered, the error rate of the answers "
         f"stays at or below the one allowed, but for a chance of {percent(delta, 0)} that these test inputs mislead. For an "
-        f"error rate of {percent(MAIN_RISK, 0)} the share answered is {', '.join(parts)}. This assumes that new inputs come "
+        f"error rate of {percent(MAIN_RISK, 0)} the share answered is {listed(parts)}. This assumes that new inputs come "
         "from the same source as the test inputs; under distribution shift there is no guarantee."
     )
 
