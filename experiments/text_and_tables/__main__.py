@@ -16,7 +16,7 @@ import typer
 
 from experiments.text_and_tables.measuring import measure
 from experiments.text_and_tables.problem import Families, Problem
-from experiments.text_and_tables.rule import Outcome
+from experiments.text_and_tables.rule import Outcome, as_tables
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 Seeds = Annotated[int, typer.Option(help="How many, from 0.")]
@@ -51,7 +51,7 @@ def run(name: str, make: Callable[[int], Problem], families: Families, seeds: in
     kept = [dict(np.load(runs / f"{name}-{seed}.npz")) for seed in range(seeds)]
     outcome = Outcome(kept, families).as_json()
     (results / f"{name}.json").write_text(json.dumps(outcome, indent=1) + "\n", "utf-8")
-    typer.echo(f"{name}: auto takes {outcome['chosen']}")
+    typer.echo(f"{name}: auto takes {outcome['chosen']}\n\n{as_tables(outcome)}")
 
 
 if __name__ == "__main__":

@@ -11,7 +11,9 @@ import lates
 from experiments.text_and_tables.measuring import HOLDOUT, LABELS, NETWORK, NO_VIEWS, TEMPERATURE, TEST
 from experiments.text_and_tables.problem import CLEAN, STRENGTHS, Families
 
-METRICS = ("nll", "accuracy", "ece", "brier")
+TITLES = {"nll": "NLL", "brier": "Brier", "accuracy": "accuracy", "ece": "ECE"}
+METRICS = tuple(TITLES)
+HELD_BACK = "held back"
 Predictions = Mapping[str, np.ndarray]
 
 
@@ -42,7 +44,7 @@ class Outcome:
         """Against no views, on the hold-out: difference of the NLL and its standard error."""
         of: dict[str, Callable[[str], np.ndarray]] = {
             CLEAN: lambda method: self.losses(HOLDOUT, method, [CLEAN]),
-            "held back": self.held_back,
+            HELD_BACK: self.held_back,
         }
         return {name: _paired(losses(candidate) - losses(NO_VIEWS)) for name, losses in of.items()}
 
@@ -65,7 +67,7 @@ class Outcome:
         groups: dict[str, list[str]] = {}
         for name in sets:
             groups.setdefault(name.split()[0], []).append(name)
-        groups["held back"] = [name for family in self.families.held_back for name in groups[family]]
+        groups[HELD_BACK] = [name for family in self.families.held_back for name in groups[family]]
         return {
             method: {group: self._of_group(split, method, names) for group, names in groups.items()}
             for method in (NETWORK, TEMPERATURE, NO_VIEWS, *self.candidates)
@@ -89,6 +91,32 @@ class Outcome:
             HOLDOUT: self.measured(HOLDOUT),
             TEST: self.measured(TEST),
         }
+
+
+def as_tables(outcome: Mapping[str, Any]) -> str:
+    """The page's tables of a JSON outcome: test rows clean, under held-back shift, and the NLL of each family."""
+    measured = outcome[TEST]
+    groups = [name for name in measured[NETWORK] if name not in (CLEAN, HELD_BACK)]
+
+    def table(columns: Mapping[str, tuple[str, str]]) -> str:
+        """heading -> (set, metric)"""
+        lines = [f"| | {' | '.join(columns)} |", "|---" * (len(columns) + 1) + "|"]
+        lines += [
+            f"| {method} | {' | '.join(_cell(*of[name][metric]) for name, metric in columns.values())} |"
+            for method, of in measured.items()
+        ]
+        return "\n".join(lines)
+
+    by_metric = [table({TITLES[metric]: (name, metric) for metric in METRICS}) for name in (CLEAN, HELD_BACK)]
+    by_family = table({f"NLL, {name}": (name, "nll") for name in groups})
+    return "\n\n".join(
+        f"{title}\n\n{text}"
+        for title, text in zip(("Clean:", "Held-back shifts:", "Each set:"), (*by_metric, by_family), strict=True)
+    )
+
+
+def _cell(mean: float, deviation: float) -> str:
+    return " ± ".join(f"{value:.3f}".removeprefix("0") for value in (mean, deviation))
 
 
 def _losses(seed: Predictions, split: str, method: str, name: str) -> np.ndarray:

@@ -10,6 +10,7 @@ from lates.model import CalibratedModel
 from lates.network import (
     Draws,
     Features,
+    Tokenizer,
     Views,
     check_loader,
     device_of,
@@ -35,6 +36,7 @@ def calibrate(
     views: Views = "auto",
     passes: int | None = None,
     holdout_views: Views = None,
+    tokenizer: Tokenizer | None = None,
     memory: int | None = None,
     seed: int = 0,
     device: torch.device | str | None = None,
@@ -55,10 +57,11 @@ def calibrate(
     budget    cap on added parameters, as a share of the network's, such as 0.01 or "1%"; None: no cap
     views     on what variants of the inputs the probes train: None; for images "flip", "shift", "jitter", "robust"; for table
               rows "noise", "swap"; for text `lates.views.mask_tokens(tokenizer)`; a function inputs -> inputs; or "auto", for
-              images what the settings say and None otherwise; `passes` times over (None: as the settings say, and once where
-              there are no views)
+              images what the settings say, for text masked tokens if the tokenizer is passed, and None otherwise; `passes`
+              times over (None: as the settings say, and once where there are no views)
     holdout_views   None, or views as above: then decays, ranks and weights are chosen, and the fit's hold-out numbers are
               measured, on the hold-out and one view of each of its rows, which makes the result less confident under shift
+    tokenizer   of text, such as one of transformers: it knows which tokens are special; only "auto" reads it
     settings  the choices that a user rarely touches: `DEFAULT`, `PAPER`, or your own `Settings`
     seed      of all that is drawn: views, dropout, the order of a loader that shuffles
     device    where to work; None: where the model is
@@ -75,9 +78,9 @@ def calibrate(
     with Run.start(device, seed=seed, memory=memory, distributed=distributed, progress=progress) as run:
         _check_arguments(train, holdout, blocks, loss, settings, draws, run)
         # The hold-out first: faults show at once. MC dropout draws it several times, probes are chosen on the first draw.
-        holdouts = extract_holdout(draws, holdout, holdout_views, blocks, budget, settings, run)
+        holdouts = extract_holdout(draws, holdout, holdout_views, blocks, budget, settings, run, tokenizer)
         firsts = holdouts[:: draws.samples]
-        trainings = extract_training(draws, train, views, passes, firsts, settings, run)
+        trainings = extract_training(draws, train, views, passes, firsts, settings, run, tokenizer)
         # Step 1: one linear probe per block, trained on the training split, then cut to the budget.
         spare = run.with_less_memory(features.bytes_in_memory for features in (*trainings, *holdouts))
         trained = [_train_probes(trainings.pop(0), first, loss, settings, spare) for first in firsts]

@@ -1,5 +1,6 @@
 """The measurement of views for text and tables: its shifts, its predictions, and its rule."""
 
+import json
 import random
 from pathlib import Path
 
@@ -11,8 +12,9 @@ import lates
 from experiments.text_and_tables import tables, text
 from experiments.text_and_tables.measuring import HOLDOUT, LABELS, NETWORK, NO_VIEWS, TEMPERATURE, TEST, measure
 from experiments.text_and_tables.problem import CLEAN, Problem
-from experiments.text_and_tables.rule import Outcome, Predictions
+from experiments.text_and_tables.rule import Outcome, Predictions, as_tables
 
+RESULTS = Path(__file__).parents[2] / "results"
 SENTENCE = ["what", "county", "is", "modesto", "in", "california", "today"]
 
 
@@ -89,6 +91,12 @@ def test_measured_numbers_are_means_over_strengths_and_seeds() -> None:
     by_seed = [np.mean([-seed[f"{TEST}|{NO_VIEWS}|drift {strength}"][:, 0] for strength in (1, 2)]) for seed in seeds]
     assert mean == pytest.approx(np.mean(by_seed))
     assert deviation == pytest.approx(np.std(by_seed, ddof=1))
+
+
+@pytest.mark.parametrize("name", ["magic", "trec"])
+def test_the_page_shows_the_tables_of_the_results(name: str) -> None:
+    outcome = json.loads((RESULTS / "text_and_tables" / f"{name}.json").read_text("utf-8"))
+    assert as_tables(outcome) in (RESULTS / "text-and-tables.md").read_text("utf-8")
 
 
 def test_missing_entries_are_the_mean_and_as_many_as_stated() -> None:

@@ -101,9 +101,15 @@ def test_other_inputs_hold_no_tokens(inputs: Any) -> None:
         VIEWS["mask"][0](inputs, seeded())
 
 
-def test_auto_leaves_text_as_it_is() -> None:
+@pytest.mark.parametrize("replacement", [MASKED, None])
+def test_auto_masks_or_drops_where_the_tokenizer_is_passed_and_else_nothing(replacement: int | None) -> None:
+    tokenizer = Tokenizer(mask_token_id=replacement, unk_token_id=None)
     loader = [{**draw_text(20), "labels": torch.zeros(20).long()}]
+    view = lates.views.choose_view("auto", loader, CPU, "train", lates.DEFAULT, tokenizer)
+    assert view == TokenView(tokenizer.all_special_ids, replacement)
     assert lates.views.choose_view("auto", loader, CPU, "train", lates.DEFAULT) is None
+    rows = [(torch.zeros(20, 3), torch.zeros(20).long())]
+    assert lates.views.choose_view("auto", rows, CPU, "train", lates.DEFAULT, tokenizer) is None
 
 
 @pytest.mark.parametrize("name", VIEWS)
@@ -122,3 +128,6 @@ def test_calibrating_with_views_of_tokens_repeats_from_the_seed(name: str) -> No
     assert torch.equal(features_of(0), features_of(0))
     assert not torch.equal(features_of(0), features_of(1))
     assert lates.calibrate(model, **loaders, views=view, holdout_views=view).fit.certified
+    if name == "mask":
+        masked = lates.calibrate(model, **loaders, views=lates.views.mask_tokens(Tokenizer()))
+        assert lates.calibrate(model, **loaders, tokenizer=Tokenizer()).weights == masked.weights

@@ -45,7 +45,7 @@ def calibrate_model(
             metavar="NAME",
             help="Augmentation of the probes' training inputs: flip, shift, jitter, robust (images), noise, swap (table "
             "rows), none, a function of yours module:name (inputs -> inputs, or a view of tokens), or auto, which is "
-            "robust for images.",
+            "robust for images and, with --tokenizer, masks tokens of text.",
         ),
     ] = "auto",
     passes: Annotated[
@@ -58,6 +58,10 @@ def calibrate_model(
             help="For robustness to shift: fit the weights on the hold-out plus one augmented view of each row.",
         ),
     ] = NONE,
+    tokenizer: Annotated[
+        str | None,
+        method(metavar="MODULE:NAME", help="For text: a function that returns the tokenizer.", show_default=False),
+    ] = None,
     paper: Annotated[bool, method("--paper", help="The paper's choices instead of ours.")] = False,
     memory: Annotated[
         str | None,
@@ -103,11 +107,12 @@ def calibrate_model(
     """
     rank, world_size = world()
     if rank == 0:
-        check_output(output, force, [*(checkpoints or ()), *code_files(model, data, views, holdout_views)])
+        inputs = code_files(model, data, views, holdout_views, tokenizer or "")
+        check_output(output, force, [*(checkpoints or ()), *inputs])
     cap = None if budget == NONE else parse_share(budget, "--budget")
     chosen, limit = parse_blocks(blocks), None if memory is None else parse_bytes(memory)
     import lates
-    from lates.cli.sources import find_named, make_loaders, make_network
+    from lates.cli.sources import call_named, find_named, make_loaders, make_network
     from lates.network import refuse_overlap, shard_loader
 
     def view(name: str, option: str) -> Any:
@@ -133,6 +138,7 @@ def calibrate_model(
             views=view(views, "--views"),
             passes=passes,
             holdout_views=view(holdout_views, "--holdout-views"),
+            tokenizer=call_named(tokenizer, "--tokenizer") if tokenizer else None,
             memory=limit,
             seed=seed,
             settings=lates.PAPER if paper else lates.DEFAULT,

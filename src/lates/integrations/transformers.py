@@ -32,8 +32,7 @@ class CalibrateAfterTraining(TrainerCallback):
     holdout      loader of rows not used in training; not the evaluation rows if these selected weights or stopped training
     train        loader of the training split; None: only temperature scaling
     path         where to save the calibration; None: nowhere
-    calibration  the function that calibrates: `lates.calibrate`; with options,
-                 `partial(lates.calibrate, views=lates.views.mask_tokens(tokenizer))`
+    calibration  the function that calibrates: `lates.calibrate`; with options, `partial(lates.calibrate, tokenizer=tokenizer)`
 
     Loaders are plain ones, `DataLoader(rows, collate_fn=trainer.data_collator)`. `calibrated` is None until training ended;
     then its `loggers.scalars` are the last entry of `trainer.state.log_history`. Several processes calibrate together, each on

@@ -38,6 +38,7 @@ from lates.network.blocks import HEAD, list_blocks, named_modules
 from lates.network.copying import copy_network, is_dense
 from lates.network.recorder import RecordedNetwork, device_of, switch_to_evaluation
 from lates.network.pooling import Pooling
+from lates.network.tokens import Tokenizer
 from lates.network.views import Views, flip
 from lates.network.sampling import Draws, drawing_from, mc_dropout, mean_log_probability, read_draws
 from lates.network.shards import shard_loader

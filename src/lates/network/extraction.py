@@ -17,6 +17,7 @@ from lates.network.recorder import RecordedNetwork, call_recorded, device_of, pr
 from lates.network.sampling import Draws
 from lates.network.shards import refuse_padding, refuse_shared_batch
 from lates.network.survey import Survey, count_parameters, only_output, survey_network, warn_of_other_logits
+from lates.network.tokens import Tokenizer
 from lates.network.views import Views, choose_view
 from lates.runtime import (
     Processes,
@@ -40,6 +41,7 @@ class Reading:
     views        what changes the inputs in each pass
     passes       None: as many as the settings say, one without views; with `plain_first` one plain and one changed
     plain_first  the first pass reads the inputs as they are, and a loader that shuffles does so alike in all passes
+    tokenizer    of text, for views="auto"
     keep_logits  probes need no logits of the training split, which with many classes would be larger than all features
     """
 
@@ -47,6 +49,7 @@ class Reading:
     views: Views = None
     passes: int | None = 1
     plain_first: bool = False
+    tokenizer: Tokenizer | None = None
     keep_logits: bool = True
 
 
@@ -109,7 +112,7 @@ def extract_draws(
         limit = run.memory // len(models)
         collected = [Collected(contexts.enter_context(RowStore(limit)), reading.keep_logits, processes) for _ in models]
         with seeded_globally(run.seed, run.device):
-            view = choose_view(reading.views, loader, run.device, role, settings)
+            view = choose_view(reading.views, loader, run.device, role, settings, reading.tokenizer)
         if view is None and (passes is None or reading.views == "auto"):
             passes = 1
         if passes is None:
@@ -157,9 +160,10 @@ def extract_holdout(
     budget: float | None,
     settings: Settings,
     run: Run,
+    tokenizer: Tokenizer | None,
 ) -> list[Features]:
     """The hold-out's features of every draw: its rows as they are and, with views, one changed copy of each."""
-    reading = Reading("holdout", views, passes=None, plain_first=True)
+    reading = Reading("holdout", views, passes=None, plain_first=True, tokenizer=tokenizer)
     return extract_draws(draws, loader, reading, run.with_memory(1 / 4), settings, blocks, budget=budget)
 
 
@@ -171,12 +175,13 @@ def extract_training(
     holdouts: Sequence[Features],
     settings: Settings,
     run: Run,
+    tokenizer: Tokenizer | None,
 ) -> list[Features]:
     """The training features of each network, blocks and poolings as in its hold-out; where there is no block to probe, the
     loader is not read and the hold-out stands in."""
     if loader is None or not any(rows.blocks for rows in holdouts):
         return list(holdouts)
-    reading = Reading("train", views, passes, keep_logits=False)
+    reading = Reading("train", views, passes, tokenizer=tokenizer, keep_logits=False)
     once = replace(draws, samples=1)
     trainings = extract_draws(once, loader, reading, run.with_memory(1 / 2), settings, like=holdouts)
     warn_of_overlap(trainings[0], holdouts[0])

@@ -1,8 +1,9 @@
 """Random changes of token ids [n, tokens]: some tokens are replaced or hidden, the special ones never.
 
-What is special and what may replace a token, only the tokenizer knows. So it is passed:
+What is special and what may replace a token, only the tokenizer knows. So it is passed; `views="auto"` then masks tokens:
 
->>> lates.calibrate(model, train=train, holdout=holdout, views=lates.views.mask_tokens(tokenizer))
+>>> lates.calibrate(model, train=train, holdout=holdout, tokenizer=tokenizer)
+>>> lates.calibrate(model, train=train, holdout=holdout, views=lates.views.drop_tokens(tokenizer, share=0.3))
 """
 
 from collections.abc import Mapping, Sequence
@@ -63,18 +64,23 @@ class TokenView:
 
 def mask_tokens(tokenizer: Tokenizer, share: float = SHARE) -> TokenView:
     """Views in which a random share of the tokens is replaced by the tokenizer's mask token, or else its unknown token."""
-    special, mask, unknown = tuple(tokenizer.all_special_ids), tokenizer.mask_token_id, tokenizer.unk_token_id
-    if mask is None and (unknown is None or _has_other_roles(tokenizer, unknown)):
+    replacement = _replacement(tokenizer)
+    if replacement is None:
         raise ValueError(
             f"This {type(tokenizer).__name__} has neither a mask token nor an unknown token of its own. Hide tokens instead: "
             "views=lates.views.drop_tokens(tokenizer)."
         )
-    return TokenView(special, unknown if mask is None else mask, share)
+    return TokenView(tuple(tokenizer.all_special_ids), replacement, share)
 
 
 def drop_tokens(tokenizer: Tokenizer, share: float = SHARE) -> TokenView:
     """Views in which the attention mask hides a random share of the tokens; a row keeps at least one that it sees."""
     return TokenView(tuple(tokenizer.all_special_ids), None, share)
+
+
+def choose_tokens(tokenizer: Tokenizer) -> TokenView:
+    """What "auto" means for text: tokens are masked, or hidden where the tokenizer has no token to put in their place."""
+    return TokenView(tuple(tokenizer.all_special_ids), _replacement(tokenizer))
 
 
 def find_tokens(inputs: Any) -> Tensor | None:
@@ -84,10 +90,14 @@ def find_tokens(inputs: Any) -> Tensor | None:
     return ids if is_ids else None
 
 
-def _has_other_roles(tokenizer: Tokenizer, token: int) -> bool:
-    """Some tokenizers have one token for all: as a replacement it would end the text."""
+def _replacement(tokenizer: Tokenizer) -> int | None:
+    """The mask token, or else the unknown token, unless it has another role: some tokenizers have one special token for all,
+    which as a replacement would end the text."""
+    if tokenizer.mask_token_id is not None:
+        return tokenizer.mask_token_id
     roles = ("bos_token_id", "eos_token_id", "pad_token_id", "cls_token_id", "sep_token_id")
-    return any(getattr(tokenizer, role, None) == token for role in roles)
+    unknown = tokenizer.unk_token_id
+    return None if any(getattr(tokenizer, role, None) == unknown for role in roles) else unknown
 
 
 def _hide(hidden: Tensor, mask: Tensor) -> Tensor:

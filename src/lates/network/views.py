@@ -14,7 +14,7 @@ from torch import Tensor
 from lates.network.augmentations import ChannelScale, flip, jitter, measure_channels, robust, shift
 from lates.network.batches import read_batches
 from lates.network.tables import noise, swap
-from lates.network.tokens import TokenView
+from lates.network.tokens import Tokenizer, TokenView, choose_tokens, find_tokens
 from lates.network.tokens import drop_tokens as drop_tokens  # public here, beside the other views
 from lates.network.tokens import mask_tokens as mask_tokens
 from lates.settings import Settings
@@ -44,9 +44,17 @@ ROWS_NEEDED = "needs table rows [n, columns], floating-point or uint8"
 
 
 def choose_view(
-    views: Views, loader: Iterable[Any], device: torch.device, role: str, settings: Settings
+    views: Views,
+    loader: Iterable[Any],
+    device: torch.device,
+    role: str,
+    settings: Settings,
+    tokenizer: Tokenizer | None = None,
 ) -> DrawView | None:
-    """The function that draws views: None, the user's, or a built-in one on the scale of the loader's channels."""
+    """The function that draws views: None, the user's, or a built-in one on the scale of the loader's channels.
+
+    For text "auto" needs the tokenizer.
+    """
     if views is None or isinstance(views, TokenView):
         return views
     if callable(views):
@@ -56,6 +64,10 @@ def choose_view(
         raise ValueError(
             f'Unknown {option}="{views}". Known: None, {", ".join(NAMES)}, auto, or a function inputs -> inputs.'
         )
+    if views == "auto" and tokenizer is not None:
+        first = next(iter(read_batches(loader, device, role)))
+        if find_tokens(first.inputs) is not None:
+            return choose_tokens(tokenizer)
     name = settings.views if views == "auto" else views
     if name is None:
         return None
