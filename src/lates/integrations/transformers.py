@@ -15,14 +15,14 @@ from lates.algorithm import calibrate
 from lates.integrations.after_training import calibrate_shards
 from lates.integrations.loggers import scalars
 from lates.model import CalibratedModel
-from lates.runtime import check_target
+from lates.runtime import check_target, install_line
 
 try:
     from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 except ImportError as fault:
     raise ImportError(
         f"lates.integrations.transformers needs transformers, which does not import ({fault}). "
-        'Run: pip install "lates[transformers]"'
+        f"{install_line('transformers')}"
     ) from fault
 
 

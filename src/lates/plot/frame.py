@@ -7,6 +7,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
+from lates.runtime import install_line
+
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
@@ -58,7 +60,7 @@ def new_figure(width: float, height: float) -> "Figure":
         if fault.name != "matplotlib":
             raise
         raise ModuleNotFoundError(
-            'Pictures are drawn with matplotlib, which is not installed: pip install "lates[plot]".', name=fault.name
+            f"Pictures are drawn with matplotlib, which is not installed. {install_line('plot')}", name=fault.name
         ) from fault
     figure = NotebookFigure(figsize=(width, height), dpi=DOTS_PER_INCH)
     figure.set_layout_engine("constrained", wspace=0.06)
