@@ -106,7 +106,8 @@ class Measured:
 
 def read_measured(results: Path) -> tuple[Measured, ...]:
     """Every finished cell under `results` but those of the recipe smoke, whose numbers mean nothing; ordered by name."""
-    return tuple(_by_name(each) for each in find_results(results) if each.cell.recipe != "smoke")
+    found = find_results(results)
+    return tuple(_by_name(each) for each in found if each.cell.recipe.removesuffix(ENSEMBLE) != "smoke")
 
 
 def _by_name(results: CellResults) -> Measured:
