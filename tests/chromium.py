@@ -50,10 +50,8 @@ def launch() -> Iterator[Browser]:
         try:
             browser = playwright.chromium.launch(executable_path=executable, args=ARGUMENTS)
         except Error:
-            absent = f"{executable} does not start" if executable else "no Chromium or Chrome was found"
-            raise NoBrowserError(
-                f"{absent}: install one (Debian: apt-get install chromium) or name it in $CHROMIUM"
-            ) from None
+            failed = f"{executable} does not start" if executable else None
+            raise NoBrowserError(failed or "install Chromium or Chrome, or name one in $CHROMIUM") from None
         yield browser
         browser.close()
 
