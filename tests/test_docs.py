@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import redirect_stdout
 from functools import partial
 from importlib.util import find_spec
-from inspect import signature
+from inspect import cleandoc, signature
 from pathlib import Path
 from typing import Any
 
@@ -208,7 +208,8 @@ def test_a_picture_is_small_and_says_in_words_what_it_shows(picture: Path) -> No
 
 
 def test_aligned_rows_become_a_list_of_names() -> None:
-    rows = read_rows(str(lates.calibrate.__doc__).split("\n\n")[1].replace("\n    ", "\n").strip().split("\n"))
+    paragraphs = cleandoc(str(lates.calibrate.__doc__)).split("\n\n")
+    rows = read_rows(next(paragraph for paragraph in paragraphs if paragraph.startswith("model ")).split("\n"))
     names = {name for name, _ in rows}
     assert {"model", "train", "holdout", "progress"} <= names <= set(signature(lates.calibrate).parameters)
     assert all("  " not in described for _, described in rows)
