@@ -80,7 +80,7 @@ def choose_probes(
 
 
 def check_budget(budget: float | str | None) -> float | None:
-    """A share of the network's parameters, such as 0.01 or "1%"; None: no cap."""
+    """A share of the network's parameters, such as 0.01 or "1%"; None: no cap. None above 1, which was meant as percent."""
     return None if budget is None else check_share(budget, "budget")
 
 
@@ -119,7 +119,7 @@ def _warn_of_lost_gain(curve: Curve, budget: float) -> None:
     if head_alone - best > WORTH_HAVING * head_alone and chosen - best > (head_alone - best) / 2:
         warnings.warn(
             f"budget={budget:g} leaves most of the gain behind: a hold-out log-loss of {chosen:.4f}, with temperature scaling "
-            f"{head_alone:.4f}, with budget={needed:.2g} {best:.4f}.",
+            f"{head_alone:.4f}, with budget={f'{needed:.2g}' if needed <= 1 else None} {best:.4f}.",
             UserWarning,
             stacklevel=level_of_the_caller(),
         )
@@ -132,9 +132,11 @@ def _warn_of_no_probes(limit: int, smallest: int, blocks: int, holdout: Features
     if not equally and limit >= smallest:
         reason = "the hold-out gains by no probe of that size"
         more = f"take more training rows, or more hold-out rows than {holdout.all_rows}, "
+    larger = needed / holdout.parameters
+    raised = f"raise budget= above {larger:.2g}, or lift it with None" if larger < 1 else "lift it with budget=None"
     warnings.warn(
         f"The budget allows {limit} parameters{share}; {reason}. No block gets a probe: this is temperature scaling. "
-        f"For probes, {more}raise budget= above {needed / holdout.parameters:.2g}, or lift it with None.",
+        f"For probes, {more}{raised}.",
         UserWarning,
         stacklevel=level_of_the_caller(),
     )

@@ -240,11 +240,8 @@ def check_share(value: Any, name: str, open_ends: bool = False) -> float:
         raise TypeError(f'{name}={value!r}: expected a share, such as 0.05 or "5%".')
     share = float(number)
     if not 0 <= share <= 1 or (open_ends and share in (0, 1)):
-        hint = (
-            f" Did you mean {share:g} % = {share / 100:g}?"
-            if 1 <= share <= 100 and not str(value).endswith("%")
-            else ""
-        )
+        in_percent = 1 <= share <= 100 and not str(value).endswith("%")
+        hint = f" Did you mean {share:g} % = {share / 100:g}?" if in_percent else ""
         raise ValueError(f"{name}={value}: expected a share {'between 0 and 1' if open_ends else 'from 0 to 1'}.{hint}")
     return share
 
