@@ -13,7 +13,7 @@ from torch import nn
 
 from lates import Features, extract, fit_stack, metrics, train_probes
 from lates.probes.rows import PER_THREAD
-from lates.runtime.threads import LEAST_ELEMENTS, in_threads, row_shares, thread_count, unaided
+from lates.runtime.threads import LEAST_ELEMENTS, map_threads, single_threaded, split_rows, thread_count
 from lates.stack.losses import LOSSES, NLL
 from tests.problems import noisy_views
 
@@ -39,7 +39,7 @@ def two_threads() -> Iterator[None]:
 
 @given(rows=st.integers(0, 1_000), count=st.integers(1, 20))
 def test_shares_hold_every_row_once_and_are_about_equal(rows: int, count: int) -> None:
-    shares = [range(rows)[share] for share in row_shares(rows, count)]
+    shares = [range(rows)[share] for share in split_rows(rows, count)]
     assert [row for share in shares for row in share] == list(range(rows))
     assert max(map(len, shares)) - min(map(len, shares)) <= 1
     assert len(shares) == max(1, min(rows, count))
@@ -62,7 +62,7 @@ def test_results_come_in_order_from_threads_in_which_torch_uses_one() -> None:
         return share, torch.get_num_threads(), torch.is_grad_enabled()
 
     with torch.no_grad():
-        assert in_threads(work, [7, 8]) == [(7, 1, False), (8, 1, False)]
+        assert map_threads(work, [7, 8]) == [(7, 1, False), (8, 1, False)]
     assert torch.get_num_threads() == 2
 
 
@@ -111,12 +111,12 @@ def test_a_thread_that_begins_while_another_works_alone_leaves_nobody_without_he
     began, may_end = threading.Event(), threading.Event()
 
     def begins_late() -> None:
-        with unaided():
+        with single_threaded():
             began.set()
             may_end.wait(10)
 
     late = threading.Thread(target=begins_late)
-    with unaided():
+    with single_threaded():
         late.start()
         assert began.wait(10)
     may_end.set()
@@ -129,11 +129,11 @@ def test_a_thread_that_begins_while_another_works_alone_leaves_nobody_without_he
 @pytest.mark.usefixtures("two_threads")
 def test_a_thread_that_inherited_a_1_does_not_hand_it_on_to_later_threads() -> None:
     with ThreadPoolExecutor(1) as late:
-        with unaided():
+        with single_threaded():
             assert late.submit(torch.get_num_threads).result() == 1
 
         def alone() -> None:
-            with unaided():
+            with single_threaded():
                 pass
 
         late.submit(alone).result()
@@ -143,8 +143,8 @@ def test_a_thread_that_inherited_a_1_does_not_hand_it_on_to_later_threads() -> N
 
 @pytest.mark.usefixtures("two_threads")
 def test_within_one_another_the_outer_gives_the_help_back() -> None:
-    with unaided():
-        with unaided():
+    with single_threaded():
+        with single_threaded():
             pass
         assert torch.get_num_threads() == 1
     assert torch.get_num_threads() == 2
@@ -153,7 +153,7 @@ def test_within_one_another_the_outer_gives_the_help_back() -> None:
 @pytest.mark.usefixtures("two_threads")
 def test_the_first_share_is_the_caller_s_own() -> None:
     here = threading.get_ident()
-    assert in_threads(lambda share: (share, threading.get_ident(), torch.get_num_threads()), [7]) == [(7, here, 1)]
+    assert map_threads(lambda share: (share, threading.get_ident(), torch.get_num_threads()), [7]) == [(7, here, 1)]
     assert torch.get_num_threads() == 2
 
 
@@ -163,7 +163,7 @@ def test_a_fault_in_a_thread_is_the_caller_s() -> None:
         raise ValueError(f"share {share}")
 
     with pytest.raises(ValueError, match="share 1"):
-        in_threads(fail, [1, 2])
+        map_threads(fail, [1, 2])
     assert torch.get_num_threads() == 2
 
 
@@ -196,15 +196,15 @@ def test_a_fault_in_the_caller_s_share_waits_for_the_others() -> None:
         done.set()
 
     with pytest.raises(ValueError, match="the first share"):
-        in_threads(work, [1, 2])
+        map_threads(work, [1, 2])
     assert done.is_set()
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="processes do not fork here")
 @pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning")
 def test_a_forked_process_has_threads_of_its_own() -> None:
-    assert in_threads(lambda share: share, [1, 2]) == [1, 2]
+    assert map_threads(lambda share: share, [1, 2]) == [1, 2]
     child = os.fork()
     if child == 0:
-        os._exit(in_threads(lambda share: share, [3, 4])[1])
+        os._exit(map_threads(lambda share: share, [3, 4])[1])
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 4

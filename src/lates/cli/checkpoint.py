@@ -11,7 +11,7 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from lates.model import differences
-from lates.runtime import form_of, some_of
+from lates.runtime import abbreviate, form_of
 
 NESTS = ("state_dict", "model_state_dict", "model")
 """Keys under which training scripts save the state_dict among other things."""
@@ -73,7 +73,7 @@ def find_state(content: Any, path: Path) -> dict[str, Any]:
             content = next((content[key] for key in NESTS if isinstance(content.get(key), Mapping)), content)
     if isinstance(content, Mapping) and any(isinstance(value, Tensor) for value in content.values()):
         return {str(name): value for name, value in content.items()}
-    came = f"keys {some_of([*content], 4)}" if isinstance(content, Mapping) else f"a {type(content).__name__}"
+    came = f"keys {abbreviate([*content], 4)}" if isinstance(content, Mapping) else f"a {type(content).__name__}"
     raise ValueError(
         f"{path} holds {came}; expected a state_dict, name -> tensor, alone or under one of {', '.join(NESTS)}."
     )
@@ -110,7 +110,7 @@ def check_names(state: Mapping[str, Any], expected: Mapping[str, Any], path: Pat
     ]
     if unfit:
         raise ValueError(
-            f"{path} holds no weights for this network: {some_of(unfit, 4)}. Save its state_dict as it is."
+            f"{path} holds no weights for this network: {abbreviate(unfit, 4)}. Save its state_dict as it is."
         )
 
 

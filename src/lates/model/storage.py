@@ -14,7 +14,7 @@ from safetensors.torch import save as serialise
 from torch import Tensor, nn
 
 from lates.network import is_dense
-from lates.runtime import level_of_the_caller, some_of, write_whole
+from lates.runtime import abbreviate, caller_stacklevel, write_whole
 
 FORMAT, READ = 3, (2, 3)
 """Of files that are written, and of those that are read."""
@@ -107,7 +107,7 @@ def differences(shapes: Mapping[str, Sequence[int]], expected: Mapping[str, Sequ
             if name in expected and list(shape) != list(expected[name])
         ],
     }
-    return "; ".join(f"{what}: {some_of(names, 4)}" for what, names in parts.items() if names)
+    return "; ".join(f"{what}: {abbreviate(names, 4)}" for what, names in parts.items() if names)
 
 
 def warn_of_changes(changed: Sequence[str], tensors: int, advice: str) -> None:
@@ -115,9 +115,9 @@ def warn_of_changes(changed: Sequence[str], tensors: int, advice: str) -> None:
     if changed:
         warnings.warn(
             f"{len(changed)} of {tensors} tensors of this network have other values than when it was calibrated "
-            f"({some_of(changed, 4)}): {advice}",
+            f"({abbreviate(changed, 4)}): {advice}",
             OtherWeightsWarning,
-            stacklevel=level_of_the_caller(),
+            stacklevel=caller_stacklevel(),
         )
 
 

@@ -9,7 +9,7 @@ from torch import Tensor
 from lates.network.batches import each_tensor
 from lates.network.copying import is_dense
 from lates.network.features import Features
-from lates.runtime import level_of_the_caller
+from lates.runtime import caller_stacklevel
 
 COMPARED = 4096
 """Numbers of an input that enter its digest, evenly spaced: all of a CIFAR image, a part of a larger one."""
@@ -59,5 +59,5 @@ def warn_of_overlap(train: Features, holdout: Features) -> None:
             f"{repeated:,} of {len(digests):,} hold-out rows have the inputs of training rows. If they trained the network, "
             "the weights will be too confident: pass rows that trained nothing as holdout=.",
             UserWarning,
-            stacklevel=level_of_the_caller(),
+            stacklevel=caller_stacklevel(),
         )

@@ -13,7 +13,7 @@ from lates.network.blocks import choose_blocks, layer_behind, named_modules, unw
 from lates.network.copying import unchanged_buffers
 from lates.network.pooling import Pooling, find_tensor, has_class_token, read_pooling, tensors_in
 from lates.network.recorder import Reducer, call_recorded, prepare_recorded
-from lates.runtime import level_of_the_caller
+from lates.runtime import caller_stacklevel
 from lates.settings import Settings
 
 
@@ -88,7 +88,7 @@ def survey_network(
         _warn_no_block(faults[0] if faults else "The network has no layer but its head.")
     elif repeated:
         text = f"These blocks get no probe, because they run several times in a forward pass: {', '.join(repeated)}."
-        warnings.warn(text, UserWarning, stacklevel=level_of_the_caller())
+        warnings.warn(text, UserWarning, stacklevel=caller_stacklevel())
     return Survey(poolings, other_columns)
 
 
@@ -103,7 +103,7 @@ def warn_of_other_logits(survey: Survey, labels: Tensor, classes: int) -> None:
             f"{used - 1} only, and a later item is [n, {fitting[0]}]. If that holds the logits, wrap the network so that it "
             "returns them alone.",
             UserWarning,
-            stacklevel=level_of_the_caller(),
+            stacklevel=caller_stacklevel(),
         )
 
 
@@ -142,4 +142,4 @@ def _is_head(output: Any, logits: Tensor) -> bool:
 
 def _warn_no_block(reason: str) -> None:
     text = f"No block is left to probe, so this is temperature scaling. {reason}"
-    warnings.warn(text, UserWarning, stacklevel=level_of_the_caller())
+    warnings.warn(text, UserWarning, stacklevel=caller_stacklevel())

@@ -23,7 +23,7 @@ from torch.nn.functional import cross_entropy, one_hot
 
 from lates.network import Features
 from lates.probes.probe import Probe, TrainedProbe, holdout_accuracies
-from lates.runtime import check_share, full_precision, level_of_the_caller
+from lates.runtime import caller_stacklevel, check_share, full_precision
 from lates.settings import DEFAULT, Settings
 from lates.stack import Holdout, combine, fit_holdout
 
@@ -121,7 +121,7 @@ def _warn_of_lost_gain(curve: Curve, budget: float) -> None:
             f"budget={budget:g} leaves most of the gain behind: a hold-out log-loss of {chosen:.4f}, with temperature scaling "
             f"{head_alone:.4f}, with budget={f'{needed:.2g}' if needed <= 1 else None} {best:.4f}.",
             UserWarning,
-            stacklevel=level_of_the_caller(),
+            stacklevel=caller_stacklevel(),
         )
 
 
@@ -138,7 +138,7 @@ def _warn_of_no_probes(limit: int, smallest: int, blocks: int, holdout: Features
         f"The budget allows {limit} parameters{share}; {reason}. No block gets a probe: this is temperature scaling. "
         f"For probes, {more}{raised}.",
         UserWarning,
-        stacklevel=level_of_the_caller(),
+        stacklevel=caller_stacklevel(),
     )
 
 

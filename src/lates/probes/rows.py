@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from lates.network import Features
-from lates.runtime import in_threads, row_shares, thread_count
+from lates.runtime import map_threads, split_rows, thread_count
 from lates.settings import Settings
 
 CPU_CHUNK, GPU_CHUNK = 1 << 21, 1 << 27
@@ -68,8 +68,8 @@ class Rows:
 
         threads = max(1, min(self._threads, rows * self.width // PER_THREAD))
         per_thread = -(-rows // (threads * rows_at_once(self.width, self.classes, self.device)))
-        chunks = row_shares(rows, per_thread * threads)
-        return self.processes.sum(functools.reduce(torch.add, in_threads(of_share, row_shares(len(chunks), threads))))
+        chunks = split_rows(rows, per_thread * threads)
+        return self.processes.sum(functools.reduce(torch.add, map_threads(of_share, split_rows(len(chunks), threads))))
 
     def _read(self, chunk: slice) -> tuple[Tensor, Tensor]:
         place = chunk.start, chunk.stop

@@ -25,14 +25,14 @@ from lates.probes.rows import Rows, keep_what_fits
 from lates.probes.sgd import similar_in_width, train_by_sgd
 from lates.runtime import (
     Progress,
+    abbreviate,
+    caller_stacklevel,
     default_memory,
     full_precision,
-    in_threads,
-    level_of_the_caller,
-    row_shares,
-    some_of,
+    map_threads,
+    single_threaded,
+    split_rows,
     thread_count,
-    unaided,
 )
 from lates.settings import DEFAULT, Settings
 from lates.stack import MeanLoss, find_probe_loss
@@ -89,10 +89,10 @@ def _warn_of_unseen_classes(trained: TrainedProbe | None) -> None:
         return
     unseen = trained.probe.unseen.nonzero()[:, 0].tolist()
     warnings.warn(
-        f"{len(unseen)} of {len(trained.probe.bias)} classes have no training row ({some_of(unseen)}): the probes leave them "
-        "to the head. Add rows of these classes to train=.",
+        f"{len(unseen)} of {len(trained.probe.bias)} classes have no training row ({abbreviate(unseen)}): the probes leave "
+        "them to the head. Add rows of these classes to train=.",
         UserWarning,
-        stacklevel=level_of_the_caller(),
+        stacklevel=caller_stacklevel(),
     )
 
 
@@ -123,7 +123,7 @@ def train_by_lbfgs(rows: Rows, test: Rows, loss: MeanLoss, decays: Sequence[floa
     def descend(start: Variables, decay: float, tolerance: float) -> tuple[Variables, float]:
         precondition = _preconditioner(gram, decay, _curvature(rows, start))
         function = partial(_value_and_gradient, rows, loss, decay)
-        with unaided():  # what is worth it is shared among threads already
+        with single_threaded():  # what is worth it is shared among threads already
             end = minimise(function, start, precondition, tolerance * first_norm, rows.processes.first)
         return end, mean_loss(test, loss, end)
 
@@ -189,8 +189,8 @@ def _preconditioner(gram: Tensor | None, decay: float, curvature: float) -> Call
 
     def precondition(gradient: Variables) -> Variables:
         of_weights, of_biases = unpack(gradient, len(gram))
-        shares = [of_weights[share] for share in row_shares(len(of_weights), threads)]
-        return torch.cat([torch.cat(in_threads(solve, shares)).flatten(), of_biases / curvature])
+        shares = [of_weights[share] for share in split_rows(len(of_weights), threads)]
+        return torch.cat([torch.cat(map_threads(solve, shares)).flatten(), of_biases / curvature])
 
     return precondition
 

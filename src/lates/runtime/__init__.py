@@ -29,15 +29,15 @@ from lates.runtime.checks import (
     plain_tensor,
     check_share,
     default_names,
-    level_of_the_caller,
-    some_of,
+    caller_stacklevel,
+    abbreviate,
     warn_if_probabilities,
 )
 from lates.runtime.extras import install_line
 from lates.runtime.files import check_target, write_whole
 from lates.runtime.text import printable, printable_lines
 from lates.runtime.memory import check_memory, default_memory
-from lates.runtime.threads import in_threads, row_shares, thread_count, unaided
+from lates.runtime.threads import map_threads, single_threaded, split_rows, thread_count
 from lates.runtime.precision import full_precision
 from lates.runtime.processes import ALONE, Processes
 from lates.runtime.row_store import RowStore

@@ -205,11 +205,11 @@ def warn_if_probabilities(logits: Tensor, name: str = "logits") -> None:
             "same. If they are probabilities, pass, or let the network return, what the softmax was taken of, or their "
             "logarithm: probabilities.clamp(min=1e-12).log() are valid logits.",
             UserWarning,
-            stacklevel=level_of_the_caller(),
+            stacklevel=caller_stacklevel(),
         )
 
 
-def level_of_the_caller() -> int:
+def caller_stacklevel() -> int:
     """The `stacklevel` at which the function that asks should warn to point at the first line outside this package."""
     frame, level = sys._getframe(1), 1
     while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] == "lates":
@@ -254,7 +254,7 @@ def check_seed(seed: Any) -> int:
     return seed
 
 
-def some_of(items: Sequence[object], most: int = 8) -> str:
+def abbreviate(items: Sequence[object], most: int = 8) -> str:
     """The first of them, and how many more there are."""
     more = len(items) - most
     return ", ".join(map(str, items[:most])) + (f" and {more:,} more" if more > 0 else "")

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from lates.binomial import binomial_tail
-from lates.runtime import level_of_the_caller, some_of
+from lates.runtime import abbreviate, caller_stacklevel
 from lates.stack.holdout import Chunk, Holdout, Members, Reduce, combined, excess_chunks, rows_per_chunk
 from lates.stack.record import Stack
 
@@ -96,7 +96,7 @@ def ordinary_rows(
     if len(example):  # otherwise they are another process's
         once = len(labels) // passes
         worst = ratios[:, example].amax(dim=1)
-        numbers = some_of(sorted({int(row) % once for row in example}))
+        numbers = abbreviate(sorted({int(row) % once for row in example}))
         where = f' (rows {numbers}; member "{members[int(worst.argmax())]}", {float(worst.amax()):.3g} times)'
     _warn(
         f"{left_out:.0f} of {rows:.0f} hold-out rows have logits more than {WILD:.0f} times the median{where} and were left "
@@ -179,8 +179,8 @@ def _doubts(stack: Stack, outcomes: Outcomes, inputs: int, silent_probes: bool) 
     missing = (outcomes.labels == 0).nonzero()[:, 0].tolist()
     if missing:
         yield (
-            f"{len(missing)} of {classes} classes have no hold-out row ({some_of(missing)}): how sure the model may be of them "
-            "is not measured. Add rows of these classes."
+            f"{len(missing)} of {classes} classes have no hold-out row ({abbreviate(missing)}): how sure the model may be of "
+            "them is not measured. Add rows of these classes."
         )
     if not bool(stack.weights.any()):
         yield (
@@ -219,4 +219,4 @@ def _head_alone(weights: Tensor) -> Tensor:
 
 
 def _warn(doubt: str) -> None:
-    warnings.warn(doubt, UserWarning, stacklevel=level_of_the_caller())
+    warnings.warn(doubt, UserWarning, stacklevel=caller_stacklevel())

@@ -23,7 +23,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from lates.runtime import in_threads, row_shares, thread_count
+from lates.runtime import map_threads, split_rows, thread_count
 from lates.stack.losses import Loss
 
 CHUNK_BYTES = {"cpu": 6 * 2**20, "cuda": 384 * 2**20}
@@ -167,7 +167,7 @@ class Holdout:
             centred = (excess.sub_(excess.mean(dim=2, keepdim=True)) for excess, _, _ in share._chunks())
             return torch.cat([each.square_().mean(dim=2).sqrt().float().cpu() for each in centred], dim=1)
 
-        return torch.cat(in_threads(of_share, self._shares()), dim=1).nan_to_num(nan=torch.inf)
+        return torch.cat(map_threads(of_share, self._shares()), dim=1).nan_to_num(nan=torch.inf)
 
     def margins_moved(self, step: Tensor) -> float:
         """The norm of the changes of all margins (label over class) by a change of the weights."""
@@ -194,7 +194,7 @@ class Holdout:
 
     def _sum(self, term: Callable[[Chunk], Tensor]) -> Tensor:
         """The sum of a term of each chunk: over threads that share the rows, and over all processes."""
-        return self.reduce(_added(in_threads(lambda share: _added(map(term, share._chunks())), self._shares())))
+        return self.reduce(_added(map_threads(lambda share: _added(map(term, share._chunks())), self._shares())))
 
     def _chunks(self) -> Iterator[Chunk]:
         for place, (members, labels) in enumerate(self.parts):
@@ -211,13 +211,13 @@ class Holdout:
         numbers = sum(len(members) * len(labels) * self.classes for members, labels in self.parts)
         threads = thread_count(numbers, _chunk_device(self.parts[0][0]))
         divided = [
-            [(tuple(member[rows] for member in members), labels[rows]) for rows in row_shares(len(labels), threads)]
+            [(tuple(member[rows] for member in members), labels[rows]) for rows in split_rows(len(labels), threads)]
             for members, labels in self.parts
         ]
         shares: list[Holdout] = [replace(self, parts=parts) for parts in zip(*divided, strict=True)]
         if self.row_weights is None:
             return shares
-        weights = zip(*([of[rows] for rows in row_shares(len(of), threads)] for of in self.row_weights), strict=True)
+        weights = zip(*([of[rows] for rows in split_rows(len(of), threads)] for of in self.row_weights), strict=True)
         return [replace(share, row_weights=own) for share, own in zip(shares, weights, strict=True)]
 
 

@@ -29,7 +29,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from lates.runtime import Array, as_tensor, check_members, unaided
+from lates.runtime import Array, as_tensor, check_members, single_threaded
 from lates.settings import DEFAULT, Settings
 from lates.stack.doubts import ordinary_rows, settle
 from lates.stack.holdout import Holdout, Members, Reduce, in_this_process
@@ -148,7 +148,7 @@ def fit_holdout(
     return _describe(objective, temperature, end, names, loss, regularise, prior)
 
 
-@unaided()
+@single_threaded()
 def _projected_sgd(
     holdout: Holdout, names: tuple[str, ...], loss: str, regularise: float, prior: float, seed: int
 ) -> Stack:
