@@ -118,6 +118,7 @@ def test_before_fit_there_is_nothing_to_predict(kind: type[lates.TemperatureScal
         estimator.predict_proba(np.zeros((2, 3)))
     with pytest.raises(NotFittedError):
         check_is_fitted(estimator)
+    assert not hasattr(estimator, "temperature_")
     X = arrays()[0] if kind is lates.LogitStack else arrays()[0][:, :, -1]
     check_is_fitted(estimator.fit(X, arrays()[1]))
     with pytest.raises(NotFittedError):

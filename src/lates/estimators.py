@@ -147,6 +147,8 @@ class TemperatureScaling(Calibrator):
     @property
     def temperature_(self) -> float:
         """1 / weight; inf where the logits say nothing about the labels."""
+        if not self.__sklearn_is_fitted__():
+            raise AttributeError("temperature_ exists once the estimator is fitted: call fit(X, y) first.")
         return self.stack_.temperature
 
     def _named_members(self, X: Array) -> Mapping[str, Array]:

@@ -78,7 +78,7 @@ def test_arrays_and_lists_become_tensors() -> None:
         (IMAGES, "A train batch holds no labels: it is a Tensor"),
         ([IMAGES], "no labels: it is a list of 1"),
         ((IMAGES, None), "no labels: it is a tuple of 2"),
-        ({"pixels": IMAGES, "mask": IMAGES}, 'its keys are pixels, mask. Expected a key "labels"'),
+        ({"pixels": IMAGES, "mask": IMAGES}, 'its keys are pixels, mask. Expected a key "labels" or "label"'),
         ({"pixels": IMAGES, "labels": None}, "holds no labels"),
         ({"pixels": IMAGES, "labels": LABELS, "label": LABELS}, "holds labels twice"),
         ("ab", "no labels: it is a str"),

@@ -29,8 +29,10 @@ def show(results: Results, console: Console) -> None:
     for method in (NO_VIEWS, LATES):
         counts = count_verdicts(sets, method, TEMPERATURE)
         say(f"{method}: {counts['better']} better, {counts['worse']} worse.")
-    say("Other networks give other results: see `lates demo --train --seed 1`.")
-    say("LATES is the call at the end. Noise and contrast resemble its views; blur does not.\n")
+    say(
+        "\nLATES trains its probes on views: four randomly changed copies of each image. Noise and contrast resemble them, "
+        "blur does not. Other networks give other results: try `lates demo --train --seed 1`.\n"
+    )
     console.print(cost_table(results, "#" if console.options.ascii_only else "█"))
     say("\nFor your own model:\n")
     say(NEXT, style="cyan")

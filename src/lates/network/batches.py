@@ -173,7 +173,7 @@ def _split(item: Any, role: str) -> tuple[Any, Any]:
         if labels:
             return inputs_of(item), labels[0]
         keys = ", ".join(map(str, item))
-        raise ValueError(f'A {role} batch holds no labels: its keys are {keys}. Expected a key "labels".')
+        raise ValueError(f'A {role} batch holds no labels: its keys are {keys}. Expected a key "labels" or "label".')
     if isinstance(item, Sequence) and not isinstance(item, str) and len(item) >= 2 and item[-1] is not None:
         inputs = item[0] if len(item) == 2 else tuple(item[:-1])
         return inputs, item[-1]

@@ -135,13 +135,13 @@ def check_finite(logits: Tensor, name: str = "logits") -> None:
 def check_labels(labels: Tensor | np.ndarray, rows: int, classes: int, *, name: str = "labels") -> Tensor:
     """Labels [n] as int64, one for each row of logits, each in 0 … classes - 1."""
     labels = plain_tensor(labels, name)
+    if labels.ndim != 1 or len(labels) != rows:
+        hint = " One-hot labels become indices by .argmax(1)." if tuple(labels.shape) == (rows, classes) else ""
+        raise ValueError(f"{name} have shape {list(labels.shape)}; expected [{rows}], one label for each row.{hint}")
     if labels.dtype == torch.bool and classes != 2:
         raise TypeError(f"{name} have dtype torch.bool, but the logits have {classes} classes; expected integers.")
     if labels.is_floating_point() or labels.is_complex():
         raise TypeError(f"{name} have dtype {labels.dtype}; expected integers. If they are class indices, use .long().")
-    if labels.ndim != 1 or len(labels) != rows:
-        hint = " One-hot labels become indices by .argmax(1)." if tuple(labels.shape) == (rows, classes) else ""
-        raise ValueError(f"{name} have shape {list(labels.shape)}; expected [{rows}], one label for each row.{hint}")
     labels = labels.long()
     if rows and (int(labels.min()) < 0 or int(labels.max()) >= classes):
         row = int(torch.nonzero((labels < 0) | (labels >= classes))[0])
