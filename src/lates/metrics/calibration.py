@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from lates.metrics.rows import Array, Rows, checked, checked_logits, class_probabilities, describe_rows, peaks_and_sums
+from lates.metrics.rows import Array, Rows, checked, class_probabilities, confidence_of, describe_rows
 from lates.runtime import check_integer, check_seed
 
 BINS = 15
@@ -35,6 +35,11 @@ def bin_edges(values: Tensor, bins: int, binning: str) -> Tensor:
 def assign_bins(values: Tensor, edges: Tensor) -> Tensor:
     """The bin [n] of each value: how many inner edges lie strictly below it."""
     return torch.searchsorted(edges[1:-1], values)
+
+
+def binned_error(index: Tensor, residuals: Tensor, bins: int) -> Tensor:
+    """sum_b (n_b / n) |mean residual of bin b|, from each row's bin [n] and residual [n], right or wrong minus probability."""
+    return torch.bincount(index, weights=residuals, minlength=bins).abs().sum() / len(index)
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,8 +83,8 @@ def reliability_of_rows(rows: Rows, bins: int = BINS, binning: str = "width") ->
 
 
 def ece_of_rows(rows: Rows, bins: int = BINS, binning: str = "width") -> float:
-    diagram = reliability_of_rows(rows, bins, binning)
-    return float((diagram.shares * diagram.gaps.abs()).sum())
+    index = assign_bins(rows.confidence, bin_edges(rows.confidence, bins, binning))
+    return float(binned_error(index, rows.correct - rows.confidence, bins))
 
 
 def ece_debiased_of_rows(rows: Rows, bins: int = BINS, binning: str = "mass") -> float:
@@ -127,8 +132,8 @@ def class_errors(logits: Array, labels: Array, bins: int = BINS, binning: str = 
     errors = []
     for c, p in enumerate(class_probabilities(logits)):
         index = assign_bins(p, bin_edges(p, bins, binning))
-        errors.append(torch.bincount(index, weights=p - (labels == c).double(), minlength=bins).abs().sum())
-    return torch.stack(errors).cpu() / len(labels)
+        errors.append(binned_error(index, (labels == c).double() - p, bins))
+    return torch.stack(errors).cpu()
 
 
 def ece_floor(logits: Array, bins: int = BINS, binning: str = "width", draws: int = 100, seed: int = 0) -> float:
@@ -139,11 +144,11 @@ def ece_floor(logits: Array, bins: int = BINS, binning: str = "width", draws: in
     """
     if draws < 1:
         raise ValueError(f"draws came as {draws}; expected at least 1.")
-    confidence = 1 / peaks_and_sums(checked_logits(logits))[1].cpu()
+    confidence = confidence_of(logits).cpu()
     index = assign_bins(confidence, bin_edges(confidence, bins, binning))
     generator = torch.Generator().manual_seed(check_seed(seed))
     total = 0.0
     for _ in range(draws):
         correct = torch.rand(len(confidence), generator=generator, dtype=torch.float64) < confidence
-        total += float(torch.bincount(index, weights=correct.double() - confidence, minlength=bins).abs().sum())
-    return total / (draws * len(confidence))
+        total += float(binned_error(index, correct.double() - confidence, bins))
+    return total / draws

@@ -18,7 +18,7 @@ from typing import TypeVar
 import torch
 from torch import Tensor
 
-from lates.metrics.calibration import BINS, assign_bins, bin_edges, ece
+from lates.metrics.calibration import BINS, assign_bins, bin_edges, binned_error, ece
 from lates.metrics.overview import OF_ROWS
 from lates.metrics.ranking import aurc
 from lates.metrics.rows import Array, Rows, checked, describe_rows
@@ -64,7 +64,7 @@ def mean_of(values: Tensor) -> Statistic:
 def _ece(rows: Rows) -> Statistic:
     index = assign_bins(rows.confidence, bin_edges(rows.confidence, BINS, "width"))
     residuals = rows.correct - rows.confidence
-    return lambda counts: torch.bincount(index, weights=counts * residuals, minlength=BINS).abs().sum() / len(rows)
+    return lambda counts: binned_error(index, counts * residuals, BINS)
 
 
 def _aurc(rows: Rows) -> Statistic:

@@ -44,6 +44,11 @@ def peaks_and_sums(logits: Tensor) -> Tensor:
     return torch.cat(parts, dim=1)
 
 
+def confidence_of(logits: Array) -> Tensor:
+    """The largest probability of each row [n], float64, on the device of the logits."""
+    return 1 / peaks_and_sums(checked_logits(logits))[1]
+
+
 def class_probabilities(logits: Tensor) -> Iterator[Tensor]:
     """The probabilities [n] of one class after the other, so that memory never holds an [n, classes] float64."""
     peaks, totals, _ = peaks_and_sums(logits)[:, :, None]

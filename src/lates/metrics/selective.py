@@ -24,7 +24,7 @@ import torch
 from torch import Tensor
 
 from lates.binomial import binomial_tail
-from lates.metrics.rows import Array, checked_logits, describe_rows, peaks_and_sums
+from lates.metrics.rows import Array, confidence_of, describe_rows
 from lates.runtime import check_seed, check_share
 
 LAYOUT = 0.1
@@ -111,11 +111,6 @@ def fit_selector(
             break
         threshold = lower
     return Selector(threshold, risk, delta, _select(confidence, correct, threshold))
-
-
-def confidence_of(logits: Array) -> Tensor:
-    """The largest probability of each row [n], float64."""
-    return 1 / peaks_and_sums(checked_logits(logits))[1]
 
 
 def _select(confidence: Tensor, correct: Tensor, threshold: float) -> Selection:

@@ -3,8 +3,8 @@
 from typing import TYPE_CHECKING
 
 from lates.model import CalibratedModel
-from lates.plot.frame import HEAD_LOOK, INK, LABEL_SIZE, PROBE_LOOK, clear_frame, figure_of, open_axes, percent
-from lates.plot.numbers import prepare_contributions
+from lates.network import HEAD
+from lates.plot import style
 from lates.stack import Stack
 
 if TYPE_CHECKING:
@@ -20,21 +20,23 @@ def contributions(calibrated: CalibratedModel | Stack, *, axes: "Axes | None" = 
 
     >>> lates.plot.contributions(calibrated)
     """
-    bars = prepare_contributions(calibrated)
-    (panel,) = open_axes(axes, 1, 6.4, 1.0 + 0.32 * len(bars))
-    clear_frame(panel, "contribution: share of the sum of weights", "")
-    places = range(len(bars))
-    drawn = panel.barh(places, [bar.share for bar in bars], height=0.62)
-    for bar, patch in zip(bars, drawn, strict=True):
-        patch.set(
-            facecolor=(HEAD_LOOK if bar.is_head else PROBE_LOOK).colour,
-            hatch="///" if bar.is_head else None,
+    shares = calibrated.contributions
+    (panel,) = style.open_axes(axes, 1, 6.4, 1.0 + 0.32 * len(shares))
+    style.clear_frame(panel, "contribution: share of the sum of weights", "")
+    places = range(len(shares))
+    bars = panel.barh(places, [*shares.values()], height=0.62)
+    for name, bar in zip(shares, bars, strict=True):
+        is_head = name.rsplit("/", 1)[-1] == HEAD
+        bar.set(
+            facecolor=(style.HEAD_LOOK if is_head else style.PROBE_LOOK).colour,
+            hatch="///" if is_head else None,
             edgecolor="white",
         )
-    panel.bar_label(drawn, [f"{100 * bar.share:.0f} %" for bar in bars], padding=4, color=INK, fontsize=LABEL_SIZE)
-    panel.set_yticks(places, [bar.name for bar in bars], color=INK)
+    labels = [f"{100 * share:.0f} %" for share in shares.values()]
+    panel.bar_label(bars, labels, padding=4, color=style.INK, fontsize=style.LABEL_SIZE)
+    panel.set_yticks(places, [*shares], color=style.INK)
     panel.grid(visible=False, axis="y")
     panel.invert_yaxis()
     panel.margins(x=0.1)
-    panel.xaxis.set_major_formatter(percent)
-    return figure_of(panel)
+    panel.xaxis.set_major_formatter(style.percent)
+    return style.figure_of(panel)

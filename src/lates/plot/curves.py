@@ -2,10 +2,9 @@
 
 from typing import TYPE_CHECKING
 
-from lates.metrics import Array
+from lates.metrics import Array, aurc, describe_rows, risk_coverage_of_rows
 from lates.model import CalibratedModel
-from lates.plot.frame import INK, LABEL_SIZE, PROBE_LOOK, SOFT, clear_frame, figure_of, looks_of, open_axes, percent
-from lates.plot.numbers import Methods, prepare_budget, prepare_risk_coverage
+from lates.plot import style
 from lates.stack import Stack
 
 if TYPE_CHECKING:
@@ -13,7 +12,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-def risk_coverage(logits: Methods, labels: Array, *, axes: "Axes | None" = None) -> "Figure":
+def risk_coverage(logits: style.Methods, labels: Array, *, axes: "Axes | None" = None) -> "Figure":
     """Can it tell when it is wrong? The error rate if only the most confident inputs are answered. Lower is better.
 
     logits  [n, classes]; or method -> logits, one curve each
@@ -22,12 +21,12 @@ def risk_coverage(logits: Methods, labels: Array, *, axes: "Axes | None" = None)
 
     >>> lates.plot.risk_coverage({"before": model(x), "after": calibrated(x)}, labels)
     """
-    curves = prepare_risk_coverage(logits, labels)
-    (panel,) = open_axes(axes, 1, 6.4, 4.0)
-    clear_frame(panel, "inputs answered, most confident first", "error rate (lower is better)")
-    for curve, look in zip(curves, looks_of(len(curves)), strict=True):
-        coverages, risks = zip(*curve.points, strict=True)
-        label = f"{curve.name}, AURC {100 * curve.area:.2f} %".removeprefix(", ")
+    methods = style.by_name(logits)
+    (panel,) = style.open_axes(axes, 1, 6.4, 4.0)
+    style.clear_frame(panel, "inputs answered, most confident first", "error rate (lower is better)")
+    for (name, values), look in zip(methods.items(), style.looks_of(len(methods)), strict=True):
+        coverages, risks = zip(*risk_coverage_of_rows(describe_rows(values, labels)), strict=True)
+        label = f"{name}, AURC {100 * aurc(values, labels):.2f} %".removeprefix(", ")
         panel.plot(
             coverages,
             risks,
@@ -38,11 +37,11 @@ def risk_coverage(logits: Methods, labels: Array, *, axes: "Axes | None" = None)
             markevery=0.1,
             label=label,
         )
-    panel.legend(loc="upper left", frameon=False, fontsize=LABEL_SIZE, labelcolor=INK, handlelength=3.5)
+    panel.legend(loc="upper left", frameon=False, fontsize=style.LABEL_SIZE, labelcolor=style.INK, handlelength=3.5)
     panel.set(xlim=(0, 1.01), ylim=(0, None))
-    panel.xaxis.set_major_formatter(percent)
-    panel.yaxis.set_major_formatter(percent)
-    return figure_of(panel)
+    panel.xaxis.set_major_formatter(style.percent)
+    panel.yaxis.set_major_formatter(style.percent)
+    return style.figure_of(panel)
 
 
 def budget(calibrated: CalibratedModel | Stack, *, axes: "Axes | None" = None) -> "Figure":
@@ -56,14 +55,21 @@ def budget(calibrated: CalibratedModel | Stack, *, axes: "Axes | None" = None) -
 
     >>> lates.plot.budget(calibrated)
     """
-    points = prepare_budget(calibrated)
-    (panel,) = open_axes(axes, 1, 6.4, 4.0)
-    clear_frame(panel, "parameters added, as a share of the network's", "log-loss on the hold-out (lower is better)")
-    added, losses = [point.added for point in points], [point.nll for point in points]
+    fit = calibrated.fit if isinstance(calibrated, CalibratedModel) else calibrated
+    added, losses = fit.budgets, fit.budget_nll
+    if not added:
+        raise ValueError(
+            "This fit has no budget curve: its budget was not binding, so nothing else was tried, or it is of an ensemble, "
+            "which keeps none. Calibrate one network with a smaller budget, such as budget=0.01."
+        )
+    (panel,) = style.open_axes(axes, 1, 6.4, 4.0)
+    style.clear_frame(
+        panel, "parameters added, as a share of the network's", "log-loss on the hold-out (lower is better)"
+    )
     panel.plot(
         added,
         losses,
-        color=PROBE_LOOK.colour,
+        color=style.PROBE_LOOK.colour,
         linewidth=1.5,
         marker="o",
         markersize=7,
@@ -71,18 +77,18 @@ def budget(calibrated: CalibratedModel | Stack, *, axes: "Axes | None" = None) -
         zorder=2,
     )
     panel.plot(
-        added[1], losses[1], color=PROBE_LOOK.colour, marker=PROBE_LOOK.marker, markersize=9, linestyle="", zorder=3
+        added[1],
+        losses[1],
+        color=style.PROBE_LOOK.colour,
+        marker=style.PROBE_LOOK.marker,
+        markersize=9,
+        linestyle="",
+        zorder=3,
     )
-    for point, text in zip(points, ("temperature scaling", f"this fit: {percent(round(added[1], 4))}"), strict=False):
-        panel.annotate(
-            f"{text}, {point.nll:.4f}",
-            (point.added, point.nll),
-            (10, 8),
-            textcoords="offset points",
-            color=INK,
-            fontsize=LABEL_SIZE,
-        )
-    panel.axhline(losses[0], color=SOFT, linewidth=1, linestyle=(0, (4, 3)), zorder=1)
+    for place, text in enumerate(("temperature scaling", f"this fit: {style.percent(round(added[1], 4))}")):
+        note, point = f"{text}, {losses[place]:.4f}", (added[place], losses[place])
+        panel.annotate(note, point, (10, 8), textcoords="offset points", color=style.INK, fontsize=style.LABEL_SIZE)
+    panel.axhline(losses[0], color=style.SOFT, linewidth=1, linestyle=(0, (4, 3)), zorder=1)
     panel.margins(x=0.04, y=0.12)
-    panel.xaxis.set_major_formatter(percent)
-    return figure_of(panel)
+    panel.xaxis.set_major_formatter(style.percent)
+    return style.figure_of(panel)

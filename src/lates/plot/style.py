@@ -1,21 +1,34 @@
-"""What all pictures share: the figure, the look of each method, the frame around the marks.
+"""What all pictures share: the methods by name, the figure, the look of each method, the frame around the marks.
 
 Only a new figure imports matplotlib, so that `lates.plot` can be named where it is not installed.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
+from lates.metrics import Array
 from lates.runtime import install_line
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+Methods = Array | Mapping[str, Array]
+"""Logits [n, classes], or method -> logits"""
+
 INK, SOFT, GRID = "#1d2126", "#5d646d", "#e4e1da"
 DOTS_PER_INCH = 150
 LABEL_SIZE, TITLE_SIZE = 10, 12
+
+
+def by_name(logits: Methods) -> Mapping[str, Array]:
+    """Method -> logits; a single method has no name."""
+    if not isinstance(logits, Mapping):
+        return {"": logits}
+    if not logits:
+        raise ValueError("No method came; expected logits [n, classes], or method -> logits with at least one.")
+    return logits
 
 
 @dataclass(frozen=True)
