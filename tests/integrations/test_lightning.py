@@ -2,7 +2,6 @@
 
 import copy
 import csv
-import sys
 import warnings
 from collections.abc import Iterator
 from functools import partial
@@ -130,10 +129,3 @@ def test_callback_can_calibrate_a_part_of_the_module(tmp_path: Path) -> None:
 def test_callback_refuses_an_unwritable_path_before_the_fit(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match="there is no folder"):
         CalibrateAfterFit(holdout=loader_of(*HOLDOUT), path=tmp_path / "none" / "module.lates.safetensors")
-
-
-def test_missing_lightning_names_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delitem(sys.modules, "lates.integrations.lightning")
-    monkeypatch.setitem(sys.modules, "lightning.pytorch", None)
-    with pytest.raises(ImportError, match=r'Run: pip install "\.\[lightning\]"'):
-        __import__("lates.integrations.lightning")

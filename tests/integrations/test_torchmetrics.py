@@ -2,7 +2,6 @@
 
 import copy
 import pickle
-import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -100,13 +99,6 @@ def test_bad_input_is_refused_like_by_the_functions() -> None:
         ours.ECE(bin=10)
     with pytest.warns(UserWarning, match="look like probabilities"):
         ours.ECE().update(LOGITS.softmax(1), LABELS)
-
-
-def test_missing_torchmetrics_names_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delitem(sys.modules, "lates.integrations.torchmetrics")
-    monkeypatch.setitem(sys.modules, "torchmetrics", None)
-    with pytest.raises(ImportError, match=r'Run: pip install "\.\[torchmetrics\]"'):
-        __import__("lates.integrations.torchmetrics")
 
 
 def test_processes_with_unequal_shards_give_the_value_of_all_rows() -> None:

@@ -1,6 +1,5 @@
 """The `Trainer` of transformers: a callback calibrates the model when training ends, saves it, and logs what it found."""
 
-import sys
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -19,42 +18,23 @@ from tests.model.test_foreign import bert, draw_texts, without_labels
 CALIBRATE = partial(lates.calibrate, budget=None, progress=False)
 
 
-def make_callback(path: Path | None = None, **options: Any) -> CalibrateAfterTraining:
-    loaders: dict[str, Any] = {"train": trainer_s_loader(draw_texts(200, 1)), **options}
-    holdout = trainer_s_loader(draw_texts(200, 2))
-    return CalibrateAfterTraining(holdout=holdout, path=path, calibration=CALIBRATE, **loaders)
-
-
-def end_training(callback: CalibrateAfterTraining, model: torch.nn.Module) -> TrainerState:
-    """As the trainer ends: in one process, its first."""
-    state, arguments = TrainerState(global_step=7), SimpleNamespace(process_index=0, world_size=1)
-    control: Any = None
-    callback.on_train_end(arguments, state, control, model=model)  # pyright: ignore[reportArgumentType]
-    return state
+def make_callback(path: Path | None = None) -> CalibrateAfterTraining:
+    train, holdout = (trainer_s_loader(draw_texts(200, seed)) for seed in (1, 2))
+    return CalibrateAfterTraining(train=train, holdout=holdout, path=path, calibration=CALIBRATE)
 
 
 def test_callback_calibrates_saves_and_logs_when_training_ends(tmp_path: Path) -> None:
     model = bert()
     callback = make_callback(tmp_path / "bert.lates.safetensors")
     assert callback.calibrated is None
-    state = end_training(callback, model)
+    state, arguments = TrainerState(global_step=7), SimpleNamespace(process_index=0, world_size=1)
+    control: Any = None
+    callback.on_train_end(arguments, state, control, model=model)  # pyright: ignore[reportArgumentType]
     calibrated = callback.calibrated
     assert calibrated is not None
     assert calibrated.fit.nll <= calibrated.fit.nll_temperature
     assert lates.load(tmp_path / "bert.lates.safetensors", model).weights == calibrated.weights
     assert state.log_history[-1] == {"step": 7, **scalars(calibrated)}
-
-
-def test_without_a_training_split_the_temperature_alone_is_fitted() -> None:
-    callback = make_callback(train=None)
-    end_training(callback, bert())
-    assert callback.calibrated is not None
-    assert list(callback.calibrated.weights) == ["head"]
-
-
-def test_a_path_that_cannot_be_written_is_refused_before_training(tmp_path: Path) -> None:
-    with pytest.raises(OSError, match="missing"):
-        make_callback(tmp_path / "missing" / "bert.lates.safetensors")
 
 
 def test_the_trainer_calls_it_with_the_trained_weights(tmp_path: Path) -> None:
@@ -71,10 +51,3 @@ def test_the_trainer_calls_it_with_the_trained_weights(tmp_path: Path) -> None:
     direct = CALIBRATE(model, train=callback.train, holdout=callback.holdout)
     torch.testing.assert_close(callback.calibrated(**inputs), direct(**inputs))
     assert trainer.state.log_history[-1]["lates/holdout_rows"] == 200
-
-
-def test_missing_transformers_names_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delitem(sys.modules, "lates.integrations.transformers")
-    monkeypatch.setitem(sys.modules, "transformers", None)
-    with pytest.raises(ImportError, match=r'pip install "lates\[transformers\]"'):
-        __import__("lates.integrations.transformers")

@@ -1,24 +1,44 @@
 """What the callbacks of trainers share: calibrate the trained network on every process's shard of the loaders."""
 
+import os
 from collections.abc import Callable, Iterable
 from typing import Any
 
 from torch import nn
 
+from lates.algorithm import calibrate
 from lates.model import CalibratedModel
-from lates.network import shard_loader
+from lates.network import refuse_overlap, shard_loader
+from lates.runtime import check_target
 
 
-def calibrate_shards(
-    model: nn.Module,
-    train: Iterable[Any] | None,
-    holdout: Iterable[Any],
-    calibration: Callable[..., CalibratedModel],
-    rank: int,
-    world_size: int,
-) -> CalibratedModel:
-    """`calibration` of the model; without a training split, of its temperature alone."""
-    loaders = {"holdout": holdout} if train is None else {"train": train, "holdout": holdout}
-    if world_size > 1:
-        loaders = {role: shard_loader(loader, rank, world_size) for role, loader in loaders.items()}
-    return calibration(model, **loaders, **({"blocks": []} if train is None else {}))
+class AfterTraining:
+    """Takes the loaders before training, calibrates after it. Each callback describes the arguments."""
+
+    def __init__(
+        self,
+        *,
+        holdout: Iterable[Any],
+        train: Iterable[Any] | None = None,
+        path: str | os.PathLike[str] | None = None,
+        calibration: Callable[..., CalibratedModel] = calibrate,
+    ) -> None:
+        if path is not None:
+            check_target(path)
+        self.holdout = holdout
+        self.train = train
+        self.path = path
+        self.calibration = calibration
+        self.calibrated: CalibratedModel | None = None
+
+    def _calibrate(self, model: nn.Module, rank: int, world_size: int) -> CalibratedModel:
+        """Without a training split, of the temperature alone. The first process saves."""
+        loaders = {"holdout": self.holdout} if self.train is None else {"train": self.train, "holdout": self.holdout}
+        if world_size > 1:
+            if self.train is not None:
+                refuse_overlap(self.train, self.holdout)  # shards might hide it
+            loaders = {role: shard_loader(loader, rank, world_size) for role, loader in loaders.items()}
+        self.calibrated = self.calibration(model, **loaders, **({"blocks": []} if self.train is None else {}))
+        if rank == 0 and self.path is not None:
+            self.calibrated.save(self.path)
+        return self.calibrated

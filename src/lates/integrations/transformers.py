@@ -5,17 +5,11 @@
 >>> callback.calibrated.predict_proba(inputs)
 """
 
-import os
-from collections.abc import Callable, Iterable
 from typing import Any
 
-from torch import nn
-
-from lates.algorithm import calibrate
-from lates.integrations.after_training import calibrate_shards
+from lates.integrations.after_training import AfterTraining
 from lates.integrations.loggers import scalars
-from lates.model import CalibratedModel
-from lates.runtime import check_target, install_line
+from lates.runtime import install_line
 
 try:
     from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
@@ -26,7 +20,7 @@ except ImportError as fault:
     ) from fault
 
 
-class CalibrateAfterTraining(TrainerCallback):
+class CalibrateAfterTraining(AfterTraining, TrainerCallback):
     """Calibrates the model with the weights that it has when training ends: the best ones, with `load_best_model_at_end`.
 
     holdout      loader of rows not used in training; not the evaluation rows if these selected weights or stopped training
@@ -39,29 +33,8 @@ class CalibrateAfterTraining(TrainerCallback):
     its shard of both loaders, with the same result; the first one saves.
     """
 
-    def __init__(
-        self,
-        *,
-        holdout: Iterable[Any],
-        train: Iterable[Any] | None = None,
-        path: str | os.PathLike[str] | None = None,
-        calibration: Callable[..., CalibratedModel] = calibrate,
-    ) -> None:
-        if path is not None:
-            check_target(path)
-        self.holdout = holdout
-        self.train = train
-        self.path = path
-        self.calibration = calibration
-        self.calibrated: CalibratedModel | None = None
-
     def on_train_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
-        model: nn.Module = kwargs["model"]
-        self.calibrated = calibrate_shards(
-            model, self.train, self.holdout, self.calibration, args.process_index, args.world_size
-        )
-        if state.is_world_process_zero and self.path is not None:
-            self.calibrated.save(self.path)
-        state.log_history.append({"step": state.global_step, **scalars(self.calibrated)})
+        calibrated = self._calibrate(kwargs["model"], args.process_index, args.world_size)
+        state.log_history.append({"step": state.global_step, **scalars(calibrated)})
