@@ -101,9 +101,8 @@ def status(
     only: Only = None,
 ) -> None:
     """Which cells are done, running or waiting."""
-    from experiments.runner.cells import Folders, choose_cells
+    from experiments.runner.cells import Folders, choose_cells, read_status
     from experiments.runner.faults import faults_in_words
-    from experiments.runner.status import read_status
 
     chosen, folders = find_recipe(recipe), Folders(None, runs, results)
     with faults_in_words():

@@ -15,14 +15,14 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 
-from experiments.data.datasets import DATASETS, IMAGENET, load_dataset
-from experiments.data.splits import split_indices
-from experiments.runner.claims import ClaimError, claimed, read_claim
+from experiments.data.datasets import DATASETS, load_dataset
+from experiments.recipes import Cell
+from experiments.runner.claims import claimed, read_claim
 from experiments.runner.faults import faults_in_words
 from experiments.training.checkpoints import Progress
 from experiments.training.hyperparameters import choose_hyperparameters
 from experiments.training.loop import check_device, measure_accuracy, train_network
-from experiments.training.networks import NETWORKS, build_network
+from experiments.training.networks import NETWORKS
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -70,21 +70,17 @@ def _claimed_by_first(folder: Path, device: torch.device) -> Iterator[None]:
             dist.broadcast(shared, 0)
         if not shared:
             by = read_claim(folder) or "another process"
-            raise ClaimError(f"{folder} is in use by {by}. Wait for it, or choose another --out.")
+            raise ValueError(f"{folder} is in use by {by}. Wait for it, or choose another --out.")
         yield
 
 
 def _train(chosen: argparse.Namespace, device: torch.device) -> None:
     available, test = load_dataset(chosen.dataset, chosen.data)
-    split = split_indices(
-        available.labels, train_fraction=chosen.train_fraction, holdout_fraction=0.1, seed=chosen.seed
-    )
+    cell = Cell("", chosen.dataset, chosen.network, chosen.seed, chosen.train_fraction, dropout=chosen.dropout)
+    split, network = cell.split(available.labels), cell.build_network(len(available.classes))
     hyper = choose_hyperparameters(chosen.dataset, dropout=chosen.dropout)
     if chosen.epochs is not None:
         hyper = replace(hyper, epochs=chosen.epochs)
-    torch.manual_seed(chosen.seed)
-    large = chosen.dataset == IMAGENET
-    network = build_network(chosen.network, len(available.classes), dropout=chosen.dropout, large_images=large)
     seconds = 0.0
 
     def report(progress: Progress) -> None:

@@ -1,7 +1,6 @@
 """What goes in.
 
-files        written whole or not at all, locked by the kernel
-seals        a digest in every file that is read again
+files        written whole or not at all, and the JSON in them
 archives     CIFAR's archives: downloaded once, verified, unpacked
 datasets     CIFAR and folders of images
 splits       train and hold-out parts, drawn from a seed

@@ -1,5 +1,6 @@
 """CIFAR's archives: downloaded once and verified, unpacked whole, read without running code from them."""
 
+import hashlib
 import http.client
 import os
 import pickle
@@ -13,14 +14,8 @@ from typing import Any
 import numpy as np
 from numpy._core import multiarray
 
-from experiments.data.files import locked, sha256_of
-from experiments.data.seals import DamagedError, format_json, parse_json
 
-DIGESTS = "sha256.json"
-"""The digests of the files of an unpacked archive; folders that something else unpacked have none."""
-
-
-class DataError(Exception):
+class DataError(ValueError):
     """The data, on disk or from the web, are not what is expected."""
 
 
@@ -59,16 +54,17 @@ def read_pickle(path: Path) -> dict[bytes, Any]:
 def fetch(url: str, sha256: str, destination: Path) -> None:
     """Put the file at `url` at `destination`, which appears complete and verified or not at all.
 
-    A file already there is verified and kept. Of several callers one downloads, and the others wait for it.
+    A file already there is verified and kept.
     """
-    with locked(destination):
-        if destination.exists():
-            if (actual := sha256_of(destination)) != sha256:
-                raise DataError(
-                    f"{destination} has the checksum {actual}, expected {sha256}. Remove it and download it again."
-                )
-            return
-        part = destination.with_name(destination.name + ".part")
+    if destination.exists():
+        if (actual := _sha256_of(destination)) != sha256:
+            raise DataError(
+                f"{destination} has the checksum {actual}, expected {sha256}. Remove it and download it again."
+            )
+        return
+    destination.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=destination.parent) as scratch:
+        part = Path(scratch) / destination.name
         try:
             with urllib.request.urlopen(url, timeout=60) as response, open(part, "wb") as file:
                 shutil.copyfileobj(response, file)
@@ -76,42 +72,30 @@ def fetch(url: str, sha256: str, destination: Path) -> None:
             raise DataError(
                 f"Download of {url} failed: {error}. Run again, or put the file at {destination} yourself."
             ) from error
-        if (actual := sha256_of(part)) != sha256:
-            part.unlink()
+        if (actual := _sha256_of(part)) != sha256:
             raise DataError(
                 f"{url} gave a file with the checksum {actual}, expected {sha256}. Nothing was kept; try again."
             )
         os.replace(part, destination)
 
 
+def _sha256_of(path: Path) -> str:
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
 def unpack(archive: Path, member_folder: str) -> None:
-    """Unpack beside the archive, unless that is done; the folder appears whole or not at all."""
+    """Unpack beside the archive; the folder appears whole or not at all."""
     unpacked = archive.parent / member_folder
-    with locked(archive):
-        if unpacked.is_dir():
-            return
-        with tempfile.TemporaryDirectory(dir=archive.parent) as scratch:
-            try:
-                with tarfile.open(archive) as tar:
-                    tar.extractall(scratch, filter="data")
-                fresh = Path(scratch) / member_folder
-                digests = {path.name: sha256_of(path) for path in sorted(fresh.iterdir()) if path.is_file()}
-                (fresh / DIGESTS).write_bytes(format_json(digests))
-                os.rename(fresh, unpacked)
-            except (tarfile.TarError, EOFError, FileNotFoundError) as error:
-                raise DataError(
-                    f"{archive} does not hold {member_folder}: {error}. Remove it and download again."
-                ) from error
-
-
-def check_unpacked(folder: Path) -> None:
-    """Refuse files that have changed since `unpack` wrote them."""
-    if not (folder / DIGESTS).exists():
-        return
-    try:
-        digests = parse_json((folder / DIGESTS).read_bytes())
-        changed = [name for name, digest in digests.items() if sha256_of(folder / name) != digest]
-        if changed:
-            raise DamagedError(f"{', '.join(changed)} changed since it was unpacked")
-    except (OSError, DamagedError) as error:
-        raise DataError(f"{folder} is damaged: {error}. Remove the folder to have it unpacked again.") from error
+    with tempfile.TemporaryDirectory(dir=archive.parent) as scratch:
+        try:
+            with tarfile.open(archive) as tar:
+                tar.extractall(scratch, filter="data")
+            os.rename(Path(scratch) / member_folder, unpacked)
+        except (tarfile.TarError, EOFError, FileNotFoundError) as error:
+            raise DataError(
+                f"{archive} does not hold {member_folder}: {error}. Remove it and download again."
+            ) from error
+        except OSError:
+            if not unpacked.is_dir():  # else another runner was quicker
+                raise

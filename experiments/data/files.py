@@ -1,15 +1,13 @@
-"""Files that several processes share: written whole or not at all, locked by the kernel."""
+"""Files that are written whole or not at all, and the JSON in them."""
 
-import fcntl
-import hashlib
+import json
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 
-class LockError(Exception):
-    """The folder's file system cannot lock."""
+class DamagedError(ValueError):
+    """A file that is not as it was written."""
 
 
 def write_whole(path: Path, content: bytes) -> None:
@@ -28,32 +26,12 @@ def write_whole(path: Path, content: bytes) -> None:
         os.close(folder)
 
 
-def sha256_of(path: Path) -> str:
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-@contextmanager
-def locked(path: Path) -> Iterator[None]:
-    """Wait until no other process is inside `locked` of the same `path`; check again then what another may have done."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    descriptor = os.open(path.with_name(f".{path.name}.lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+def parse_json(content: str | bytes) -> dict[str, Any]:
+    """The JSON object in a file."""
     try:
-        lock(descriptor, path.parent, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(descriptor)  # which unlocks
-
-
-def lock(descriptor: int, folder: Path, kind: int) -> bool:
-    """flock; False where `kind` does not wait and another process has the lock."""
-    try:
-        fcntl.flock(descriptor, kind)
-    except BlockingIOError:
-        return False
-    except OSError as error:
-        raise LockError(
-            f"The file system of {folder} cannot lock files ({error.strerror}), so several runners could do the same "
-            "thing at once. Choose a folder on a file system that can."
-        ) from error
-    return True
+        facts = json.loads(content)
+    except (ValueError, RecursionError) as error:
+        raise DamagedError(f"it is no JSON: {error}") from error
+    if not isinstance(facts, dict):
+        raise DamagedError(f"it holds a {type(facts).__name__}, expected an object")
+    return facts

@@ -117,7 +117,11 @@ def _work_on_one_core() -> None:
 
 
 def measure_sets(
-    predict: PredictAll, sets: CorruptedSets, pool: Executor, deadline: float, report: Report
+    predict: PredictAll,
+    sets: CorruptedSets,
+    pool: Executor,
+    deadline: float = math.inf,
+    report: Report = lambda stage, done, total: None,
 ) -> tuple[tuple[Row, ...], Blocks]:
     """A row per method and set, and the block means of some. One set is predicted while the one before is measured."""
     labels = sets.test.labels.cpu().numpy()

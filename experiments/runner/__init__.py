@@ -3,9 +3,8 @@
 claims      one runner at a time per network
 provenance  what two results must share to stand in one table
 results     the file of a cell
-status      how far a cell is
 cache       data read, corrupted and kept once
-cells       train, evaluate and write what is unfinished
+cells       train, evaluate and write what is unfinished; how far a cell is
 ensemble    the seeds of an architecture together
 display     the terminal
 faults      errors in a sentence

@@ -19,29 +19,15 @@ class DataCache:
         self.recipe, self.folder, self.device = recipe, folder, device
         self.loaded: dict[str, tuple[ImageSet | FolderSet, ImageSet]] = {}
         self.sets: dict[str, CorruptedSets] = {}
-        self.unreadable: dict[str, str] = {}
 
     def load(self, dataset: str) -> tuple[ImageSet | FolderSet, ImageSet]:
-        """The training split, on the device unless it is a folder of files, and the test images.
-
-        What could not be read once is not tried again: a download that fails takes its minutes each time.
-        """
-        if dataset in self.unreadable:
-            raise DataError(self.unreadable[dataset])
+        """The training split, on the device unless it is a folder of files, and the test images."""
         if dataset not in self.loaded:
-            try:
-                available, test = load_dataset(dataset, self.folder)
-                if isinstance(available, ImageSet):
-                    available = available.to(self.device)
-                self.loaded[dataset] = available, self.resident(test)
-            except DataError as error:
-                self.unreadable[dataset] = str(error)
-                raise
+            available, test = load_dataset(dataset, self.folder)
+            if isinstance(available, ImageSet):
+                available = available.to(self.device)
+            self.loaded[dataset] = available, self.resident(test)
         return self.loaded[dataset]
-
-    def knows(self, dataset: str) -> bool:
-        """Whether `load` answers at once."""
-        return dataset in self.loaded or dataset in self.unreadable
 
     def free_memory(self) -> None:
         """Give back what a failed cell used on the device, so that the next one has it."""

@@ -14,8 +14,6 @@ from pathlib import Path
 
 import torch
 
-from experiments.data.datasets import IMAGENET
-from experiments.data.splits import split_indices
 from experiments.evaluation.clock import OutOfTimeError
 from experiments.evaluation.evaluate import CellData, evaluate_network
 from experiments.recipes import Cell, Recipe
@@ -23,9 +21,9 @@ from experiments.runner.cache import DataCache, try_corruptions
 from experiments.runner.claims import claimed, read_claim
 from experiments.runner.faults import FAULTS, explain, tracebacks_wanted
 from experiments.runner.provenance import conditions_of, refuse_other_recipe
-from experiments.runner.results import CellResults, is_finished, write_results
+from experiments.runner.results import CellResults, describe_differences, is_finished, write_results
+from experiments.training.checkpoints import RunFolder
 from experiments.training.loop import check_device, train_network
-from experiments.training.networks import build_network
 
 FAILED = "failed"
 STOPPING_SECONDS = 15.0
@@ -160,17 +158,10 @@ def _do_cell(
     last_moment = deadline - STOPPING_SECONDS
     if time.monotonic() > last_moment:
         return False
-    if not cache.knows(cell.dataset):
+    if cell.dataset not in cache.loaded:
         report("loading", 0, 1)
     available, test = cache.load(cell.dataset)
-    split = split_indices(
-        available.labels, train_fraction=cell.train_fraction, holdout_fraction=cell.holdout_fraction, seed=cell.seed
-    )
-    with torch.random.fork_rng([]):
-        torch.manual_seed(cell.seed)
-        network = build_network(
-            cell.network, len(available.classes), dropout=cell.dropout, large_images=cell.dataset == IMAGENET
-        )
+    split, network = cell.split(available.labels), cell.build_network(len(available.classes))
     train = available.select(split.train)
     progress = train_network(
         recipe.training_of(cell),
@@ -203,3 +194,14 @@ def _do_cell(
     facts = {**evaluation.facts, "recipe": conditions_of(recipe, cell)}
     write_results(folders.results, CellResults(cell, evaluation.rows, facts, evaluation.blocks))
     return True
+
+
+def read_status(recipe: Recipe, cell: Cell, folders: Folders) -> str:
+    """Done; measured by another recipe; or how much of its training is done, and whether a runner works on it."""
+    folder, conditions = folders.runs / cell.training, conditions_of(recipe, cell)
+    if is_finished(folders.results, cell, conditions):
+        return "done"
+    if describe_differences(folders.results, cell, conditions):
+        return "measured by another recipe: `run` says what differs"
+    running = ", running" if read_claim(folder) is not None else ""
+    return f"trained {RunFolder(folder, {}).share_trained():.0%}{running}"

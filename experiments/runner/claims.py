@@ -5,6 +5,7 @@ ends. The file itself stays: if it were removed, two runners could lock two file
 """
 
 import fcntl
+import json
 import os
 import socket
 import time
@@ -12,16 +13,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from experiments.data.files import lock
-from experiments.data.seals import DamagedError, format_json, parse_json
+from experiments.data.files import DamagedError, parse_json
 
 CLAIM = "claim.lock"
 SECOND_TRY = 0.05
 """Seconds after which a refused claim is tried once more: `read_claim` takes the lock for an instant too."""
-
-
-class ClaimError(Exception):
-    """Another process works in the folder."""
 
 
 @contextmanager
@@ -31,13 +27,13 @@ def claimed(folder: Path) -> Iterator[bool]:
     descriptor = os.open(folder / CLAIM, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     try:
         exclusive = fcntl.LOCK_EX | fcntl.LOCK_NB
-        if not (mine := lock(descriptor, folder, exclusive)):
+        if not (mine := _lock(descriptor, folder, exclusive)):
             time.sleep(SECOND_TRY)
-            mine = lock(descriptor, folder, exclusive)
+            mine = _lock(descriptor, folder, exclusive)
         if mine:
-            holder = format_json({"host": socket.gethostname(), "pid": os.getpid(), "since": time.time()})
+            holder = {"host": socket.gethostname(), "pid": os.getpid(), "since": time.time()}
             os.ftruncate(descriptor, 0)
-            os.pwrite(descriptor, holder, 0)
+            os.pwrite(descriptor, json.dumps(holder).encode(), 0)
         yield mine
     finally:
         os.close(descriptor)  # which unlocks
@@ -50,7 +46,7 @@ def read_claim(folder: Path) -> str | None:
     except FileNotFoundError:
         return None
     try:
-        if lock(descriptor, folder, fcntl.LOCK_SH | fcntl.LOCK_NB):
+        if _lock(descriptor, folder, fcntl.LOCK_SH | fcntl.LOCK_NB):
             return None
         holder = parse_json(os.pread(descriptor, 4096, 0))
         return f"process {holder['pid']} on {holder['host']}"
@@ -58,3 +54,17 @@ def read_claim(folder: Path) -> str | None:
         return f"another process ({folder / CLAIM} does not say which)"
     finally:
         os.close(descriptor)
+
+
+def _lock(descriptor: int, folder: Path, kind: int) -> bool:
+    """flock; False where another process has the lock."""
+    try:
+        fcntl.flock(descriptor, kind)
+    except BlockingIOError:
+        return False
+    except OSError as error:
+        raise OSError(
+            f"The file system of {folder} cannot lock files ({error.strerror}), so several runners could do the same "
+            "thing at once. Choose a folder on a file system that can."
+        ) from error
+    return True

@@ -9,14 +9,13 @@ are trained; it takes a forward pass of each of them through every test set. Wha
 
 import argparse
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import torch
 from torch import Tensor, nn
 
 from experiments.data.datasets import ImageSet
-from experiments.data.splits import split_indices
 from experiments.evaluation.environment import describe_environment, multiply_in_float32
 from experiments.evaluation.measuring import measure_sets, measuring_pool
 from experiments.evaluation.prepared import Batches
@@ -26,7 +25,6 @@ from experiments.runner.cache import DataCache
 from experiments.runner.cells import Folders
 from experiments.runner.results import CellResults, results_path, write_results
 from experiments.training.checkpoints import load_tensors
-from experiments.training.networks import build_network
 
 Predict = Callable[[ImageSet], Tensor]
 """images -> log-probabilities [n, classes]"""
@@ -44,23 +42,20 @@ def run_ensembles(recipe: Recipe, folders: Folders, device: torch.device) -> lis
             trained = [cell for cell in cells if (folders.runs / cell.training / "network.safetensors").exists()]
             if len(trained) < 2 or results_path(folders.results, target).exists():
                 continue
-            members = {cell.seed: _scaled_network(cell, folders.runs, cache) for cell in trained}
+            members = [_scaled_network(cell, folders.runs, cache) for cell in trained]
             with measuring_pool(device) as pool:
-                sets = cache.corrupted(dataset)
                 rows, blocks = measure_sets(
                     lambda images, members=members: {"ensemble": mean_of(members, images)},
-                    sets,
+                    cache.corrupted(dataset),
                     pool,
-                    math.inf,
-                    lambda stage, done, total: None,
                 )
-            facts = {**describe_environment(device), "seeds": list(members)}
+            facts = {**describe_environment(device), "seeds": [cell.seed for cell in trained]}
             written.append(write_results(folders.results, CellResults(target, rows, facts, blocks)))
     return written
 
 
-def mean_of(members: Mapping[int, Predict], images: ImageSet) -> Tensor:
-    logs = torch.stack([predict(images) for predict in members.values()])
+def mean_of(members: Sequence[Predict], images: ImageSet) -> Tensor:
+    logs = torch.stack([predict(images) for predict in members])
     return (logs.logsumexp(0) - math.log(len(logs))).float()
 
 
@@ -70,13 +65,10 @@ def _scaled_network(cell: Cell, runs: Path, cache: DataCache) -> Predict:
     if stored is None:
         raise ValueError(f"{runs / cell.training} holds no network that can be read. Run the recipe again.")
     available, _ = cache.load(cell.dataset)
-    split = split_indices(
-        available.labels, train_fraction=cell.train_fraction, holdout_fraction=cell.holdout_fraction, seed=cell.seed
-    )
-    network = build_network(cell.network, len(available.classes))
+    network = cell.build_network(len(available.classes))
     network.load_state_dict(stored[0])
     network.to(cache.device).eval()
-    holdout = cache.fitting_part(available.select(split.holdout))
+    holdout = cache.fitting_part(available.select(cell.split(available.labels).holdout))
     scaling = temperature.fit(_logits(network, holdout), holdout.labels)
     return lambda images: scaling.log_probabilities(_logits(network, images))
 

@@ -8,24 +8,7 @@ from contextlib import contextmanager
 
 import torch
 
-from experiments.data.archives import DataError
-from experiments.data.files import LockError
-from experiments.data.seals import DamagedError
-from experiments.runner.claims import ClaimError
-from experiments.runner.provenance import OtherRecipeError
-
-FAULTS = (
-    DamagedError,
-    DataError,
-    LockError,
-    ClaimError,
-    OtherRecipeError,
-    OSError,
-    ValueError,
-    FloatingPointError,
-    MemoryError,
-    torch.OutOfMemoryError,
-)
+FAULTS = (OSError, ValueError, FloatingPointError, MemoryError, torch.OutOfMemoryError)
 """Of data, folders, numbers and memory. Anything else is a mistake of this code, and its traceback is wanted."""
 
 

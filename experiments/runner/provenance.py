@@ -10,10 +10,6 @@ from experiments.recipes import Cell, Recipe
 from experiments.runner.results import describe_differences, results_path
 
 
-class OtherRecipeError(Exception):
-    """Results that were made in another way than the recipe asks for."""
-
-
 def conditions_of(recipe: Recipe, cell: Cell) -> dict[str, Any]:
     """What, beside the cell's name, has to be the same in all results that are compared."""
     return {
@@ -31,7 +27,7 @@ def refuse_other_recipe(recipe: Recipe, cells: Iterable[Cell], results: Path) ->
     others = [cell for cell, difference in differences.items() if difference]
     if others:
         were = f", and {len(others) - 1} more, were" if len(others) > 1 else " was"
-        raise OtherRecipeError(
+        raise ValueError(
             f"{results_path(results, others[0])}{were} made by another recipe: {differences[others[0]]}. Choose another "
             f"--results, or remove what is there: {results / recipe.name}."
         )

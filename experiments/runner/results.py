@@ -19,8 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from experiments.data.files import write_whole
-from experiments.data.seals import DamagedError, format_json, parse_json
+from experiments.data.files import DamagedError, parse_json, write_whole
 from experiments.evaluation.image_blocks import IMAGE_METRICS, Blocks
 from experiments.evaluation.measuring import METRICS, Row
 from experiments.recipes import ENSEMBLE, RECIPES, Cell
@@ -54,7 +53,8 @@ def write_results(root: Path, results: CellResults) -> Path:
     path = results_path(root, results.cell)
     tables = {".csv": _format_rows(results.rows), ".blocks.csv": _format_blocks(results.blocks)}
     digests = {DIGESTS[suffix]: hashlib.sha256(table).hexdigest() for suffix, table in tables.items()}
-    content = format_json({"cell": asdict(results.cell), **results.facts, **digests}, indent=1)
+    facts = {"cell": asdict(results.cell), **results.facts, **digests}
+    content = json.dumps(facts, indent=1, allow_nan=False).encode() + b"\n"
     for suffix, table in tables.items():
         write_whole(path.with_suffix(suffix), table)
     write_whole(path, content)
@@ -73,7 +73,7 @@ def read_results(path: Path) -> CellResults:
             if hashlib.sha256(tables[suffix]).hexdigest() != facts[name]:
                 raise DamagedError(f"{path.with_suffix(suffix).name} is not the file that it was written with")
         return CellResults(cell, _parse_rows(tables[".csv"]), facts, _parse_blocks(tables[".blocks.csv"]))
-    except (OSError, DamagedError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError) as error:
         raise DamagedError(f"{path} cannot be used: {error}. Run the recipe again.") from error
 
 

@@ -1,9 +1,6 @@
-"""A run on disk: written whole or not at all, as safetensors with JSON and a digest, never pickle."""
+"""A run on disk: written whole or not at all, as safetensors with JSON, never pickle."""
 
 import json
-import math
-import os
-import warnings
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass
@@ -14,8 +11,7 @@ import safetensors
 import safetensors.torch
 from torch import Tensor, nn
 
-from experiments.data.files import write_whole
-from experiments.data.seals import BLANK, DIGEST, DamagedError, check_seal, parse_json, seal
+from experiments.data.files import DamagedError, parse_json, write_whole
 
 KEY = "lates"
 """The key of the safetensors metadata under which the facts lie, as JSON."""
@@ -24,19 +20,16 @@ KEY = "lates"
 def save_tensors(path: Path, tensors: Mapping[str, Tensor], facts: Mapping[str, Any]) -> None:
     """A safetensors file whose header carries `facts` as JSON."""
     plain = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
-    write_whole(path, seal(safetensors.torch.save(plain, {KEY: json.dumps(facts), DIGEST: BLANK})))
+    write_whole(path, safetensors.torch.save(plain, {KEY: json.dumps(facts)}))
 
 
 def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
-    """What `save_tensors` wrote, or None if there is no such file; a damaged one is put aside with a warning."""
-    try:
-        check_seal(path.read_bytes())
-        with safetensors.safe_open(path, framework="pt") as file:
-            return {name: file.get_tensor(name) for name in file.keys()}, read_facts(path)  # noqa: SIM118 (not a mapping)
-    except FileNotFoundError:
+    """What `save_tensors` wrote, or None if there is no such file."""
+    if not path.exists():
         return None
-    except (safetensors.SafetensorError, DamagedError) as error:
-        return put_aside(path, error)
+    facts = read_facts(path)
+    with safetensors.safe_open(path, framework="pt") as file:
+        return {name: file.get_tensor(name) for name in file.keys()}, facts  # noqa: SIM118 (not a mapping)
 
 
 def read_facts(path: Path) -> dict[str, Any]:
@@ -44,17 +37,8 @@ def read_facts(path: Path) -> dict[str, Any]:
     try:
         with safetensors.safe_open(path, framework="pt") as file:
             return parse_json((file.metadata() or {}).get(KEY, "null"))
-    except safetensors.SafetensorError as error:
-        raise DamagedError(f"it is no whole safetensors file: {error}") from error
-
-
-def put_aside(path: Path, error: Exception) -> None:
-    """Rename a damaged file and say so: what it held is made anew."""
-    aside = path.with_name(path.name + ".damaged")
-    os.replace(path, aside)
-    warnings.warn(
-        f"{path} is damaged ({error}). It was renamed to {aside.name}, and the run goes on without it.", stacklevel=3
-    )
+    except (safetensors.SafetensorError, DamagedError) as error:
+        raise DamagedError(f"{path} is damaged ({error}). Remove it: the run then goes on without it.") from error
 
 
 def check_shapes(stored: Mapping[str, Tensor], expected: Mapping[str, Tensor], path: Path) -> None:
@@ -84,15 +68,7 @@ class Progress:
     @classmethod
     def parse(cls, facts: Mapping[str, Any]) -> "Progress":
         """From the facts of a run's file."""
-        try:
-            found = cls(**{**facts["progress"], "losses": tuple(facts["progress"]["losses"])})
-            whole = type(found.step) is type(found.steps) is int and 0 <= found.step <= found.steps
-            whole = whole and math.isfinite(sum(found.losses, start=found.seconds))
-        except (KeyError, TypeError) as error:
-            raise DamagedError(f"its header does not say how far it is: {error!r}") from error
-        if not whole:
-            raise DamagedError(f"its header says {found}")
-        return found
+        return cls(**{**facts["progress"], "losses": tuple(facts["progress"]["losses"])})
 
 
 @dataclass(frozen=True)
@@ -115,14 +91,14 @@ class RunFolder:
 
     def load_checkpoint(self, state: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], Progress] | None:
         """Tensors of the names and shapes of `state`, and where the run stood."""
-        return self._load(self.checkpoint, state, finished=False)
+        return self._load(self.checkpoint, state)
 
     def save_finished(self, network: nn.Module, progress: Progress) -> None:
         save_tensors(self.finished, network.state_dict(), {**self.identity, "progress": asdict(progress)})
         self._tidy()
 
     def load_finished(self, network: nn.Module) -> Progress | None:
-        if (stored := self._load(self.finished, network.state_dict(), finished=True)) is None:
+        if (stored := self._load(self.finished, network.state_dict())) is None:
             return None
         tensors, progress = stored
         network.load_state_dict(tensors)
@@ -131,16 +107,14 @@ class RunFolder:
 
     def share_trained(self) -> float:
         """By the headers alone."""
-        for path in (self.finished, self.checkpoint):
-            with suppress(OSError, DamagedError):
-                progress = Progress.parse(read_facts(path))
-                if progress.finished == (path == self.finished):
-                    return 1.0 if progress.finished else progress.step / progress.steps
+        if self.finished.exists():
+            return 1.0
+        with suppress(OSError, DamagedError):
+            progress = Progress.parse(read_facts(self.checkpoint))
+            return progress.step / progress.steps
         return 0.0
 
-    def _load(
-        self, path: Path, expected: Mapping[str, Tensor], *, finished: bool
-    ) -> tuple[dict[str, Tensor], Progress] | None:
+    def _load(self, path: Path, expected: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], Progress] | None:
         if (stored := load_tensors(path)) is None:
             return None
         tensors, facts = stored
@@ -150,14 +124,8 @@ class RunFolder:
                     f"{path} is of another run: its {name} is {facts.get(name)}, this run's is {value}. "
                     f"Choose another folder or remove the file."
                 )
-        try:
-            progress = Progress.parse(facts)
-            if progress.finished != finished:  # only the file of the trained network says so, and it always does
-                raise DamagedError(f"it claims to be at step {progress.step} of {progress.steps}")
-        except DamagedError as error:
-            return put_aside(path, error)
         check_shapes(tensors, expected, path)
-        return tensors, progress
+        return tensors, Progress.parse(facts)
 
     def _tidy(self) -> None:
         """Remove what a finished run no longer needs; also after it was killed just before it could."""

@@ -15,7 +15,7 @@ MAY_IMPORT = {
     "recipes": {"data", "training"},
     "runner": {"data", "training", "evaluation", "recipes"},
     "reporting": {"data", "evaluation", "recipes", "runner"},
-    "train": {"data", "training", "runner"},
+    "train": {"data", "training", "recipes", "runner"},
     "text_and_tables": set[str](),
     "__main__": {"recipes", "runner"},
 }

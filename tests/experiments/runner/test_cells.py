@@ -15,11 +15,10 @@ from experiments.data.archives import DataError
 from experiments.data.datasets import FolderSet, load_folder
 from experiments.recipes import RECIPES
 from experiments.runner.cache import DataCache
-from experiments.runner.cells import FAILED, Moment, Outcome, choose_cells, run_cells
+from experiments.runner.cells import FAILED, Moment, Outcome, choose_cells, read_status, run_cells
 from experiments.runner.claims import claimed, read_claim
-from experiments.runner.provenance import OtherRecipeError, conditions_of
+from experiments.runner.provenance import conditions_of
 from experiments.runner.results import find_results, is_finished, results_path
-from experiments.runner.status import read_status
 from experiments.training.checkpoints import save_tensors
 from experiments.training.loop import check_device
 from tests.experiments.runner.tiny_grid import folders_in, numbers, run_tiny
@@ -125,7 +124,7 @@ def test_results_of_another_recipe_are_neither_taken_nor_replaced(undisturbed: P
     before = numbers(undisturbed)
     for cells in ([first, second], [second]):
         with pytest.raises(
-            OtherRecipeError, match=rf"s0.*\.json was made by another recipe: .*{next(iter(change))} .*is now"
+            ValueError, match=rf"s0.*\.json was made by another recipe: .*{next(iter(change))} .*is now"
         ):
             run_cells(recipe, cells, folders_in(undisturbed), "cpu")
     assert numbers(undisturbed) == before
@@ -202,15 +201,6 @@ def test_a_cell_that_fails_leaves_the_others_to_be_done(tmp_path: Path) -> None:
     assert (failure.cell, failure.reason) == (first, outcome.failed[first])
     assert [results.cell for results in find_results(tmp_path / "results")] == [second]
     assert read_claim(tmp_path / "runs" / first.training) is None
-
-
-def test_data_that_cannot_be_read_are_not_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("experiments.data.datasets.SAMPLE", tmp_path / "sample.npz")
-    first, second = tiny_recipe((0, 1)).cells()
-    heard: list[Moment] = []
-    outcome = run_tiny(tmp_path, seeds=(0, 1), report=heard.append)
-    assert [*outcome.failed] == [first, second]
-    assert [moment.stage for moment in heard] == ["loading", FAILED, FAILED]
 
 
 def test_status_says_what_is_done_running_and_trained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -31,9 +31,7 @@ def test_a_claim_is_exclusive_and_ends_with_the_with(tmp_path: Path) -> None:
     assert [path.name for path in folder.iterdir()] == [CLAIM]
 
 
-@pytest.mark.parametrize(
-    "content", [b"", b"[1]", b'{"pid": 3}', b"\xff\xfe{", b"[" * 4000, b'{"sha256": "' + b"0" * 64 + b'"}']
-)
+@pytest.mark.parametrize("content", [b"", b"[1]", b'{"pid": 3}', b"\xff\xfe{", b"[" * 4000])
 def test_a_damaged_claim_still_counts(tmp_path: Path, content: bytes) -> None:
     with claimed(tmp_path):
         (tmp_path / CLAIM).write_bytes(content)
