@@ -1,5 +1,6 @@
 """The command `lates` as the tests call it, with or without a user's module."""
 
+import json
 from importlib import import_module
 from typing import Any
 
@@ -15,6 +16,20 @@ CALIBRATION = "their.lates.safetensors"
 
 def run(*arguments: object, **environment: str) -> Result:
     return RUNNER.invoke(app, [str(argument) for argument in arguments], env=environment)
+
+
+def results_of(*arguments: object) -> Any:
+    """What the command prints with --json."""
+    result = run(*arguments, "--json")
+    assert result.exit_code == 0, result.output
+    return json.loads(result.stdout)
+
+
+def error_of(*arguments: object, **environment: str) -> str:
+    """What a command that fails prints to standard error; it prints nothing else."""
+    result = run(*arguments, **environment)
+    assert (result.exit_code, result.stdout) == (1, "")
+    return result.stderr
 
 
 def sources(folder: Folder, model: str = "make_model", data: str = "make_loaders") -> list[object]:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import lates
-from tests.cli.commands import CALIBRATION, calibrate, run, sources, their
+from tests.cli.commands import CALIBRATION, calibrate, error_of, results_of, run, sources, their
 from tests.cli_problem import Folder
 
 
@@ -83,12 +83,9 @@ def test_the_tokenizer_is_what_the_function_returns(tmp_path: Path, monkeypatch:
 
 
 def test_temperature_scaling_needs_no_training_split(folder: Folder) -> None:
-    options = ["-o", CALIBRATION, "--json"]
-    refused = run("calibrate", *sources(folder, data="make_holdout"), *options)
-    assert refused.exit_code == 1
-    assert "pass train=" in refused.stderr
-    result = run("calibrate", *sources(folder, data="make_holdout"), *options, "--blocks", "none")
-    assert [member["name"] for member in json.loads(result.stdout)["members"]] == ["head"]
+    command = ["calibrate", *sources(folder, data="make_holdout"), "-o", CALIBRATION]
+    assert "pass train=" in error_of(*command)
+    assert [member["name"] for member in results_of(*command, "--blocks", "none")["members"]] == ["head"]
 
 
 @pytest.mark.parametrize(("model", "copies"), [("make_ensemble", 2), ("make_dropout", 1)])
@@ -98,9 +95,9 @@ def test_ensembles_and_mc_dropout_are_calibrated_evaluated_and_inspected(
     given = ["--model", folder.name(model), "--data", folder.name("make_loaders")]
     given += ["--checkpoint", str(folder.weights)] * copies
     assert run("calibrate", *given, "-o", CALIBRATION, "--budget", "none").exit_code == 0
-    plain = json.loads(run("evaluate", CALIBRATION, *given, "--json").stdout)["sets"][0]["measured"]
+    plain = results_of("evaluate", CALIBRATION, *given)["sets"][0]["measured"]
     assert plain["lates"]["nll"]["value"] < plain["network"]["nll"]["value"]
-    contents = json.loads(run("inspect", CALIBRATION, "--json").stdout)
+    contents = results_of("inspect", CALIBRATION)
     assert (len(contents["networks"]), contents["samples"]) == (copies, 1 if copies == 2 else 3)
     assert sum(member["contribution"] for member in contents["members"]) == pytest.approx(1)
     assert max(map(len, run("inspect", CALIBRATION).stdout.splitlines())) <= 80
@@ -111,9 +108,8 @@ def test_blocks_take_a_bare_number_as_a_name(folder: Folder) -> None:
     text += "nn.Linear(6, 9), nn.ReLU(), nn.Linear(9, 9), nn.ReLU(), nn.Linear(9, 4))\n"
     Path("numbered.py").write_text(text)
     given = ["--model", "numbered.py:make", "--data", folder.name("make_loaders"), "-o", CALIBRATION]
-    result = run("calibrate", *given, "--budget", "none", "--blocks", "0", "--json")
-    assert result.exit_code == 0, result.output
-    assert [member["name"] for member in json.loads(result.stdout)["members"]] == ["0", "head"]
+    contents = results_of("calibrate", *given, "--budget", "none", "--blocks", "0")
+    assert [member["name"] for member in contents["members"]] == ["0", "head"]
 
 
 def test_a_wrong_block_is_answered_with_the_right_ones(folder: Folder) -> None:

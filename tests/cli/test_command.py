@@ -1,6 +1,5 @@
 """The command `lates`: its help, its version, and `lates demo`."""
 
-import json
 import os
 import subprocess
 import sys
@@ -11,7 +10,7 @@ from typer.testing import Result
 
 import lates
 from lates.cli.table import short
-from tests.cli.commands import run
+from tests.cli.commands import error_of, results_of, run
 
 COMMANDS = ("demo", "calibrate", "evaluate", "report", "export", "inspect", "fit")
 
@@ -82,9 +81,7 @@ def test_demo_prints_a_table_in_80_columns_and_links_its_page(trained: tuple[Pat
 def test_demo_prints_the_numbers_of_its_table_as_json(trained: tuple[Path, Result]) -> None:
     folder, table = trained
     weights = folder / "demo-network-5.safetensors"
-    result = run("demo", "--quick", "--seed", "5", "--json", "--no-report", "--weights", weights)
-    assert result.exit_code == 0, result.output
-    numbers = json.loads(result.stdout)
+    numbers = results_of("demo", "--quick", "--seed", "5", "--no-report", "--weights", weights)
     assert numbers["images"] == {"train": 1000, "holdout": 333, "test": 666}
     assert list(numbers["comparisons"]) == ["as they are", "noise", "contrast", "blur"]
     for found in numbers["comparisons"].values():
@@ -98,16 +95,14 @@ def test_demo_prints_the_numbers_of_its_table_as_json(trained: tuple[Path, Resul
 def test_demo_does_not_overwrite_a_named_file(tmp_path: Path, options: list[str]) -> None:
     named = tmp_path / "named"
     named.write_text("precious")
-    result = run("demo", "--quick", *options, named)
-    assert result.exit_code == 1
-    assert result.stderr == f"Error: {named} exists already. Pass --force to overwrite it, or name another file.\n"
+    printed = error_of("demo", "--quick", *options, named)
+    assert printed == f"Error: {named} exists already. Pass --force to overwrite it, or name another file.\n"
     assert named.read_text() == "precious"
 
 
 def test_demo_may_overwrite_its_default_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     Path("lates-demo-report.html").write_text("of last time")
-    result = run("demo", "--quick", "--weights", "none.safetensors")
-    assert (result.exit_code, result.stdout) == (1, "")
     advice = "`lates demo --train --weights none.safetensors` writes one."
-    assert result.stderr == f"Error: There is no file none.safetensors. {advice}\n"
+    printed = error_of("demo", "--quick", "--weights", "none.safetensors")
+    assert printed == f"Error: There is no file none.safetensors. {advice}\n"

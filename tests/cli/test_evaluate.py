@@ -1,6 +1,5 @@
 """`lates evaluate` measures what the library measures, and only the network that was calibrated."""
 
-import json
 from pathlib import Path
 
 import numpy as np
@@ -9,17 +8,15 @@ import torch
 
 import lates
 from lates.report import read_predictions
-from tests.cli.commands import CALIBRATION, calibrate, gathered, run, sources, their
+from tests.cli.commands import CALIBRATION, calibrate, error_of, gathered, results_of, run, sources, their
 from tests.cli_problem import Folder
 
 
 def test_evaluate_measures_network_temperature_and_lates_on_every_test_set(folder: Folder) -> None:
     calibrate(folder)
-    result = run("evaluate", CALIBRATION, *sources(folder), "--json")
-    assert result.exit_code == 0, result.output
+    sets = results_of("evaluate", CALIBRATION, *sources(folder))["sets"]
     network, loaders = their(folder)
     calibrated = lates.load(CALIBRATION, network)
-    sets = json.loads(result.stdout)["sets"]
     assert [(one["name"], one["rows"], one["classes"]) for one in sets] == [("plain", 500, 4), ("noisy", 400, 4)]
     for one in sets:
         logits, labels = gathered(network, loaders["test"][one["name"]])
@@ -49,7 +46,7 @@ def test_evaluate_prints_a_table_of_80_columns(folder: Folder) -> None:
 
 def test_evaluate_finds_thresholds_on_the_first_test_set_and_applies_them_to_all(folder: Folder) -> None:
     calibrate(folder)
-    contents = json.loads(run("evaluate", CALIBRATION, *sources(folder), "--risk", "60%", "--json").stdout)["selective"]
+    contents = results_of("evaluate", CALIBRATION, *sources(folder), "--risk", "60%")["selective"]
     network, loaders = their(folder)
     plain, noisy = (gathered(network, loader) for loader in loaders["test"].values())
     selector = lates.selective.fit_selector(*plain, risk=0.6)
@@ -71,9 +68,8 @@ def test_commands_refuse_a_forgotten_checkpoint(folder: Folder, command: tuple[s
     calibrate(folder)
     name, *output = command
     untrained = ["--model", folder.name("make_model"), "--data", folder.name("make_loaders")]
-    result = run(name, CALIBRATION, *output, *untrained)
-    assert (result.exit_code, result.stdout) == (1, "")
-    assert "weights differ from those it was calibrated with. Did you forget --checkpoint?" in result.stderr
+    printed = error_of(name, CALIBRATION, *output, *untrained)
+    assert "weights differ from those it was calibrated with. Did you forget --checkpoint?" in printed
     assert [path.name for path in Path().iterdir()] == [CALIBRATION]
 
 
@@ -82,9 +78,8 @@ def test_evaluate_refuses_other_weights_unless_allowed(folder: Folder) -> None:
     state = torch.load(folder.weights, weights_only=True)
     torch.save({name: value + 1 for name, value in state.items()}, "later.pt")
     other = ["--model", folder.name("make_model"), "--data", folder.name("make_loaders"), "--checkpoint", "later.pt"]
-    refused = run("evaluate", CALIBRATION, *other)
-    assert refused.exit_code == 1
-    assert "weights differ from those it was calibrated with. Is --checkpoint the same as then?" in refused.stderr
+    printed = error_of("evaluate", CALIBRATION, *other)
+    assert "weights differ from those it was calibrated with. Is --checkpoint the same as then?" in printed
     allowed = run("evaluate", CALIBRATION, *other, "--other-weights")
     assert allowed.exit_code == 0, allowed.output
     assert allowed.stderr.startswith("Warning: 6 of 6 tensors of this network have other values")
@@ -95,7 +90,7 @@ def test_evaluate_takes_dropout_samples_and_intervals_from_the_seed(folder: Fold
     run("calibrate", *dropout, "-o", CALIBRATION, "--blocks", "none")
     calibrated = lates.load(CALIBRATION, lates.mc_dropout(their(folder)[0], samples=3))
     loader = their(folder)[1]["test"]["plain"]
-    found = json.loads(run("evaluate", CALIBRATION, *dropout, "--seed", "7", "--json").stdout)["sets"][0]
+    found = results_of("evaluate", CALIBRATION, *dropout, "--seed", "7")["sets"][0]
     predictions = read_predictions(calibrated, loader, "plain", seed=7)
     logits = predictions.logits["network"]
     expected = lates.metrics.bootstrap(lates.metrics.nll, logits, predictions.labels, draws=1000, seed=7)
@@ -111,9 +106,7 @@ def test_evaluate_names_what_it_cannot_use(folder: Folder) -> None:
         ("test.npz", "--fitted", CALIBRATION): f"Error: {CALIBRATION} calibrates a network; expected a file written by",
         (CALIBRATION,): "is a calibration. Pass its network and data too",
     }.items():
-        result = run("evaluate", *arguments)
-        assert (result.exit_code, result.stdout) == (1, "")
-        assert message in result.stderr
+        assert message in error_of("evaluate", *arguments)
 
 
 def test_evaluate_refuses_options_that_do_not_go_together(folder: Folder) -> None:

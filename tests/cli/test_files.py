@@ -1,6 +1,5 @@
 """`lates inspect`, `report` and `export`: what they say about a calibration and make of it; which outputs are refused."""
 
-import json
 import os
 import sys
 from pathlib import Path
@@ -10,14 +9,14 @@ import pytest
 import torch
 
 import lates
-from tests.cli.commands import CALIBRATION, calibrate, run, sources, their
+from tests.cli.commands import CALIBRATION, calibrate, error_of, results_of, run, sources, their
 from tests.cli_problem import Folder
 
 
 def test_inspect_agrees_with_the_calibrated_model_without_the_network(folder: Folder) -> None:
     calibrate(folder)
     calibrated = lates.load(CALIBRATION, their(folder)[0])
-    contents = json.loads(run("inspect", CALIBRATION, "--json").stdout)
+    contents = results_of("inspect", CALIBRATION)
     for key, expected in {
         "weight": calibrated.weights,
         "contribution": calibrated.contributions,
@@ -33,10 +32,9 @@ def test_inspect_agrees_with_the_calibrated_model_without_the_network(folder: Fo
 
 
 def test_inspect_refuses_a_checkpoint(folder: Folder) -> None:
-    result = run("inspect", folder.weights)
-    assert result.exit_code == 1
-    assert f"{folder.weights} is no calibration" in result.stderr
-    assert "is not a whole safetensors file" in result.stderr
+    printed = error_of("inspect", folder.weights)
+    assert f"{folder.weights} is no calibration" in printed
+    assert "is not a whole safetensors file" in printed
 
 
 def test_report_writes_a_page_and_prints_its_link(folder: Folder) -> None:
@@ -50,17 +48,15 @@ def test_report_writes_a_page_and_prints_its_link(folder: Folder) -> None:
     text = page.read_text("utf-8")
     assert all(words in text for words in ("ocelot", "Their &lt;own&gt; network", "noisy"))
     assert "Their <own> network" not in text
-    missing = run("report", CALIBRATION, *sources(folder), *options, "nowhere.txt", "--force")
-    assert (missing.exit_code, missing.stderr) == (1, "Error: --class-names nowhere.txt: there is no such file.\n")
+    missing = error_of("report", CALIBRATION, *sources(folder), *options, "nowhere.txt", "--force")
+    assert missing == "Error: --class-names nowhere.txt: there is no such file.\n"
 
 
 def test_export_writes_an_onnx_file_that_agrees(folder: Folder) -> None:
     calibrate(folder)
     Path("their.onnx").symlink_to("elsewhere")
     export = ["export", CALIBRATION, *sources(folder), "-o", "their.onnx", "--check"]
-    result = run(*export, "--json")
-    assert result.exit_code == 0, result.output
-    checks = json.loads(result.stdout)["checks"]
+    checks = results_of(*export)["checks"]
     assert [check["rows"] for check in checks] == [1, 100, 102]
     assert all(check["same_top_class"] and check["difference"] <= 1e-5 for check in checks)
     assert Path("their.onnx").is_symlink()
@@ -74,18 +70,16 @@ def test_export_keeps_no_graph_that_fails_its_check(folder: Folder, monkeypatch:
     calibrate(folder)
     Path("their.onnx").write_text("precious")
     monkeypatch.setattr("lates.export.TOLERANCE", -1.0)
-    result = run("export", CALIBRATION, *sources(folder), "-o", "their.onnx", "--check", "--force")
-    assert (result.exit_code, result.stdout) == (1, "")
-    assert result.stderr.startswith("Error: The exported graph does not compute what the model computes: on 1 rows")
+    printed = error_of("export", CALIBRATION, *sources(folder), "-o", "their.onnx", "--check", "--force")
+    assert printed.startswith("Error: The exported graph does not compute what the model computes: on 1 rows")
     assert Path("their.onnx").read_text() == "precious"
     assert sorted(path.name for path in Path().iterdir()) == [CALIBRATION, "their.onnx"]
 
 
 def test_export_misses_the_runtime_before_any_work(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "onnxruntime", None)
-    result = run("export", "not-yet.safetensors", *sources(folder), "-o", "their.onnx", "--check")
-    assert result.exit_code == 1
-    assert result.stderr.startswith("Error: ONNX needs the package onnxruntime")
+    printed = error_of("export", "not-yet.safetensors", *sources(folder), "-o", "their.onnx", "--check")
+    assert printed.startswith("Error: ONNX needs the package onnxruntime")
 
 
 def test_export_writes_a_program_that_agrees(folder: Folder) -> None:
@@ -122,13 +116,10 @@ def test_outputs_that_are_no_file_are_refused_before_any_work(
 ) -> None:
     os.mkfifo(output)
     given = [] if command[0] in ("fit", "demo") else sources(folder)
-    result = run(*command, *given, option, output, "--force")
-    assert (result.exit_code, result.stdout) == (1, "")
-    assert result.stderr.startswith(f"Error: Cannot save to {output}: it is a pipe")
+    for path, message in ((output, "it is a pipe"), (f"/proc/{output}", "")):
+        printed = error_of(*command, *given, option, path, "--force")
+        assert printed.startswith(f"Error: Cannot save to {path}: {message}")
     assert Path(output).is_fifo()
-    result = run(*command, *given, option, f"/proc/{output}", "--force")
-    assert (result.exit_code, result.stdout) == (1, "")
-    assert result.stderr.startswith(f"Error: Cannot save to /proc/{output}: ")
 
 
 @pytest.mark.parametrize(
@@ -151,9 +142,8 @@ def test_an_input_is_never_overwritten_by_the_output(folder: Folder, command: li
     link = Path(f"link{path.suffix}")
     link.symlink_to(path)
     for output in (path, link):
-        result = run(*command, *more, "--report" if command[0] == "demo" else "-o", output, "--force")
-        assert (result.exit_code, result.stdout) == (1, "")
-        assert result.stderr.startswith(f"Error: {output} is an input of this command")
+        printed = error_of(*command, *more, "--report" if command[0] == "demo" else "-o", output, "--force")
+        assert printed.startswith(f"Error: {output} is an input of this command")
     assert path.read_bytes() == before
 
 
@@ -164,9 +154,8 @@ def test_existing_files_are_overwritten_only_with_force(folder: Folder, command:
     np.savez("holdout.npz", logits=np.eye(4), labels=np.arange(4))
     Path(output).write_text("precious")
     first = {"calibrate": sources(folder), "fit": ["holdout.npz"]}.get(command, [CALIBRATION, *sources(folder)])
-    result = run(command, *first, "-o", output)
-    assert result.exit_code == 1
-    assert result.stderr == f"Error: {output} exists already. Pass --force to overwrite it, or name another file.\n"
+    printed = error_of(command, *first, "-o", output)
+    assert printed == f"Error: {output} exists already. Pass --force to overwrite it, or name another file.\n"
     assert Path(output).read_text() == "precious"
     if command != "report":
         assert run(command, *first, "-o", output, "--force").exit_code == 0

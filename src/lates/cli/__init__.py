@@ -15,7 +15,7 @@ from lates.cli.evaluate import evaluate_file
 from lates.cli.export import export_calibration
 from lates.cli.fit import fit_cached
 from lates.cli.inspect import inspect_file
-from lates.cli.outcomes import Command
+from lates.cli.errors import Command
 from lates.cli.report import report_calibration
 
 app = typer.Typer(

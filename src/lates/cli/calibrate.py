@@ -112,7 +112,7 @@ def calibrate_model(
     cap = None if budget == NONE else parse_share(budget, "--budget")
     chosen, limit = parse_blocks(blocks), None if memory is None else parse_bytes(memory)
     import lates
-    from lates.cli.sources import call_named, find_named, make_loaders, make_network
+    from lates.cli.user_code import call_named, find_named, make_loaders, make_network
     from lates.network import refuse_overlap, shard_loader
 
     def view(name: str, option: str) -> Any:

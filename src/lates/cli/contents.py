@@ -16,7 +16,7 @@ from lates.network import HEAD
 from lates.probes import Probe
 from lates.stack import Stack
 
-CALIBRATION, CACHED = "calibration of a network", "weights for saved logits"
+CALIBRATION, FITTED_WEIGHTS = "calibration of a network", "weights for saved logits"
 
 
 def read_contents(path: Path) -> tuple[Stack, dict[str, Any]]:
@@ -40,42 +40,39 @@ def holds_calibration(path: Path) -> bool:
 
 
 def fitted_contents(stack: Stack) -> dict[str, Any]:
-    members = [_member(stack, *part) for part in zip(stack.names, stack.weights.tolist(), strict=True)]
-    temperature = stack.temperature if len(members) == 1 else None
     return {
-        "kind": CACHED,
-        "members": members,
-        "temperature": temperature,
-        "fit": _fit_contents(stack, fit_record(stack)),
+        "kind": FITTED_WEIGHTS,
+        "members": _members(stack),
+        "temperature": stack.temperature if len(stack.names) == 1 else None,
+        "fit": {**fit_record(stack), "outcome": stack.outcome},
     }
 
 
-def _member(stack: Stack, name: str, weight: float) -> dict[str, Any]:
-    return {"name": name, "weight": weight, "contribution": stack.contributions[name]}
-
-
-def _fit_contents(stack: Stack, record: Mapping[str, Any]) -> dict[str, Any]:
-    return {**record, "outcome": stack.outcome}
+def _members(stack: Stack) -> list[dict[str, Any]]:
+    return [
+        {"name": name, "weight": weight, "contribution": stack.contributions[name]}
+        for name, weight in zip(stack.names, stack.weights.tolist(), strict=True)
+    ]
 
 
 def _calibration_contents(saved: SavedCalibration) -> dict[str, Any]:
-    stack, members = saved.fit, [(network, name) for network in saved.networks for name in network.names]
-    described = [
+    stack, places = saved.fit, [(network, name) for network in saved.networks for name in network.names]
+    members = [
         {
-            **_member(stack, of_all, weight),
-            "spread": stack.spread[of_all],
+            **member,
+            "spread": stack.spread[member["name"]],
             "probe": _probe(network.probes.get(name)),
             "pooling": asdict(network.poolings[name]) if name in network.poolings else None,
         }
-        for (network, name), of_all, weight in zip(members, stack.names, stack.weights.tolist(), strict=True)
+        for (network, name), member in zip(places, _members(stack), strict=True)
     ]
     return {
         "kind": CALIBRATION,
-        "members": described,
+        "members": members,
         "samples": saved.samples,
         "seed": saved.seed,
-        "added_parameters": sum(member["probe"]["parameters"] for member in described if member["probe"]),
-        "fit": _fit_contents(stack, stack.numbers),
+        "added_parameters": sum(member["probe"]["parameters"] for member in members if member["probe"]),
+        "fit": {**stack.numbers, "outcome": stack.outcome},
         "networks": [_network(network.fingerprint) for network in saved.networks],
     }
 

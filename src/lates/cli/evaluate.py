@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     Test = tuple[Mapping[str, Tensor], Tensor]  # method -> logits [n, classes], the main method last; labels [n]
 
-cached = partial(typer.Option, rich_help_panel="Saved logits", show_default=False)
+saved_logits = partial(typer.Option, rich_help_panel="Saved logits", show_default=False)
 
 
 def evaluate_file(
@@ -38,10 +38,10 @@ def evaluate_file(
     checkpoints: Checkpoints = None,
     other_weights: OtherWeights = False,
     device: Device = None,
-    labels: Annotated[Path | None, cached(metavar="FILE", help="Labels [n], if the first file has none.")] = None,
+    labels: Annotated[Path | None, saved_logits(metavar="FILE", help="Labels [n], if the first file has none.")] = None,
     fitted: Annotated[
         Path | None,
-        cached(metavar="FILE", help="A file written by `lates fit`, to evaluate it on these logits."),
+        saved_logits(metavar="FILE", help="A file written by `lates fit`, to evaluate it on these logits."),
     ] = None,
     risk: Annotated[
         str | None,
@@ -81,7 +81,7 @@ def evaluate_file(
     from lates.cli.table import comparison_lines, explain
 
     if model is not None and data is not None:
-        from lates.cli.sources import load_calibrated
+        from lates.cli.user_code import load_calibrated
 
         tests = predict_tests(load_calibrated(file, model, checkpoints, device, other_weights), data, seed)
     else:
@@ -109,7 +109,7 @@ def evaluate_file(
 
 def predict_tests(calibrated: "CalibratedModel", data: str, seed: int) -> "dict[str, Test]":
     """What network, temperature scaling and LATES predict on each test set."""
-    from lates.cli.sources import make_loaders
+    from lates.cli.user_code import make_loaders
     from lates.report import read_predictions
     from lates.runtime import shown
 
@@ -123,18 +123,18 @@ def predict_tests(calibrated: "CalibratedModel", data: str, seed: int) -> "dict[
 
 def read_methods(file: Path, labels: Path | None, fitted: Path | None) -> "Test":
     """Saved logits, member by member, the head last; or the head before and after `lates fit`."""
-    from lates.cli.cached import read_cached
     from lates.cli.contents import holds_calibration
     from lates.cli.fitted import apply_fitted, read_fitted
+    from lates.cli.saved_logits import read_logits
 
     if holds_calibration(file):
         raise ValueError(
             f"{file} is a calibration. Pass its network and data too: --model module:function --data module:function; "
             "or, if `lates fit` wrote it, pass saved logits first and this file as --fitted."
         )
-    cached = read_cached(file, labels)
+    saved = read_logits(file, labels)
     if fitted is None:
-        return cached.members, cached.labels
+        return saved.members, saved.labels
     stack = read_fitted(fitted)
     method = "temperature" if len(stack.names) == 1 else "stack"
-    return {"logits": cached.head, method: apply_fitted(stack, cached)}, cached.labels
+    return {"logits": saved.head, method: apply_fitted(stack, saved)}, saved.labels

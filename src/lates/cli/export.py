@@ -54,7 +54,7 @@ def export_calibration(
     check_output(output, force, [file, *(checkpoints or ()), *options.code_files(model, data)])
     import torch
 
-    from lates.cli.sources import load_calibrated, make_loaders
+    from lates.cli.user_code import load_calibrated, make_loaders
     from lates.export import export_program, import_package, make_onnx
     from lates.runtime import write_whole
 

@@ -59,21 +59,21 @@ def fit_cached(
     if output is not None:
         check_output(output, force, [logits, labels])
     from lates import metrics
-    from lates.cli.cached import read_cached
     from lates.cli.contents import describe_contents, fitted_contents
     from lates.cli.fitted import apply_fitted, save_fitted
+    from lates.cli.saved_logits import read_logits
     from lates.network import HEAD
     from lates.stack import fit_stack
 
-    cached = read_cached(logits, labels)
-    if method == "stack" and len(cached.members) == 1:
+    saved = read_logits(logits, labels)
+    if method == "stack" and len(saved.members) == 1:
         raise ValueError(f"{logits} holds the head alone; a stack needs further members. Use --method temperature.")
-    members = {HEAD: cached.head} if method == "temperature" else cached.members
-    stack = fit_stack(members, cached.labels, loss=loss, prior=prior, regularise=regularise)
+    members = {HEAD: saved.head} if method == "temperature" else saved.members
+    stack = fit_stack(members, saved.labels, loss=loss, prior=prior, regularise=regularise)
     if output is not None:
         save_fitted(stack, output)
         print_written(output)
-    before, after = (metrics.ece(values, cached.labels) for values in (cached.head, apply_fitted(stack, cached)))
+    before, after = (metrics.ece(values, saved.labels) for values in (saved.head, apply_fitted(stack, saved)))
     contents = fitted_contents(stack)
     if as_json:
         print_json({**contents, "ece": {"before": before, "after": after}, "residual": stack.residual})

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from lates.cli.cached import Cached
+from lates.cli.saved_logits import SavedLogits
 from lates.model import FITTED, naming_damage, read_calibration, read_stack, write_calibration
 from lates.stack import Stack, combine
 
@@ -43,12 +43,12 @@ def read_fitted(path: Path) -> Stack:
     return parse_fitted(metadata, path)
 
 
-def apply_fitted(stack: Stack, cached: Cached) -> Tensor:
+def apply_fitted(stack: Stack, saved: SavedLogits) -> Tensor:
     """The calibrated logits [n, classes] of the same members, on any rows."""
-    if not set(stack.names) <= set(cached.members):
+    if not set(stack.names) <= set(saved.members):
         raise ValueError(
-            f"The weights are for the members {', '.join(stack.names)}; the logits have {', '.join(cached.members)}."
+            f"The weights are for the members {', '.join(stack.names)}; the logits have {', '.join(saved.members)}."
         )
-    if cached.head.shape[1] != stack.classes:
-        raise ValueError(f"The weights are for {stack.classes} classes; the logits have {cached.head.shape[1]}.")
-    return combine(tuple(cached.members[name].double() for name in stack.names), stack.weights)
+    if saved.head.shape[1] != stack.classes:
+        raise ValueError(f"The weights are for {stack.classes} classes; the logits have {saved.head.shape[1]}.")
+    return combine(tuple(saved.members[name].double() for name in stack.names), stack.weights)

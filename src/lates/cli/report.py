@@ -35,7 +35,7 @@ def report_calibration(
             --data my_module:make_loaders
     """
     check_output(output, force, [file, class_names, *(checkpoints or ()), *options.code_files(model, data)])
-    from lates.cli.sources import load_calibrated, make_loaders
+    from lates.cli.user_code import load_calibrated, make_loaders
     from lates.report import write_report
 
     if class_names is not None and not class_names.is_file():

@@ -18,38 +18,31 @@ Selected = dict[str, tuple[Selector, dict[str, Selection]]]
 def select_all(tests: Tests, risk: float, seed: int) -> Selected:
     """Selectors fitted on the first test set, which fitted nothing else, and applied to all others."""
     (first, (methods, labels)), *others = tests.items()
-    found: Selected = {}
+    selected: Selected = {}
     for method, logits in methods.items():
         selector = fit_selector(logits, labels, risk=risk, seed=seed)
-        measured = {name: selector.measure(of_set[method], truth) for name, (of_set, truth) in others}
-        found[method] = selector, {first: selector.fitted, **measured}
-    return found
+        elsewhere = {name: selector.measure(of_set[method], truth) for name, (of_set, truth) in others}
+        selected[method] = selector, {first: selector.fitted, **elsewhere}
+    return selected
 
 
 def selective_lines(selected: Selected) -> str:
     """In 80 columns: one line for each method and test set."""
-    any_selector, sets = next(iter(selected.values()))
+    selector, sets = next(iter(selected.values()))
     first = next(iter(sets))
     lines = [f"  {'':<18}{'confidence':>12}{'accepted':>12}{'wrong':>12}"]
-    for name in sets:
-        lines.append(
-            f"\n{name}, {sets[name].rows:,} rows{' that tested them' if name == first else ', the same thresholds'}"
-        )
-        for method, (selector, found) in selected.items():
-            title = TITLES.get(method, method)
-            if found[name].accepted:
-                numbers = (
-                    f"{short(selector.threshold):>12}{short(found[name].coverage):>12}{short(found[name].risk):>12}"
-                )
-            else:
-                numbers = (
-                    f"{'none' if selector.threshold > 1 else short(selector.threshold):>12}{short(0.0):>12}{'':>12}"
-                )
-            lines.append(f"  {title[:17]:<18}{numbers}".rstrip())
+    for name, rows in ((name, one.rows) for name, one in sets.items()):
+        lines.append(f"\n{name}, {rows:,} rows{' that tested them' if name == first else ', the same thresholds'}")
+        for method, (of_method, selections) in selected.items():
+            selection = selections[name]
+            threshold = "none" if of_method.threshold > 1 else short(of_method.threshold)
+            wrong = short(selection.risk) if selection.accepted else ""
+            title = TITLES.get(method, method)[:17]
+            lines.append(f"  {title:<18}{threshold:>12}{short(selection.coverage):>12}{wrong:>12}".rstrip())
     text = (
         f"Predictions of at least this confidence are accepted. On new inputs like those of {first} at most "
-        f"{100 * any_selector.risk:.3g} % of the accepted ones are wrong, guaranteed but for a chance of "
-        f"{100 * any_selector.delta:.3g} %. Under shift there is no guarantee."
+        f"{100 * selector.risk:.3g} % of the accepted ones are wrong, guaranteed but for a chance of "
+        f"{100 * selector.delta:.3g} %. Under shift there is no guarantee."
     )
     return "\n".join([*lines, "", textwrap.fill(text, COLUMNS)])
 
@@ -60,9 +53,9 @@ def selective_contents(selected: Selected) -> dict[str, Any]:
         method: {
             **{name: getattr(selector, name) for name in ("threshold", "risk", "delta")},
             "sets": {
-                name: {**vars(of_set), "coverage": of_set.coverage, "risk": of_set.risk}
-                for name, of_set in found.items()
+                name: {**vars(selection), "coverage": selection.coverage, "risk": selection.risk}
+                for name, selection in selections.items()
             },
         }
-        for method, (selector, found) in selected.items()
+        for method, (selector, selections) in selected.items()
     }

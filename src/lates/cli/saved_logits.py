@@ -25,7 +25,7 @@ FORMS = 'Save logits [n, classes] and labels [n], e.g. np.savez("logits.npz", lo
 
 
 @dataclass(frozen=True)
-class Cached:
+class SavedLogits:
     """Members, name -> logits [n, classes], the head last; and labels [n]."""
 
     members: dict[str, Tensor]
@@ -36,7 +36,7 @@ class Cached:
         return self.members[HEAD]
 
 
-def read_cached(path: Path, labels_path: Path | None = None) -> Cached:
+def read_logits(path: Path, labels_path: Path | None = None) -> SavedLogits:
     """The logits of a file with its labels, or those of a separate file; everything is checked."""
     arrays = read_arrays(path)
     labels = [arrays.pop(key) for key in LABEL_KEYS if key in arrays]
@@ -58,16 +58,16 @@ def read_cached(path: Path, labels_path: Path | None = None) -> Cached:
                 f'{path}: member "{name}" has shape {list(logits.shape)}, the head {list(members[HEAD].shape)}; expected '
                 "the same rows and classes."
             )
-    cached = Cached(members, check_labels(labels[0], *members[HEAD].shape, name=f"{labels_path or path}: labels"))
+    saved = SavedLogits(members, check_labels(labels[0], *members[HEAD].shape, name=f"{labels_path or path}: labels"))
     if path.suffix == ".csv":
-        refuse_label_column(cached, path)
-    return cached
+        refuse_label_column(saved, path)
+    return saved
 
 
-def refuse_label_column(cached: Cached, path: Path) -> None:
+def refuse_label_column(saved: SavedLogits, path: Path) -> None:
     """A column of labels without that name would count as one more class."""
-    same = (cached.head == cached.labels[:, None]).all(dim=0)
-    if cached.labels.unique().numel() > 1 and bool(same.any()):
+    same = (saved.head == saved.labels[:, None]).all(dim=0)
+    if saved.labels.unique().numel() > 1 and bool(same.any()):
         raise ValueError(
             f"{path}: column {int(same.nonzero()[0, 0]) + 1} holds the labels, not logits. Give the file a header that "
             'names it "label", and leave out --labels.'
@@ -120,16 +120,14 @@ def read_arrays(path: Path) -> dict[str, Tensor]:
         raise FileNotFoundError(f"There is no file {path}.")
     if path.suffix not in READERS:
         raise ValueError(f"{path}: cannot read {path.suffix or 'a file without suffix'}. Known: {', '.join(READERS)}.")
-    load, arrays_of = READERS[path.suffix]
+    kind, load, arrays_of = READERS[path.suffix]
     try:
         content = load(path)
     except PermissionError:
         raise
     except Exception as error:  # a damaged file may break the readers in any way
         reason = f"{type(error).__name__}: {error}".partition("\n")[0]
-        raise ValueError(
-            f"{path} is damaged, or no {KINDS.get(path.suffix, f'{path.suffix} file')} ({reason}). {FORMS}"
-        ) from error
+        raise ValueError(f"{path} is damaged, or no {kind} ({reason}). {FORMS}") from error
     return arrays_of(content, path)
 
 
@@ -195,11 +193,10 @@ def _to_integers(values: Tensor, path: Path) -> Tensor:
     return values.long()
 
 
-KINDS = {".npz": "archive of plain arrays", ".npy": "plain array", ".csv": "text in UTF-8"}
-READERS: dict[str, tuple[Callable[[Path], Any], Callable[[Any, Path], dict[str, Tensor]]]] = {
-    ".npz": (_load_numpy, _arrays_of_numpy),
-    ".npy": (_load_numpy, _arrays_of_numpy),
-    ".safetensors": (load_file, lambda tensors, path: tensors),
-    ".csv": (_load_text, _arrays_of_csv),
+READERS: dict[str, tuple[str, Callable[[Path], Any], Callable[[Any, Path], dict[str, Tensor]]]] = {
+    ".npz": ("archive of plain arrays", _load_numpy, _arrays_of_numpy),
+    ".npy": ("plain array", _load_numpy, _arrays_of_numpy),
+    ".safetensors": (".safetensors file", load_file, lambda tensors, path: tensors),
+    ".csv": ("text in UTF-8", _load_text, _arrays_of_csv),
 }
-"""suffix -> what reads a file, and what makes arrays by name of its content"""
+"""suffix -> what such a file is, what reads it, and what makes arrays by name of its content"""

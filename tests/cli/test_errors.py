@@ -12,7 +12,7 @@ import pytest
 import typer
 from typer.testing import Result
 
-from lates.cli.outcomes import Command
+from lates.cli.errors import Command
 from lates.cli.outputs import check_output
 from tests.cli.commands import CALIBRATION, RUNNER, calibrate, run
 from tests.cli_problem import Folder
