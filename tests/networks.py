@@ -57,7 +57,7 @@ def loader(n: int = 20, batch_size: int = 8, seed: int = 0) -> DataLoader:
 def extract_draws(draws: Draws, loader: Iterable[Any], blocks: Any = None, **options: Any) -> list[lates.Features]:
     """All draws in one reading, with options of `Reading`."""
     with Run.start("cpu") as run:
-        return network_package.extract_draws(draws, loader, Reading(**options), run, lates.DEFAULT, blocks)
+        return network_package.extract_draws(draws, loader, Reading(blocks=blocks, **options), run)
 
 
 def same(a: lates.Features, b: lates.Features) -> bool:

@@ -1,6 +1,7 @@
 """Algorithm 1 of the paper: probes on the blocks, trained on the training split; weights for all, fitted on the hold-out."""
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -10,6 +11,7 @@ from lates.model import CalibratedModel
 from lates.network import (
     Draws,
     Features,
+    Reading,
     Tokenizer,
     Views,
     check_loader,
@@ -75,12 +77,13 @@ def calibrate(
     """
     draws, budget = read_draws(model), check_budget(budget)
     device = device_of(draws.networks[0]) if device is None else device
+    reading = Reading("train", blocks, views, passes, tokenizer=tokenizer, budget=budget, settings=settings)
     with Run.start(device, seed=seed, memory=memory, distributed=distributed, progress=progress) as run:
         _check_arguments(train, holdout, blocks, loss, settings, draws, run)
         # The hold-out first: faults show at once. MC dropout draws it several times, probes are chosen on the first draw.
-        holdouts = extract_holdout(draws, holdout, holdout_views, blocks, budget, settings, run, tokenizer)
+        holdouts = extract_holdout(draws, holdout, replace(reading, views=holdout_views), run)
         firsts = holdouts[:: draws.samples]
-        trainings = extract_training(draws, train, views, passes, firsts, settings, run, tokenizer)
+        trainings = extract_training(draws, train, reading, run, firsts)
         # Step 1: one linear probe per block, trained on the training split, then cut to the budget.
         spare = run.with_less_memory(features.bytes_in_memory for features in (*trainings, *holdouts))
         trained = [_train_probes(trainings.pop(0), first, loss, settings, spare) for first in firsts]

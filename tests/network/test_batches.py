@@ -23,9 +23,9 @@ from lates.network.batches import (
     count_rows,
     read_batches,
     read_logits,
-    refuse_overlap,
     take_rows,
 )
+from lates.network.overlap import refuse_overlap
 
 CPU = torch.device("cpu")
 IMAGES, LABELS = torch.arange(6.0).reshape(3, 2), torch.tensor([2, IGNORED, 0])

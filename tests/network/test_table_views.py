@@ -7,10 +7,10 @@ import torch
 from torch import Tensor, nn
 
 import lates
-from lates.network.augmentations import measure_channels
-from lates.network.tables import NOISE, SWAPPED
-from lates.network.views import TABLE_NAMES, TableView, choose_view, make_view
-from tests.network.test_views import CPU, seeded
+from lates.network.augmentations import ROW_NOISE, SWAPPED, measure_channels
+from lates.network.reading import TableView
+from lates.network.views import TABLE_NAMES, make_view
+from tests.network.test_views import choose, seeded
 
 SCALES = torch.tensor([1.0, 10.0, 0.1, 0.0])
 """The deviation of each column of the rows below; the last one is constant."""
@@ -51,7 +51,7 @@ def test_the_generator_decides_and_the_global_state_takes_no_part(name: TableVie
 def test_noise_is_as_strong_as_stated_in_units_of_the_column() -> None:
     rows = draw_rows()
     added = (view_once("noise", rows) - rows)[:, :3] / SCALES[:3]
-    torch.testing.assert_close(added.std(0), torch.full((3,), NOISE), rtol=0.05, atol=0)
+    torch.testing.assert_close(added.std(0), torch.full((3,), ROW_NOISE), rtol=0.05, atol=0)
     assert float(torch.corrcoef(added.T).sub(torch.eye(3)).abs().max()) < 0.06
 
 
@@ -71,7 +71,7 @@ def test_a_single_row_has_nothing_to_swap_with() -> None:
 
 def test_columns_are_measured_over_batches() -> None:
     rows, labels = draw_rows(600), torch.zeros(300).long()
-    view = choose_view("noise", [(rows[:300], labels), (rows[300:], labels)], CPU, "train", lates.DEFAULT)
+    view = choose("noise", [(rows[:300], labels), (rows[300:], labels)])
     assert view is not None
     assert torch.equal(view(rows, seeded()), view_once("noise", rows))
 
@@ -85,7 +85,7 @@ def test_other_inputs_are_no_rows(inputs: Any) -> None:
         with pytest.raises(
             ValueError, match=rf'views="{name}" needs table rows .*; the train inputs are a .*Pass views='
         ):
-            choose_view(name, loader, CPU, "train", lates.DEFAULT)
+            choose(name, loader)
 
 
 @pytest.mark.parametrize("name", TABLE_NAMES)

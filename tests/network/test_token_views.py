@@ -10,7 +10,7 @@ from transformers import BertConfig, BertForSequenceClassification
 
 import lates
 from lates.network.tokens import TokenView
-from tests.network.test_views import CPU, seeded
+from tests.network.test_views import choose, seeded
 
 PAD, UNKNOWN, CLASS, SEPARATOR, MASKED = range(5)
 
@@ -105,11 +105,11 @@ def test_other_inputs_hold_no_tokens(inputs: Any) -> None:
 def test_auto_masks_or_drops_where_the_tokenizer_is_passed_and_else_nothing(replacement: int | None) -> None:
     tokenizer = Tokenizer(mask_token_id=replacement, unk_token_id=None)
     loader = [{**draw_text(20), "labels": torch.zeros(20).long()}]
-    view = lates.views.choose_view("auto", loader, CPU, "train", lates.DEFAULT, tokenizer)
+    view = choose("auto", loader, tokenizer=tokenizer)
     assert view == TokenView(tokenizer.all_special_ids, replacement)
-    assert lates.views.choose_view("auto", loader, CPU, "train", lates.DEFAULT) is None
+    assert choose("auto", loader) is None
     rows = [(torch.zeros(20, 3), torch.zeros(20).long())]
-    assert lates.views.choose_view("auto", rows, CPU, "train", lates.DEFAULT, tokenizer) is None
+    assert choose("auto", rows, tokenizer=tokenizer) is None
 
 
 @pytest.mark.parametrize("name", VIEWS)

@@ -29,7 +29,8 @@ from lates.network.augmentations import (
     solarize,
     warp,
 )
-from lates.network.views import IMAGE_NAMES, PIXELS, ImageView, choose_view, find_images, make_view
+from lates.network.reading import ImageView, Reading
+from lates.network.views import IMAGE_NAMES, PIXELS, DrawView, choose_view, find_images, make_view
 
 CPU = torch.device("cpu")
 seeds = st.integers(0, 2**31)
@@ -48,6 +49,10 @@ def seeded(seed: int = 0) -> torch.Generator:
 
 def view_once(name: ImageView, images: Tensor, seed: int = 0) -> Tensor:
     return make_view(name, measure_channels(images))(images, seeded(seed))
+
+
+def choose(views: Any, loader: Any, **options: Any) -> DrawView | None:
+    return choose_view(Reading("train", views=views, **options), loader, CPU)
 
 
 def crops_of(images: Tensor) -> Tensor:
@@ -217,11 +222,11 @@ def test_images_are_found_and_replaced_in_a_mapping(name: ImageView) -> None:
 def test_other_inputs_hold_no_images(inputs: Any) -> None:
     loader = [(inputs, torch.zeros(2).long())]
     assert find_images(inputs) is None
-    assert choose_view("auto", loader, CPU, "train", lates.DEFAULT) is None
+    assert choose("auto", loader) is None
     came = r"the train inputs are a (torch\.\w+ tensor of shape|tuple|dict|str)"
     for name in IMAGE_NAMES:
         with pytest.raises(ValueError, match=rf'views="{name}" needs images .*; {came}.*Pass views=None or a function'):
-            choose_view(name, loader, CPU, "train", lates.DEFAULT)
+            choose(name, loader)
 
 
 def test_a_built_in_view_refuses_a_later_batch_without_images() -> None:
@@ -234,23 +239,23 @@ def test_auto_is_what_the_settings_say() -> None:
     loader = [(images, torch.zeros(16).long())]
     expected: dict[ImageView, lates.Settings] = {"robust": lates.DEFAULT, "flip": lates.PAPER}
     for name, choices in expected.items():
-        view = choose_view("auto", loader, CPU, "train", choices)
+        view = choose("auto", loader, settings=choices)
         assert view is not None
         assert torch.equal(view(images, seeded()), view_once(name, images))
-    assert choose_view("auto", loader, CPU, "train", lates.Settings(views=None)) is None
+    assert choose("auto", loader, settings=lates.Settings(views=None)) is None
 
 
 def test_the_deviation_comes_from_all_images_of_one_size() -> None:
     images = draw_images()
     labels = torch.zeros(8).long()
     loader = [(images[:8], labels), (images[8:], labels), (images[:8, :, :8], labels)]
-    view = choose_view("jitter", loader, CPU, "train", lates.DEFAULT)
+    view = choose("jitter", loader)
     assert view is not None
     assert torch.equal(view(images, seeded()), view_once("jitter", images))
 
 
 def test_a_user_s_function_is_called_with_the_inputs_alone() -> None:
-    view = choose_view(torch.neg, [], CPU, "train", lates.DEFAULT)
+    view = choose(torch.neg, [])
     assert view is not None
     assert torch.equal(view(torch.ones(2), seeded()), -torch.ones(2))
 
@@ -261,4 +266,4 @@ def test_an_unknown_name_is_answered_with_those_known() -> None:
         ValueError,
         match=r'Unknown views="jiter"\. Known: None, flip, shift, jitter, robust, noise, swap, auto, or a function',
     ):
-        choose_view(wrong, [], CPU, "train", lates.DEFAULT)
+        choose(wrong, [])

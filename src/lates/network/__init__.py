@@ -1,21 +1,19 @@
 """A classifier and its loaders -> features: what each block puts out, pooled to one row per input.
 
 batches        what a loader yields and a network returns
-inputs         whether inputs fit the network; inputs without labels
 blocks         the names of a network's blocks
 copying        a deep copy that shares tensors: the user's model stays as it is
 pooling        a block's output -> a row of features
 recorder       the copy with recorders on its blocks
-survey         which blocks can be recorded, seen in the first batch
-augmentations  operations on images, drawn from a generator
-tables         the same on table rows
-tokens         the same on token ids; the tokenizer says which
+augmentations  random changes of images and table rows, drawn from a generator
+tokens         the same of token ids; the tokenizer says which
+reading        how a loader is read: blocks, views, passes
 views          changed copies of the inputs
+survey         which blocks can be recorded, seen in the first batch
 sampling       MC dropout and ensembles: several draws
-shards         each process reads its own rows
-moments        mean and deviation of every feature
 features       what a reading gives
 overlap        rows that train and hold-out share
+shards         each process reads its own rows
 extraction     read a loader, record the network
 """
 
@@ -28,19 +26,21 @@ from lates.network.batches import (
     count_batches,
     count_rows,
     inputs_of,
+    is_loader,
     move_inputs,
     read_batches,
-    refuse_overlap,
+    read_inputs,
     take_rows,
 )
-from lates.network.inputs import check_call, is_loader, read_inputs
 from lates.network.blocks import HEAD, list_blocks, named_modules
 from lates.network.copying import copy_network, is_dense
 from lates.network.recorder import RecordedNetwork, device_of, switch_to_evaluation
 from lates.network.pooling import Pooling
 from lates.network.tokens import Tokenizer
-from lates.network.views import Views, flip
+from lates.network.reading import Reading, Views
+from lates.network.views import flip
 from lates.network.sampling import Draws, drawing_from, mc_dropout, mean_log_probability, read_draws
 from lates.network.shards import shard_loader
+from lates.network.overlap import refuse_overlap
 from lates.network.features import Features
-from lates.network.extraction import Reading, extract, extract_draws, extract_holdout, extract_training
+from lates.network.extraction import extract, extract_draws, extract_holdout, extract_training

@@ -1,4 +1,5 @@
-"""Random changes of images [n, c, h, w] (floating-point or uint8): flip, shift, jitter, robust.
+"""Random changes of images [n, c, h, w], flip, shift, jitter, robust, and of table rows [n, columns], noise, swap. Both are
+floating-point or uint8.
 
 A *robust* view of an image is, with probability one half, the image only shifted. Otherwise the shifted image goes through
 AugMix's mixing of those operations that resemble none of the common corruptions, and then through the jitter:
@@ -30,6 +31,10 @@ ANGLE, SHEAR, TRANSLATION = math.radians(23), 0.25, 0.125
 """The largest rotation, shear and translation (as a fraction of the side) of a chain."""
 LEVELS = 256
 """Grey levels, for the histogram that equalises and for posterising."""
+ROW_NOISE = 0.3
+"""The deviation of the noise on table rows, in units of the column's."""
+SWAPPED = 0.15
+"""The share of a table's entries that are swapped."""
 
 
 @dataclass(frozen=True)
@@ -200,6 +205,26 @@ def posterize(images: Tensor, bits: Tensor) -> Tensor:
 
 def solarize(images: Tensor, threshold: Tensor) -> Tensor:
     return torch.where(images >= threshold, 1 - images, images)
+
+
+def noise(
+    rows: Tensor, scale: ChannelScale, generator: torch.Generator | None = None, strength: float = ROW_NOISE
+) -> Tensor:
+    """Normal noise on every entry, of `strength` deviations of its column; a constant column stays as it is."""
+    drawn = torch.empty(rows.shape, device=rows.device, dtype=working_dtype(rows)).normal_(generator=generator)
+    changed = rows + strength * scale.deviation.flatten() * drawn
+    return as_dtype_of(rows, changed if rows.is_floating_point() else changed.clamp(0, 255))
+
+
+def swap(rows: Tensor, generator: torch.Generator | None = None, share: float = SWAPPED) -> Tensor:
+    """A share of the entries replaced by those of the same column in other rows of the batch, each of which is as likely."""
+    n, device = len(rows), rows.device
+    if n < 2:
+        return rows
+    offsets = torch.randint(1, n, rows.shape, generator=generator, device=device)
+    donors = (torch.arange(n, device=device)[:, None] + offsets) % n
+    swapped = torch.rand(rows.shape, generator=generator, device=device) < share
+    return torch.where(swapped, rows.gather(0, donors), rows)
 
 
 def working_dtype(images: Tensor) -> torch.dtype:

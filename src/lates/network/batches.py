@@ -1,13 +1,13 @@
 """What a loader yields and a network returns: inputs, labels, logits. Checked once, here."""
 
+import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
-from torch.utils.data import Subset, TensorDataset
+from torch import Tensor, nn
 
 from lates.runtime import as_tensor, form_of, plain_tensor
 
@@ -49,6 +49,23 @@ def read_batches(loader: Iterable[Any], device: torch.device, role: str = "loade
         )
 
 
+def is_loader(inputs: Any) -> bool:
+    """Whether these are many batches, not one: an iterable that is no array, mapping, text or tuple, and that cannot be moved
+    to a device as a batch can; a list only if it holds batches, that is tuples, lists or mappings."""
+    if isinstance(inputs, list):
+        return len(inputs) > 0 and all(isinstance(item, tuple | list | Mapping) for item in inputs)
+    batch = isinstance(inputs, Tensor | np.ndarray | Mapping | str | tuple) or hasattr(inputs, "to")
+    return hasattr(inputs, "__iter__") and not batch
+
+
+def read_inputs(loader: Iterable[Any], device: torch.device) -> Iterator[Any]:
+    """The inputs of each batch of a loader, on `device`. Labels are left out; there need not be any."""
+    for item in loader:
+        alone = isinstance(item, Tensor | np.ndarray | Mapping)
+        inputs = inputs_of(item) if alone else item[0] if len(item) <= 2 else tuple(item[:-1])
+        yield move_inputs(inputs, device)
+
+
 def inputs_of(item: Any) -> Any:
     """What a network is called with, of a mapping that may hold labels too; all else as it is."""
     if not isinstance(item, Mapping):
@@ -76,9 +93,29 @@ def call_arguments(inputs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
     return (inputs,), {}
 
 
+def check_call(network: nn.Module, inputs: Any, role: str) -> None:
+    """Refuse inputs that the network's `forward` has no place for, by the name of their loader."""
+    positional, named = call_arguments(inputs)
+    try:
+        signature = inspect.signature(network.forward)
+    except (TypeError, ValueError):
+        return
+    try:
+        signature.bind(*positional, **named)
+    except TypeError as fault:
+        came = f"the keys {', '.join(named)}" if named else f"{len(positional)} inputs"
+        hint = "Let the loader give what the network takes, and labels."
+        if not named:
+            hint = "The last part of a batch is taken for the labels: of (inputs, labels, index) leave the index out."
+        raise TypeError(
+            f"A {role} batch holds {came} beside the labels; {type(network).__name__}.forward takes {signature}: {fault}. "
+            f"{hint}"
+        ) from fault
+
+
 def count_rows(inputs: Any) -> int:
     """The length of the first tensor that has one; 0 where there is none."""
-    first = _first_tensor(inputs)
+    first = first_tensor(inputs)
     return 0 if first is None else len(first)
 
 
@@ -136,36 +173,13 @@ def check_loader(loader: Iterable[Any], role: str) -> None:
         )
 
 
-def refuse_overlap(train: Iterable[Any], holdout: Iterable[Any]) -> None:
-    """Refuse a hold-out that shares rows with the training split: weights fitted on memorised rows mean nothing."""
-    (base, rows), (other_base, other_rows) = _rows_of(train), _rows_of(holdout)
-    if base is not other_base:
-        same = np.intersect1d(_addresses(base, rows, "train"), _addresses(other_base, other_rows, "holdout"))
-        if len(same):
-            raise ValueError(
-                f"train and holdout share {len(same)} rows: their tensors lie in the same memory. The stack must be fitted on "
-                "rows that trained neither network nor probes."
-            )
-        return
-    if rows is None or other_rows is None:
-        raise ValueError(
-            f"train and holdout read the same {type(base).__name__}. The stack must be fitted on rows that trained neither "
-            "network nor probes; split them, e.g. with torch.utils.data.random_split."
-        )
-    shared = rows & other_rows
-    if shared:
-        raise ValueError(
-            f"train and holdout share {len(shared)} rows of one {type(base).__name__} (row {min(shared)}, for one). The "
-            "stack must be fitted on rows that trained neither network nor probes."
-        )
-
-
 def _read_batch(item: Any, device: torch.device, role: str) -> Batch:
-    inputs, labels = _split(item, role)
+    inputs, labels = split_batch(item, role)
     return Batch(move_inputs(inputs, device), _read_labels(labels, role).cpu())
 
 
-def _split(item: Any, role: str) -> tuple[Any, Any]:
+def split_batch(item: Any, role: str) -> tuple[Any, Any]:
+    """Inputs and labels."""
     if isinstance(item, Mapping):
         labels = [item[key] for key in LABEL_KEYS if item.get(key) is not None]
         if len(labels) > 1:
@@ -223,7 +237,7 @@ def each_tensor(inputs: Any, change: Callable[[Tensor], Tensor]) -> Any:
     return inputs
 
 
-def _first_tensor(inputs: Any) -> Tensor | None:
+def first_tensor(inputs: Any) -> Tensor | None:
     positional, named = call_arguments(inputs)
     arrays = (
         value for value in (*positional, *named.values()) if isinstance(value, Tensor | np.ndarray) and value.ndim
@@ -244,32 +258,3 @@ def _find_logits(output: Any) -> Tensor:
             "begins with one, or an object with `.logits`."
         )
     return output
-
-
-def _rows_of(loader: Any) -> tuple[Any, set[int] | None]:
-    """The dataset at the bottom of a loader and which of its rows are read (None: all)."""
-    base = getattr(loader, "dataset", loader)
-    by_batch = getattr(loader, "batch_sampler", None)
-    sampler = getattr(loader, "sampler", None) if by_batch is None else getattr(by_batch, "sampler", None)
-    chosen = sampler if isinstance(sampler, list | tuple | range) else getattr(sampler, "indices", None)
-    rows = None if chosen is None else [int(i) for i in chosen]
-    while isinstance(base, Subset):
-        indices = [int(i) for i in base.indices]
-        rows = indices if rows is None else [indices[i] for i in rows]
-        base = base.dataset
-    return base, None if rows is None else set(rows)
-
-
-def _addresses(base: Any, rows: set[int] | None, role: str) -> np.ndarray:
-    """Where the inputs of the rows lie in memory, as far as that shows without reading: in a `TensorDataset` and in a list of
-    batches."""
-    if isinstance(base, TensorDataset):
-        inputs = [base.tensors[0]]
-    else:
-        inputs = [_first_tensor(_split(batch, role)[0]) for batch in base] if isinstance(base, list | tuple) else []
-    starts = [np.empty(0, np.int64)]
-    for values in inputs:
-        if values is not None and not form_of(values) and values.data_ptr():
-            places = np.arange(len(values)) if rows is None else np.array(sorted(rows), np.int64)
-            starts.append(values.data_ptr() + places * values.stride(0) * values.element_size())
-    return np.concatenate(starts)

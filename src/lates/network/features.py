@@ -1,6 +1,5 @@
 """Features: what each block puts out, one row per input, with the network's logits and the labels."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import torch
@@ -8,13 +7,32 @@ from torch import Tensor
 
 from lates.network.batches import IGNORED
 from lates.network.blocks import HEAD
-from lates.network.moments import Moments
 from lates.network.pooling import Pooling
-from lates.network.shards import Shard
-from lates.runtime import Processes, RowStore, check_finite
+from lates.runtime import ALONE, Processes, RowStore, check_finite
 
 LABELS = ".labels"
 """Their name among the rows, beside the blocks and the head: no module's name begins with a dot."""
+NUMBERS_AT_ONCE = 1 << 20
+"""Features that are copied to float64 together when their moments are taken."""
+
+
+@dataclass(frozen=True)
+class Shard:
+    """This process's rows among those of all.
+
+    before   rows of one pass that processes of lower rank have
+    in_pass  rows of one pass that all processes have together
+    """
+
+    processes: Processes
+    before: int
+    in_pass: int
+
+    @staticmethod
+    def of(rows: int, processes: Processes = ALONE) -> "Shard":
+        """From how many rows of one pass this process has."""
+        counts = processes.gather(rows)
+        return Shard(processes, sum(counts[: processes.rank]), sum(counts))
 
 
 @dataclass(frozen=True)
@@ -77,50 +95,55 @@ class Features:
         return self.logits.shape[1]
 
 
-class Collected:
-    """What was read of one draw, batch by batch: the rows, in their store, and the moments of the features."""
+def collect_features(
+    store: RowStore, poolings: dict[str, Pooling], parameters: int, passes: int, digests: Tensor, processes: Processes
+) -> Features:
+    """The rows read of one draw, with their moments."""
+    mapped, tensors = store.spilled, store.collect()
+    shard = Shard.of(len(tensors[LABELS]) // passes, processes)
+    if not shard.in_pass:
+        raise ValueError(f"No row is left to learn from: every label is {IGNORED}, which marks rows to ignore.")
+    moments = {name: _moments(tensors[name], processes) for name in poolings}
+    return Features(
+        {name: tensors[name] for name in poolings},
+        tensors[HEAD],
+        tensors[LABELS],
+        poolings,
+        {name: centre for name, (centre, _) in moments.items()},
+        {name: deviation for name, (_, deviation) in moments.items()},
+        parameters,
+        mapped,
+        passes,
+        shard,
+        digests,
+    )
 
-    def __init__(self, store: RowStore, keep_logits: bool, processes: Processes) -> None:
-        self.store, self.keep_logits, self.processes = store, keep_logits, processes
-        self.moments: dict[str, Moments] = {}
-        self.no_logits = torch.empty(0, 0)
 
-    def append(self, rows: Mapping[str, Tensor]) -> None:
-        for name, values in rows.items():
-            if name not in (HEAD, LABELS):
-                if name not in self.moments:
-                    self.moments[name] = Moments(values, self.processes)
-                self.moments[name].add(values)
-        self.no_logits = rows[HEAD][:0]
-        self.store.append(rows if self.keep_logits else {name: rows[name] for name in rows if name != HEAD})
+def check_features(features: Features, role: str) -> None:
+    """Refuse features and logits that are not finite: their centre is not finite either."""
+    for name, centre in features.centre.items():
+        if not bool(centre.isfinite().all()):
+            raise ValueError(_not_finite(name, features.blocks[name], features.passes, role))
+    check_finite(features.logits, f"the network's logits of the {role} loader")
 
-    def as_features(
-        self, poolings: dict[str, Pooling], parameters: int, passes: int, digests: Tensor, role: str
-    ) -> Features:
-        shard = Shard.of(self.store.rows // passes, self.processes)
-        if not shard.in_pass:
-            raise ValueError(f"No row is left to learn from: every label is {IGNORED}, which marks rows to ignore.")
-        for moments in self.moments.values():
-            moments.reduce()
-        mapped, tensors = self.store.spilled, self.store.collect()
-        for name in poolings:
-            if not self.moments[name].finite:
-                raise ValueError(_not_finite(name, tensors[name], passes, role))
-        logits = tensors[HEAD] if self.keep_logits else self.no_logits
-        check_finite(logits, f"the network's logits of the {role} loader")
-        return Features(
-            {name: tensors[name] for name in poolings},
-            logits,
-            tensors[LABELS],
-            poolings,
-            {name: self.moments[name].centre for name in poolings},
-            {name: self.moments[name].deviation for name in poolings},
-            parameters,
-            mapped,
-            passes,
-            shard,
-            digests,
-        )
+
+def _moments(values: Tensor, processes: Processes) -> tuple[Tensor, Tensor]:
+    """Mean and deviation of every column [n, width] over all rows of all processes, in float64.
+
+    The deviation of a constant column is 1, so that dividing by it keeps the column; rounding of float32 counts as constant.
+    Sums are taken around the mean of rank 0's first rows, so that nothing cancels.
+    """
+    chunks = values.split(max(NUMBERS_AT_ONCE // values.shape[1], 1))
+    shift = processes.first(chunks[0].double().mean(0).nan_to_num(0, 0, 0))
+    sums = shift.new_zeros(3, len(shift))  # count, sum and sum of squares around the shift
+    for chunk in chunks:
+        moved = chunk.double() - shift
+        sums += torch.stack([torch.full_like(shift, len(moved)), moved.sum(0), moved.square().sum(0)])
+    count, total, squares = processes.sum(sums)
+    centre = shift + total / count
+    variance = (squares / count - (total / count).square()).clamp(min=0)
+    constant = variance <= 1e-12 * (centre.square() + variance)
+    return centre, torch.where(constant, 1.0, variance.sqrt())
 
 
 def _not_finite(block: str, features: Tensor, passes: int, role: str) -> str:

@@ -5,40 +5,21 @@
 Every row must be in one shard only: a row that two processes read counts twice in the fit.
 """
 
-import hashlib
 from collections.abc import Iterable, Iterator, Sized
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
 import torch
+from torch import Tensor, nn
 from torch.utils.data import DataLoader, IterableDataset
 from torch.utils.data.distributed import DistributedSampler
 
 from lates.network.batches import Batch
-from lates.network.pooling import tensors_in
-from lates.runtime import ALONE, Processes
+from lates.network.overlap import digest_rows
+from lates.runtime import Processes
 
 ADVICE = "Pass each process its own rows: DataLoader(Subset(dataset, range(rank, len(dataset), world_size)), …)."
-
-
-@dataclass(frozen=True)
-class Shard:
-    """This process's rows among those of all.
-
-    before   rows of one pass that processes of lower rank have
-    in_pass  rows of one pass that all processes have together
-    """
-
-    processes: Processes
-    before: int
-    in_pass: int
-
-    @staticmethod
-    def of(rows: int, processes: Processes = ALONE) -> "Shard":
-        """From how many rows of one pass this process has."""
-        counts = processes.gather(rows)
-        return Shard(processes, sum(counts[: processes.rank]), sum(counts))
 
 
 def shard_loader(loader: Iterable[Any], rank: int, world_size: int) -> Iterable[Any]:
@@ -91,18 +72,33 @@ def refuse_padding(loader: Iterable[Any], role: str) -> None:
 
 def refuse_shared_batch(batch: Batch, role: str, processes: Processes) -> None:
     """Refuse loaders that begin with the same batch in two processes: as a rule both would read all rows."""
-    digests = processes.gather(_digest(batch))
-    if len(set(digests)) < len(digests):
-        ranks = ", ".join(str(rank) for rank, digest in enumerate(digests) if digests.count(digest) > 1)
+    rows = torch.stack([batch.labels, digest_rows(batch.inputs, batch.rows)])
+    batches = processes.gather(rows.tolist())
+    ranks = ", ".join(str(rank) for rank, of_process in enumerate(batches) if batches.count(of_process) > 1)
+    if ranks:
         raise ValueError(
             f"The {role} loaders of processes {ranks} begin with the same batch, and its rows would count more than once. "
             f"{ADVICE} To calibrate in one process alone, call calibrate there with distributed=False."
         )
 
 
-def _digest(batch: Batch) -> str:
-    digest = hashlib.sha256()
-    plain = (values for values in tensors_in(batch.inputs) if values.layout == torch.strided and not values.is_nested)
-    for values in (batch.labels, *plain):
-        digest.update(values.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data)
-    return digest.hexdigest()
+def synchronise_buffers(network: nn.Module, processes: Processes) -> None:
+    """Let the network have rank 0's buffers: data-parallel training leaves every process with its own batch statistics.
+    Parameters, however, must be the same."""
+    if processes.world_size == 1:
+        return
+    checksums = processes.gather([_checksum(parameter.detach()) for parameter in network.parameters()])
+    for rank, of_rank in enumerate(checksums):
+        if of_rank != checksums[0]:
+            raise ValueError(
+                f"Processes 0 and {rank} calibrate different networks: their parameters differ. Load the same checkpoint "
+                "in all processes."
+            )
+    buffers = processes.gather({name: buffer.cpu() for name, buffer in network.named_buffers()})[0]
+    for name, buffer in network.named_buffers():
+        buffer.copy_(buffers[name])
+
+
+def _checksum(values: Tensor) -> int:
+    """The sum of the bytes: exact, hence the same on every device."""
+    return int(values.contiguous().flatten().view(torch.uint8).sum(dtype=torch.int64))

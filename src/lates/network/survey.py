@@ -12,9 +12,9 @@ from lates.network.batches import Batch, take_rows
 from lates.network.blocks import choose_blocks, layer_behind, named_modules, unwrap
 from lates.network.copying import unchanged_buffers
 from lates.network.pooling import Pooling, find_tensor, has_class_token, read_pooling, tensors_in
+from lates.network.reading import Reading
 from lates.network.recorder import Reducer, call_recorded, prepare_recorded
 from lates.runtime import caller_stacklevel
-from lates.settings import Settings
 
 
 @dataclass(frozen=True)
@@ -26,20 +26,13 @@ class Survey:
     other_columns: tuple[int, ...] = ()
 
 
-def survey_network(
-    model: nn.Module,
-    batch: Batch,
-    blocks: Sequence[str] | int | None,
-    budget: float | None,
-    dropout: bool,
-    device: torch.device,
-    settings: Settings,
-) -> Survey:
+def survey_network(model: nn.Module, batch: Batch, reading: Reading, dropout: bool, device: torch.device) -> Survey:
     """Find which of the chosen blocks can be recorded, and how, in one forward pass of the first batch.
 
     A block that cannot is an error where the user named it. The automatic choice leaves it out, and also a block whose output
     is the logits: that is the head, though unused modules may follow it.
     """
+    blocks, budget, settings = reading.blocks, reading.budget, reading.settings
     names = choose_blocks(model, blocks)
     outputs: dict[str, list[Any]] = {name: [] for name in names}
 

@@ -1,29 +1,32 @@
 """Views: inputs -> inputs that the network never saw.
 
 A network has memorised its training inputs; probes trained on those very inputs inherit its overconfidence. Views repair this
-and cost nothing at inference. The functions here choose the view; `augmentations` (images), `tables` and `tokens` have the
-changes themselves.
+and cost nothing at inference. The functions here choose the view; `augmentations` (images and tables) and `tokens` have
+the changes themselves.
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Literal, get_args
+from typing import Any, get_args
 
 import torch
 from torch import Tensor
 
-from lates.network.augmentations import ChannelScale, flip, jitter, measure_channels, robust, shift
+from lates.network.augmentations import (
+    ChannelScale,
+    flip,
+    jitter,
+    measure_channels,
+    noise,
+    robust,
+    shift,
+    swap,
+)
 from lates.network.batches import read_batches
-from lates.network.tables import noise, swap
-from lates.network.tokens import Tokenizer, TokenView, choose_tokens, find_tokens
+from lates.network.reading import ImageView, Reading, TableView, ViewName
+from lates.network.tokens import TokenView, choose_tokens, find_tokens
 from lates.network.tokens import drop_tokens as drop_tokens  # public here, beside the other views
 from lates.network.tokens import mask_tokens as mask_tokens
-from lates.settings import Settings
 
-ImageView = Literal["flip", "shift", "jitter", "robust"]
-TableView = Literal["noise", "swap"]
-ViewName = ImageView | TableView
-View = Callable[[Any], Any]
-Views = Literal["auto"] | ViewName | View | None
 DrawView = Callable[[Any, torch.Generator], Any]
 """A view as `extract` calls it: built-in views draw from the generator, a user's function from the seeded global one."""
 IMAGE_NAMES: tuple[ImageView, ...] = get_args(ImageView)
@@ -43,18 +46,12 @@ IMAGES_NEEDED = "needs images [n, channels, h, w], floating-point or uint8, of a
 ROWS_NEEDED = "needs table rows [n, columns], floating-point or uint8"
 
 
-def choose_view(
-    views: Views,
-    loader: Iterable[Any],
-    device: torch.device,
-    role: str,
-    settings: Settings,
-    tokenizer: Tokenizer | None = None,
-) -> DrawView | None:
+def choose_view(reading: Reading, loader: Iterable[Any], device: torch.device) -> DrawView | None:
     """The function that draws views: None, the user's, or a built-in one on the scale of the loader's channels.
 
     For text "auto" needs the tokenizer.
     """
+    views, role, tokenizer = reading.views, reading.role, reading.tokenizer
     if views is None or isinstance(views, TokenView):
         return views
     if callable(views):
@@ -68,7 +65,7 @@ def choose_view(
         first = next(iter(read_batches(loader, device, role)))
         if find_tokens(first.inputs) is not None:
             return choose_tokens(tokenizer)
-    name = settings.views if views == "auto" else views
+    name = reading.settings.views if views == "auto" else views
     if name is None:
         return None
     needed = MEASURED_ROWS if name in MEASURED else 1

@@ -18,7 +18,7 @@ class RowStore:
     """
 
     def __init__(self, limit: int) -> None:
-        self.limit, self.bytes, self.rows = limit, 0, 0
+        self.limit, self.bytes = limit, 0
         self._chunks: dict[str, list[Tensor]] = {}
         self._files: dict[str, BinaryIO] = {}
         self._open_files = ExitStack()
@@ -35,11 +35,10 @@ class RowStore:
         return bool(self._files)
 
     def append(self, rows: Mapping[str, Tensor]) -> None:
-        """Add one batch: the same names every time, the same number of rows under each."""
+        """Add one batch: the same names every time."""
         for name, values in rows.items():
             self._chunks.setdefault(name, []).append(values)
             self.bytes += values.numel() * values.element_size()
-        self.rows += len(next(iter(rows.values())))
         if self.bytes > self.limit:
             self._spill()
 
@@ -66,10 +65,11 @@ class RowStore:
             return torch.cat(chunks)
         with _explain_no_room():
             file.flush()
-        if not self.rows:
-            return chunks[0]
-        shape = (self.rows, *chunks[0].shape[1:])
-        return torch.from_numpy(np.memmap(file, dtype=chunks[0].numpy().dtype, mode="r+", shape=shape))
+        (empty,) = chunks
+        if not file.tell():
+            return empty
+        rows = np.memmap(file, dtype=empty.numpy().dtype, mode="r+")
+        return torch.from_numpy(rows.reshape(-1, *empty.shape[1:]))
 
 
 @contextmanager
