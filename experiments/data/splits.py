@@ -41,3 +41,8 @@ def split_indices(labels: Tensor, *, train_fraction: float, holdout_fraction: fl
     for indices in (train, holdout):
         digest.update(indices.astype("<i8").tobytes())
     return Split(torch.from_numpy(train), torch.from_numpy(holdout), digest.hexdigest()[:12])
+
+
+def first_of_each_class(labels: Tensor, images: int) -> Tensor:
+    """Indices of at most so many of each class, ascending: the classes stay mixed."""
+    return torch.cat([(labels == label).nonzero()[:images, 0] for label in labels.unique()]).sort().values

@@ -8,44 +8,60 @@ import torch
 from torch import nn
 
 from experiments.data.datasets import CIFAR, ImageSet, load_cifar
-from experiments.data.splits import Split, split_indices
+from experiments.data.splits import first_of_each_class, split_indices
 from experiments.training.checkpoints import check_shapes, load_tensors
 from experiments.training.networks import NETWORKS, build_network
+from experiments.training.released import HALVES, PROBE_IMAGES, load_released
 
 
 @dataclass(frozen=True, eq=False)
 class LoadedNetwork:
-    """A network, in eval mode, with the training images on its device and their split."""
+    """A network, in eval mode, with its images on its device.
+
+    train    what it was trained on, or a part of that
+    split    the digest of how images were divided
+    weights  the digest of the file, of a released network
+    """
 
     network: nn.Module
-    available: ImageSet
-    split: Split
-
-    @property
-    def train(self) -> ImageSet:
-        return self.available.select(self.split.train)
-
-    @property
-    def holdout(self) -> ImageSet:
-        return self.available.select(self.split.holdout)
+    train: ImageSet
+    holdout: ImageSet
+    split: str
+    weights: str | None = None
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--network", required=True, choices=NETWORKS)
     parser.add_argument("--dataset", required=True, choices=CIFAR)
     parser.add_argument("--data", required=True, type=Path)
-    parser.add_argument("--run", required=True, type=Path, help="the folder that experiments.train wrote")
+    trained = parser.add_mutually_exclusive_group(required=True)
+    trained.add_argument("--run", type=Path, help="the folder that experiments.train wrote")
+    trained.add_argument(
+        "--weights", type=Path, help="or a released state dict of a network that saw all training images"
+    )
     parser.add_argument("--out", required=True, type=Path)
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
 
 
 def load_network(arguments: argparse.Namespace, seed: int = 0) -> LoadedNetwork:
-    path = arguments.run / "network.safetensors"
-    if (stored := load_tensors(path)) is None:
-        raise SystemExit(f"{arguments.run} holds no trained network; run python -m experiments.train first.")
-    available, _ = load_cifar(CIFAR[arguments.dataset], arguments.data)
-    split = split_indices(available.labels, train_fraction=0.9, holdout_fraction=0.1, seed=seed)
+    available, test = (images.to(arguments.device) for images in load_cifar(CIFAR[arguments.dataset], arguments.data))
     network = build_network(arguments.network, len(available.classes))
+    if arguments.weights is None:
+        _load_trained(network, arguments.run)
+        split = split_indices(available.labels, train_fraction=0.9, holdout_fraction=0.1, seed=seed)
+        train, holdout, weights = available.select(split.train), available.select(split.holdout), None
+    else:
+        weights = load_released(network, arguments.weights)
+        split = split_indices(test.labels, **HALVES)
+        train = available.select(first_of_each_class(available.labels.cpu(), PROBE_IMAGES))
+        holdout = test.select(split.holdout)
+    network = network.to(arguments.device, memory_format=torch.channels_last).eval()  # pyright: ignore
+    return LoadedNetwork(network, train, holdout, split.digest, weights)
+
+
+def _load_trained(network: nn.Module, run: Path) -> None:
+    path = run / "network.safetensors"
+    if (stored := load_tensors(path)) is None:
+        raise SystemExit(f"{run} holds no trained network; run python -m experiments.train first.")
     check_shapes(stored[0], network.state_dict(), path)
     network.load_state_dict(stored[0])
-    return LoadedNetwork(network.to(arguments.device).eval(), available.to(arguments.device), split)

@@ -46,10 +46,13 @@ Read = Callable[[ImageSet], lates.Features]
 
 @dataclass(frozen=True)
 class Batches:
-    """Images as a network takes them, a batch at a time, as often as needed."""
+    """Images as a network takes them, a batch at a time, as often as needed; on a CPU few enough for its cache."""
 
     data: ImageSet
-    size: int = 1000
+
+    @property
+    def size(self) -> int:
+        return 50 if self.data.images.device.type == "cpu" else 1000
 
     def __len__(self) -> int:
         return -(-len(self.data) // self.size)
@@ -114,11 +117,11 @@ def prepare(
     if "jitter" in kinds:
         with clock("extraction_jittered_holdout"):
             jittered = read(holdout, "holdout", like=plain, views="jitter", passes=PASSES)
-        holdouts |= {"jittered": jittered, "both": _followed_by_one_pass(plain, jittered)}
+        holdouts |= {"jittered": jittered, "both": followed_by(plain, jittered)}
     if "robust" in kinds:
         with clock("extraction_robust_holdout"):
             changed = read(holdout, "holdout", like=plain, views="robust")
-        holdouts["robust"] = _followed_by_one_pass(plain, changed)
+        holdouts["robust"] = followed_by(plain, changed)
     probes: dict[str, Mapping[str, lates.TrainedProbe]] = {}
     for name, views in VIEWS.items():
         if name not in kinds:
@@ -184,11 +187,11 @@ def _read_averaged(network: nn.Module, copies: Views, like: lates.Features, imag
     return replace(_only(like, ()), logits=logits, labels=images.labels, passes=1)
 
 
-def _followed_by_one_pass(plain: lates.Features, changed: lates.Features) -> lates.Features:
-    """The rows of `plain`, then the first pass of `changed`."""
+def followed_by(plain: lates.Features, changed: lates.Features, number_of_pass: int = 0) -> lates.Features:
+    """The rows of `plain`, then one pass of `changed`."""
 
     def joined(first: Tensor, second: Tensor) -> Tensor:
-        return torch.cat([first, second[: len(first)]])
+        return torch.cat([first, second[number_of_pass * len(first) :][: len(first)]])
 
     return replace(
         plain,

@@ -1,16 +1,18 @@
 """Compare settings of the library under held-back shifts, on hold-out data alone: the search of `results/choosing-defaults.md`.
 
-Each candidate is one call of `lates.calibrate` on one half of the hold-out, measured on the other half, and the halves
+Each candidate is what `lates.calibrate` gives on one half of the hold-out, measured on the other half, and the halves
 swapped, so that each image is measured once by a fit that never saw it: as it is, and under the families of `data/shifts.py`.
-No test image is read. `python -m experiments.reporting.shift_search` applies the rule to the files written here.
+Images are read once per kind of views, not once per candidate. No image of the report is read.
+`python -m experiments.reporting.shift_search` applies the rule to the files written here.
 
     python -m experiments search --network resnet18 --dataset cifar100 --data DIR --run runs/resnet18 --out results/search_shift
 """
 
 import argparse
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Any
 
 import torch
@@ -23,12 +25,13 @@ from experiments.data.files import write_whole
 from experiments.data.shifts import FAMILIES, shifted_sets
 from experiments.evaluation.environment import multiply_in_float32
 from experiments.evaluation.loading import add_arguments, load_network
-from experiments.evaluation.prepared import Batches
+from experiments.evaluation.prepared import Batches, followed_by
 
-BATCH, BINS, RESAMPLES = 1000, 15, 200
+BINS, RESAMPLES = 15, 200
 METRICS = ("nll", "brier", "ece", "accuracy")
-REFERENCES = ("temperature", "robust")
-ROBUST, BRIER = {"holdout_views": "robust"}, {"loss": "brier"}
+REFERENCE = "temperature"
+ROBUST, BRIER, FIVE_PERCENT = {"holdout_views": "robust"}, {"loss": "brier"}, {"budget": 0.05}
+RESCALED = {"rescaled": True}
 CANDIDATES: Mapping[str, Mapping[str, Any]] = {
     "temperature": {"blocks": []},
     "temperature, to Brier": {"blocks": [], **BRIER},
@@ -40,8 +43,13 @@ CANDIDATES: Mapping[str, Mapping[str, Any]] = {
     "robust, to Brier": BRIER,
     "robust, robust hold-out": ROBUST,
     "robust, robust hold-out, to Brier": {**ROBUST, **BRIER},
+    "robust, rescaled": RESCALED,
+    "robust, to Brier, rescaled": {**BRIER, **RESCALED},
+    "robust, 5 %": FIVE_PERCENT,
+    "robust, to Brier, 5 %": {**BRIER, **FIVE_PERCENT},
 }
-"""Name -> arguments of `lates.calibrate`."""
+"""Name -> arguments of `lates.calibrate`; and whether all weights are then multiplied by the number that minimises the log-loss
+on the hold-out and one robust view of each image."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -108,18 +116,92 @@ def worse_than(outcomes: Outcomes, reference: Outcomes, places: list[int], count
     ]
 
 
-def measure(network: nn.Module, train: ImageSet, halves: Sequence[ImageSet], options: Mapping[str, Any]) -> Outcomes:
+Options = Mapping[str, Any]
+Predictions = dict[str, Callable[[lates.Features], Tensor]]
+"""candidate -> (features -> logits)"""
+
+
+def calibrate_all(
+    network: nn.Module, train: ImageSet, holdouts: Sequence[ImageSet], candidates: Mapping[str, Options]
+) -> list[Predictions]:
+    """For each hold-out, what `lates.calibrate` would give with the arguments of each candidate."""
+
+    def reading(name: str) -> tuple[str, int]:
+        return str(candidates[name].get("views", "auto")), candidates[name].get("passes", 0)
+
+    rows = [_read_holdout(network, images) for images in holdouts]
+    alone = [name for name, options in candidates.items() if options.get("blocks") == []]
+    fitted: list[Predictions] = [
+        {name: _fit(network, {}, of_views, **candidates[name]) for name in alone} for of_views in rows
+    ]
+    for _, group in groupby(sorted(candidates.keys() - set(alone), key=reading), key=reading):
+        names = sorted(group)
+        read = {"views": "auto", "passes": None, **candidates[names[0]]}
+        features = lates.extract(
+            network, Batches(train), like=rows[0][None], views=read["views"], passes=read["passes"], role="train"
+        )
+        for of_candidate, of_views in zip(fitted, rows, strict=True):
+            wanted = {candidates[name].get("holdout_views") for name in names}
+            probes = {views: lates.train_probes(features, of_views[views]) for views in wanted}
+            for name in names:
+                options = candidates[name]
+                of_candidate[name] = _fit(network, probes[options.get("holdout_views")], of_views, **options)
+    return fitted
+
+
+def _read_holdout(network: nn.Module, images: ImageSet) -> dict[str | None, lates.Features]:
+    """As it is, and followed by one robust view of each image: the one that `calibrate` draws, in its second pass."""
+    plain = lates.extract(network, Batches(images), role="holdout")
+    changed = lates.extract(network, Batches(images), like=plain, views="robust", passes=2, role="holdout")
+    return {None: plain, "robust": followed_by(plain, changed, number_of_pass=1)}
+
+
+def _fit(
+    network: nn.Module,
+    trained: Mapping[str, lates.TrainedProbe],
+    holdout: Mapping[str | None, lates.Features],
+    *,
+    holdout_views: str | None = None,
+    loss: str = "nll",
+    budget: float = 0.01,
+    rescaled: bool = False,
+    **read: Any,
+) -> Callable[[lates.Features], Tensor]:
+    """The stages of `lates.calibrate` after the probes; `read` has mattered before."""
+    rows = holdout[holdout_views]
+    probes = lates.fit_budget(trained, rows, budget)
+    stack = lates.fit_stack(lates.member_logits(probes, rows), rows.labels, loss=loss, passes=rows.passes)
+    model = lates.CalibratedModel.assemble(network, [probes], stack, [rows.poolings])
+    if not rescaled:
+        return model.logits_of
+    both = holdout["robust"]
+    factor = float(lates.fit_stack([model.logits_of(both)], both.labels, prior=0.0, passes=both.passes).weights[0])
+    return lambda features: factor * model.logits_of(features)
+
+
+def measure(
+    network: nn.Module, train: ImageSet, halves: Sequence[ImageSet], candidates: Mapping[str, Options]
+) -> dict[str, Outcomes]:
     """Each half by the fit on the other, one half after the other."""
-    logits: list[Tensor] = []
-    for fit, test in (halves, halves[::-1]):
-        calibrated = lates.calibrate(network, train=Batches(train), holdout=Batches(fit), progress=False, **options)
+    logits: dict[str, list[Tensor]] = {name: [] for name in candidates}
+    for fitted, test in zip(calibrate_all(network, train, halves, candidates), reversed(halves), strict=True):
         images = scale(test.images)
-        sets = {"clean": images, **shifted_sets(images, seed=0)}
-        with torch.inference_mode():
-            logits.append(
-                torch.stack([torch.cat([calibrated(part) for part in own.split(BATCH)]).cpu() for own in sets.values()])
-            )
-    return Outcomes.of(torch.cat(logits, 1), torch.cat([test.labels.cpu() for test in halves[::-1]]))
+        parts: dict[str, list[Tensor]] = {name: [] for name in candidates}
+        for own in ({"clean": images} | shifted_sets(images, seed=0)).values():
+            features = lates.extract(network, _batches(own, test.labels))
+            with torch.inference_mode():
+                for name in candidates:
+                    parts[name].append(fitted[name](features).cpu())
+        for name, own in parts.items():
+            logits[name].append(torch.stack(own))
+    labels = torch.cat([test.labels.cpu() for test in reversed(halves)])
+    return {name: Outcomes.of(torch.cat(own, 1), labels) for name, own in logits.items()}
+
+
+def _batches(images: Tensor, labels: Tensor) -> list[tuple[Tensor, Tensor]]:
+    size = 50 if images.device.type == "cpu" else 1000
+    inputs = images.contiguous(memory_format=torch.channels_last)
+    return list(zip(inputs.split(size), labels.split(size), strict=True))
 
 
 def summarise(measured: Mapping[str, Outcomes], sets: Sequence[str]) -> dict[str, Any]:
@@ -129,10 +211,14 @@ def summarise(measured: Mapping[str, Outcomes], sets: Sequence[str]) -> dict[str
     parts = parts_of(sets)
 
     def described(name: str, outcomes: Outcomes) -> dict[str, Any]:
-        others = {other: measured[other] for other in REFERENCES if other in measured and other != name}
         compared = {
-            other: {part: worse_than(outcomes, reference, places, counts) for part, places in parts.items()}
-            for other, reference in others.items()
+            other: {
+                part: worse_than(outcomes, reference, places, counts)
+                for part, places in parts.items()
+                if other == REFERENCE or part in ("clean", "shifted")
+            }
+            for other, reference in measured.items()
+            if other != name
         }
         return {"value": {part: values(outcomes, places) for part, places in parts.items()}, "worse than": compared}
 
@@ -148,14 +234,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
     chosen = parser.parse_args(arguments)
     multiply_in_float32()
     loaded = load_network(chosen, chosen.seed)
-    halves = [loaded.available.select(loaded.split.holdout[half::2]) for half in (0, 1)]
+    halves = [loaded.holdout.select(torch.arange(half, len(loaded.holdout), 2)) for half in (0, 1)]
     sets = ["clean", *shifted_sets(scale(halves[0].images[:2]), seed=0)]
-    measured: dict[str, Outcomes] = {}
-    for name in chosen.only:
-        measured[name] = measure(loaded.network, loaded.train, halves, CANDIDATES[name])
-        clean, shifted = (values(measured[name], parts_of(sets)[part]) for part in ("clean", "shifted"))
+    measured = measure(loaded.network, loaded.train, halves, {name: CANDIDATES[name] for name in chosen.only})
+    for name, outcomes in measured.items():
+        clean, shifted = (values(outcomes, parts_of(sets)[part]) for part in ("clean", "shifted"))
         print(f"{name:<36}" + "  ".join(f"{value:.4f}" for value in (*clean, *shifted)), flush=True)
     network = f"{chosen.dataset}-{chosen.network}-{chosen.recipe}"
-    facts = {"network": network, "seed": chosen.seed, "split": loaded.split.digest, "images": sum(map(len, halves))}
+    facts = {"network": network, "seed": chosen.seed, "split": loaded.split, "images": sum(map(len, halves))}
+    if loaded.weights is not None:
+        facts["weights"] = loaded.weights
     content = {**facts, "metrics": METRICS, "sets": sets, "candidates": summarise(measured, sets)}
     write_whole(chosen.out / f"{network}.json", json.dumps(content, indent=1).encode())

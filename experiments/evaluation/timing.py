@@ -93,7 +93,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     chosen = parser.parse_args(arguments)
     device = torch.device(chosen.device)
     trained = load_network(chosen)
-    fresh = build_network(chosen.network, len(trained.available.classes))
+    fresh = build_network(chosen.network, len(trained.train.classes))
     epochs = time_training(fresh, chosen.dataset, trained.train, device)
     multiply_in_float32()
     calibrations = time_calibration(trained.network, trained.train, trained.holdout)

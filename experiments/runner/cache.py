@@ -8,6 +8,7 @@ import torch
 from experiments.data.archives import DataError
 from experiments.data.corruptions import corrupt
 from experiments.data.datasets import FolderSet, ImageSet, decode_batches, in_order, load_dataset
+from experiments.data.splits import first_of_each_class
 from experiments.evaluation.measuring import CorruptedSets
 from experiments.recipes import Recipe
 
@@ -44,8 +45,7 @@ class DataCache:
     def fitting_part(self, split: ImageSet | FolderSet) -> ImageSet:
         """What probes or weights learn from, on the device: all of a split, or the first images of each class."""
         if (images := self.recipe.probe_images) is not None:
-            labels = split.labels.cpu()
-            split = split.select(torch.cat([(labels == label).nonzero()[:images, 0] for label in labels.unique()]))
+            split = split.select(first_of_each_class(split.labels.cpu(), images))
         return self.resident(split)
 
     def resident(self, data: ImageSet | FolderSet) -> ImageSet:

@@ -13,14 +13,17 @@ through the head; or each convolution of a VGG network plus its head.
 | resnet50          | 16 | 23.5 M                   |
 | wide_resnet_28_10 | 12 | 36.5 M                   |
 
-Not the paper's: mobilenet (2.2 M), convnet_group_norm (7.6 M) and small_vit (7.2 M).
+Not the paper's: mobilenet (2.2 M), convnet_group_norm (7.6 M) and small_vit (7.2 M); and resnet20 to resnet56 (.27 to .85 M),
+whose trained weights others have released.
 """
 
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Literal
 
+import torch
 from torch import Tensor, nn
+from torch.nn.functional import pad
 
 from experiments.training.further_networks import MOBILENET_STAGES, MobileNet, SmallViT
 
@@ -61,19 +64,38 @@ class VGG(nn.Module):
         return self.head(self.average(self.features(images)).flatten(1))
 
 
+class PaddedShortcut(nn.Module):
+    """Every `stride`-th row and column of x, between channels of zeros: a change of shape without parameters."""
+
+    def __init__(self, inputs: int, outputs: int, stride: int) -> None:
+        super().__init__()
+        self.stride, self.margin = stride, (outputs - inputs) // 2
+
+    def forward(self, x: Tensor) -> Tensor:
+        return pad(x[:, :, :: self.stride, :: self.stride], (0, 0, 0, 0, self.margin, self.margin))
+
+
+def _projection(inputs: int, outputs: int, stride: int) -> nn.Module:
+    return nn.Sequential(_convolution(inputs, outputs, 1, stride), nn.BatchNorm2d(outputs))
+
+
+Shortcut = Callable[[int, int, int], nn.Module]
+"""(channels in, channels out, stride) -> what brings x to the new shape"""
+
+
 class BasicBlock(nn.Module):
-    """relu(x + f(x)) with f two 3x3 convolutions; a 1x1 projection of x where the shape changes."""
+    """relu(x + f(x)) with f two 3x3 convolutions; a shortcut, by default a 1x1 projection, where the shape changes."""
 
     expansion = 1
 
-    def __init__(self, inputs: int, width: int, stride: int) -> None:
+    def __init__(self, inputs: int, width: int, stride: int, shortcut: Shortcut = _projection) -> None:
         super().__init__()
         self.conv1 = _convolution(inputs, width, 3, stride)
         self.bn1 = nn.BatchNorm2d(width)
         self.conv2 = _convolution(width, width, 3)
         self.bn2 = nn.BatchNorm2d(width)
         self.relu = nn.ReLU(inplace=True)
-        self.shortcut = _projection(inputs, width, stride)
+        self.shortcut = _shortcut(inputs, width, stride, shortcut)
 
     def forward(self, x: Tensor) -> Tensor:
         inner = self.relu(self.bn1(self.conv1(x)))
@@ -95,7 +117,7 @@ class Bottleneck(nn.Module):
         self.conv3 = _convolution(width, outputs, 1)
         self.bn3 = nn.BatchNorm2d(outputs)
         self.relu = nn.ReLU(inplace=True)
-        self.shortcut = _projection(inputs, outputs, stride)
+        self.shortcut = _shortcut(inputs, outputs, stride)
 
     def forward(self, x: Tensor) -> Tensor:
         inner = self.relu(self.bn1(self.conv1(x)))
@@ -103,10 +125,8 @@ class Bottleneck(nn.Module):
         return self.relu(self.shortcut(x) + self.bn3(self.conv3(inner)))
 
 
-def _projection(inputs: int, outputs: int, stride: int) -> nn.Module:
-    if stride == 1 and inputs == outputs:
-        return nn.Identity()
-    return nn.Sequential(_convolution(inputs, outputs, 1, stride), nn.BatchNorm2d(outputs))
+def _shortcut(inputs: int, outputs: int, stride: int, shortcut: Shortcut = _projection) -> nn.Module:
+    return nn.Identity() if stride == 1 and inputs == outputs else shortcut(inputs, outputs, stride)
 
 
 class ResNet(nn.Module):
@@ -145,6 +165,32 @@ class ResNet(nn.Module):
     def forward(self, images: Tensor) -> Tensor:
         x = self.layer4(self.layer3(self.layer2(self.layer1(self.stem(images)))))
         return self.head(self.average(x).flatten(1))
+
+
+class CifarResNet(nn.Module):
+    """ResNet of depth 6n + 2 for 32 x 32 images (He et al. 2016): three stages of n blocks, 16, 32 and 64 wide, whose shortcuts
+    have no parameters. Inputs in [0, 1] are normalised by ImageNet's means and deviations, as the released weights want it."""
+
+    mean: Tensor
+    deviation: Tensor
+
+    def __init__(self, depth: int, classes: int) -> None:
+        super().__init__()
+        self.register_buffer("mean", torch.tensor([0.485, 0.456, 0.406])[:, None, None], persistent=False)
+        self.register_buffer("deviation", torch.tensor([0.229, 0.224, 0.225])[:, None, None], persistent=False)
+        self.stem = nn.Sequential(_convolution(3, 16, 3), nn.BatchNorm2d(16), nn.ReLU(inplace=True))
+        stages: list[nn.Sequential] = []
+        for inputs, width, stride in ((16, 16, 1), (16, 32, 2), (32, 64, 2)):
+            rest = (BasicBlock(width, width, 1) for _ in range((depth - 2) // 6 - 1))
+            stages.append(nn.Sequential(BasicBlock(inputs, width, stride, PaddedShortcut), *rest))
+        self.layer1, self.layer2, self.layer3 = stages
+        self.average = nn.AdaptiveAvgPool2d(1)
+        self.head = nn.Linear(64, classes)
+        _initialise(self)
+
+    def forward(self, images: Tensor) -> Tensor:
+        x = self.stem((images - self.mean) / self.deviation)
+        return self.head(self.average(self.layer3(self.layer2(self.layer1(x)))).flatten(1))
 
 
 class WideBlock(nn.Module):
@@ -206,6 +252,7 @@ NETWORKS: dict[str, Callable[..., nn.Module]] = {
     "mobilenet": partial(MobileNet, MOBILENET_STAGES),
     "convnet_group_norm": partial(VGG, [[64] * 2, [128] * 2, [256] * 3, [512] * 3], norm=partial(nn.GroupNorm, 32)),
     "small_vit": partial(SmallViT, 256, 9, 4),
+    **{f"resnet{depth}": partial(CifarResNet, depth) for depth in (20, 32, 44, 56)},
     "tiny_vgg": partial(VGG, [[8], [16], [32, 32]]),
     "tiny_resnet": partial(ResNet, BasicBlock, (1, 1, 1, 1), (8, 16, 32, 32)),
 }

@@ -1,5 +1,6 @@
 """The search for defaults and the timing of a calibration, as commands, on the sample in CIFAR-10's layout."""
 
+import hashlib
 from pathlib import Path
 from types import ModuleType
 
@@ -7,11 +8,11 @@ import pytest
 import torch
 
 import lates
-from experiments.data.datasets import CIFAR, ImageSet, load_cifar, scale
+from experiments.data.datasets import CIFAR, load_cifar, scale
 from experiments.data.shifts import FAMILIES, shifted_sets
 from experiments.data.splits import split_indices
 from experiments.evaluation import search, timing
-from experiments.evaluation.prepared import Batches
+from experiments.evaluation.prepared import Batches, as_inputs
 from experiments.reporting.shift_search import read_search
 from experiments.training.hyperparameters import Hyperparameters
 from experiments.training.loop import train_network
@@ -52,28 +53,56 @@ def test_search_writes_a_file_that_the_rule_reads(trained: Path) -> None:
     assert found.choose(["none"]) == "none"
 
 
+def test_released_weights_are_measured_on_halves_of_the_test_images(trained: Path) -> None:
+    network = build_network("resnet20", 10)
+    old = {f"module.{name}": values for name, values in network.state_dict().items() if "tracked" not in name}
+    theirs = {"stem.0": "conv1", "stem.1": "bn1", "head": "linear"}
+    for ours, name in theirs.items():
+        old = {key.replace(f"module.{ours}.", f"module.{name}."): values for key, values in old.items()}
+    torch.save({"state_dict": old}, file := trained / "released.th")
+    known = ["--network", "resnet20", "--dataset", "cifar10", "--data", str(trained / "data"), "--device", "cpu"]
+    search.main([*known, "--weights", str(file), "--out", str(trained / "released"), "--only", "temperature"])
+    (found,) = read_search(trained / "released").networks.values()
+    _, test = load_cifar(CIFAR["cifar10"], trained / "data")
+    assert (found["images"], found["weights"]) == (len(test) // 2, hashlib.sha256(file.read_bytes()).hexdigest())
+
+
+def test_candidates_are_what_calibrate_gives() -> None:
+    data, network = sample_data(), build_network("tiny_vgg", 10).eval()
+    test = lates.extract(network, Batches(data.test))
+    candidates = {
+        "temperature": {"blocks": [], "holdout_views": "robust"},
+        "none": {"views": None},
+        "shift": {"views": "shift", "passes": 2, "budget": 0.05},
+        "robust, robust hold-out, to Brier": {"holdout_views": "robust", "loss": "brier"},
+    }
+    (fitted,) = search.calibrate_all(network, data.train, [data.holdout], candidates)
+    for name, options in candidates.items():
+        loaders = {"train": Batches(data.train), "holdout": Batches(data.holdout)}
+        expected = lates.calibrate(network, **loaders, progress=False, **options)
+        torch.testing.assert_close(fitted[name](test), expected.logits_of(test))
+
+
+def test_rescaled_weights_change_confidence_but_no_prediction() -> None:
+    data, network = sample_data(), build_network("tiny_vgg", 10).eval()
+    test = lates.extract(network, Batches(data.test))
+    candidates = {"plain": {"views": None}, "rescaled": {"views": None, "rescaled": True}}
+    (fitted,) = search.calibrate_all(network, data.train, [data.holdout], candidates)
+    ratios = fitted["rescaled"](test) / fitted["plain"](test)
+    assert 0 < float(ratios.mean()) != 1
+    torch.testing.assert_close(ratios, ratios.mean().expand_as(ratios))
+
+
 def test_each_half_is_measured_by_the_fit_on_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
-    train, holdout = sample_data().train, sample_data().holdout
+    holdout = sample_data().holdout
     halves = [holdout.select(torch.arange(half, len(holdout), 2)) for half in (0, 1)]
-    mixing = torch.randn(3, 10, generator=torch.Generator().manual_seed(0))
-    fitted_on: list[ImageSet] = []
+    network = build_network("tiny_vgg", 10).eval()
 
-    class Scaled(torch.nn.Module):
-        def __init__(self, factor: int) -> None:
-            super().__init__()
-            self.factor = factor
-
-        def forward(self, images: torch.Tensor) -> torch.Tensor:
-            return self.factor * images.mean((2, 3)) @ mixing
-
-    def calibrate(network: torch.nn.Module, train: Batches, holdout: Batches, **options: object) -> Scaled:
-        fitted_on.append(holdout.data)
-        return Scaled(len(fitted_on))
-
-    monkeypatch.setattr(lates, "calibrate", calibrate)
-    outcomes = search.measure(torch.nn.Linear(3, 10), train, halves, {})
-    assert fitted_on == halves
-    logits = torch.cat([Scaled(1)(scale(halves[1].images)), Scaled(2)(scale(halves[0].images))])
+    fitted = [{"scaled": lambda features, factor=factor: factor * features.logits} for factor in (1, 2)]
+    monkeypatch.setattr(search, "calibrate_all", lambda network, train, holdouts, candidates: fitted)
+    outcomes = search.measure(network, holdout, halves, {"scaled": {}})["scaled"]
+    with torch.no_grad():
+        logits = torch.cat([factor * network(as_inputs(halves[2 - factor].images)) for factor in (1, 2)])
     labels = torch.cat([halves[1].labels, halves[0].labels])
     sets = ["clean", *shifted_sets(scale(holdout.images[:2]), seed=0)]
     found = search.values(outcomes, search.parts_of(sets)["clean"])

@@ -8,7 +8,16 @@ import torch
 from torch import Tensor, nn
 
 from experiments.training.further_networks import MobileNet, SmallViT
-from experiments.training.networks import NETWORKS, BasicBlock, Bottleneck, ResNet, WideBlock, WideResNet, build_network
+from experiments.training.networks import (
+    NETWORKS,
+    BasicBlock,
+    Bottleneck,
+    PaddedShortcut,
+    ResNet,
+    WideBlock,
+    WideResNet,
+    build_network,
+)
 
 
 def count_parameters(network: nn.Module) -> int:
@@ -29,6 +38,8 @@ def count_parameters(network: nn.Module) -> int:
         ("wide_resnet_28_10", 10, False, 36_479_194),
         ("wide_resnet_28_10", 100, False, 36_536_884),
         ("mobilenet", 10, False, 3_504_872 - 1_281_000 + 12_810),
+        ("resnet20", 10, False, 269_722),
+        ("resnet56", 10, False, 853_018),
     ],
 )
 def test_parameters_are_as_published(name: str, classes: int, large_images: bool, parameters: int) -> None:
@@ -48,6 +59,13 @@ def test_members_are_as_many_as_in_the_paper(name: str, members: int) -> None:
     else:
         found = sum(isinstance(module, BasicBlock | Bottleneck | WideBlock) for module in network.modules())
     assert found == members
+
+
+def test_padded_shortcut_keeps_every_second_pixel_between_channels_of_zeros() -> None:
+    x = torch.arange(2 * 4 * 4.0).view(1, 2, 4, 4)
+    found = PaddedShortcut(2, 4, 2)(x)
+    assert torch.equal(found[:, 1:3], x[:, :, ::2, ::2])
+    assert not found[:, [0, 3]].any()
 
 
 @pytest.mark.parametrize("name", NETWORKS)

@@ -1,0 +1,41 @@
+"""Trained weights that others have released: a state dict in a file, by whatever names its modules had.
+
+Such a network saw all training images, so hold-out and report divide the test images.
+"""
+
+import hashlib
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from experiments.training.checkpoints import check_shapes
+
+HALVES: Mapping[str, Any] = {"train_fraction": 0.5, "holdout_fraction": 0.5, "seed": 0}
+"""Of the test images: one is the hold-out, the other is reported on. Arguments of `split_indices`."""
+PROBE_IMAGES = 2000
+"""So many training images of each class teach the probes."""
+OUR_NAMES = ((r"^module\.", ""), (r"^conv1\.", "stem.0."), (r"^bn1\.", "stem.1."), (r"^(linear|fc)\.", "head."))
+"""Patterns of the names that such files use -> ours, one after the other."""
+
+
+def load_released(network: nn.Module, path: Path) -> str:
+    """Put the weights into the network; the digest of the file. Only tensors are read, no code."""
+    if not path.is_file():
+        raise SystemExit(f"There is no {path}. Get the released weights, and put them there.")
+    content = torch.load(path, map_location="cpu", weights_only=True)
+    found = {_our_name(name): values for name, values in content.get("state_dict", content).items()}
+    counters = {name: values for name, values in network.state_dict().items() if name.endswith("num_batches_tracked")}
+    stored: dict[str, Tensor] = {**counters, **found}  # files older than the counters lack them, and nothing reads them
+    check_shapes(stored, network.state_dict(), path)
+    network.load_state_dict(stored)
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def _our_name(name: str) -> str:
+    for pattern, ours in OUR_NAMES:
+        name = re.sub(pattern, ours, name)
+    return name
