@@ -119,6 +119,7 @@ BAD: dict[str, tuple[str, bytes, str]] = {
     "no labels": (".npz", save_npz(logits=LOGITS), 'no labels: expected an array or column named "labels"'),
     "labels twice": (".npz", save_npz(logits=LOGITS, label=LABELS, labels=LABELS), "There are labels in"),
     "two label columns": (".csv", b"label,a,b,label\n1,0.5,0.2,0\n", "There are labels in"),
+    "label columns that differ in case": (".csv", b"label,a,b,Label\n1,0.5,0.2,0\n", "There are labels in"),
     "labels alone": (".npz", save_npz(labels=LABELS), "holds no logits. Save logits"),
     "no head": (".npz", save_npz(a=LOGITS, b=LOGITS, labels=LABELS), 'Name the logits of the network itself "head"'),
     "an extra array": (".npz", save_npz(head=LOGITS, ids=LABELS, labels=LABELS), "holds ids [400] among several"),

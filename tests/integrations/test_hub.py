@@ -75,8 +75,9 @@ def test_save_pretrained_never_overwrites_another_models_config(
     assert config.read_text() == '{"model_type": "resnet"}'
     with pytest.raises(ValueError, match="is not of lates"):
         from_pretrained(tmp_path, problem.model)
-    config.write_text("{")
-    with pytest.raises(ValueError, match="is not JSON"):
-        from_pretrained(tmp_path, problem.model)
+    for content in (b"{", b"[" * 10**5, b"9" * 5000, "{}".encode("utf-16")):
+        config.write_bytes(content)
+        with pytest.raises(ValueError, match=r"config\.json is not JSON"):
+            from_pretrained(tmp_path, problem.model)
     with pytest.raises(FileNotFoundError, match=r"There is no config\.json in .*huggingface_hub\.snapshot_download"):
         from_pretrained(tmp_path / "none", problem.model)

@@ -208,6 +208,7 @@ def test_metadata_that_do_not_fit_one_another_are_refused(saved: Path, problem: 
         ("0.probes.0.down", torch.zeros(9, 48)),
         ("0.probes.0.down", torch.zeros(10, 48, dtype=torch.int64)),
         ("0.probes.0.down", torch.zeros(10, 48, dtype=torch.float8_e4m3fn)),
+        ("0.probes.0.down", torch.zeros(10, 48, dtype=torch.float16)),
         ("0.probes.7.down", torch.zeros(10, 48)),
         ("1.weights", torch.ones(4)),
     ],

@@ -40,7 +40,10 @@ def report_calibration(
 
     if class_names is not None and not class_names.is_file():
         raise FileNotFoundError(f"--class-names {class_names}: there is no such file.")
-    names = None if class_names is None else class_names.read_text("utf-8").rstrip().splitlines()
+    try:
+        names = None if class_names is None else class_names.read_text("utf-8-sig").rstrip().splitlines()
+    except UnicodeDecodeError as error:
+        raise ValueError(f"--class-names {class_names}: no text in UTF-8 ({error}). Save it as UTF-8.") from error
     calibrated = load_calibrated(file, model, checkpoints, device, other_weights)
     tests = make_loaders(data)["test"]
     write_report(calibrated, tests, output, title=title, class_names=names, seed=seed)

@@ -168,7 +168,7 @@ def _arrays_of_csv(content: tuple[str, list[str]], path: Path) -> dict[str, Tens
     except ValueError as error:
         raise ValueError(f"{path}: not a table of numbers ({error}).") from error
     table = as_tensor(values, "the table")
-    labelled = {place: name for place, name in enumerate(header) if name in LABEL_KEYS}
+    labelled = {place: name.lower() for place, name in enumerate(header) if name.lower() in LABEL_KEYS}
     if len(labelled) > 1:
         raise ValueError(f"There are labels in {path} twice. Keep one.")
     labels = {name: _to_integers(table[:, place], path) for place, name in labelled.items()}

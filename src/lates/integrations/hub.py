@@ -119,6 +119,6 @@ def _line(text: str) -> str:
 def _read_config(path: Path) -> dict[str, Any]:
     try:
         config = json.loads(path.read_text("utf-8"))
-    except (json.JSONDecodeError, UnicodeDecodeError) as fault:
+    except (ValueError, RecursionError) as fault:
         raise ValueError(f"{path} is not JSON ({fault}). Save the calibration again, to a separate folder.") from fault
     return config if isinstance(config, dict) else {}

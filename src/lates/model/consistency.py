@@ -156,6 +156,7 @@ def _probe(parts: Mapping[str, Tensor], classes: int) -> Probe:
     for name, shape in {"down": (rank, width), "bias": (classes,), "up": (classes, rank)}.items():
         if name in parts:
             _check_tensor(name, parts[name], shape)
+            _demand(parts[name].dtype == probe.bias.dtype, f"{name} of {parts[name].dtype}", probe.bias.dtype)
     if (unseen := probe.unseen) is not None:
         fits = unseen.dtype == torch.bool and unseen.shape == (classes,) and not bool(unseen.all())
         _demand(fits, f"unseen of {unseen.dtype}", unseen)
