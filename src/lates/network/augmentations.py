@@ -54,7 +54,7 @@ def measure_channels(images: Tensor) -> ChannelScale:
 
 def flip(images: Tensor, generator: torch.Generator | None = None) -> Tensor:
     """Each image mirrored left to right with probability one half: the paper's views."""
-    return torch.where(_Draws(images, generator).uniform() < 0.5, images.flip(-1), images)
+    return torch.where(_Random(images, generator).uniform() < 0.5, images.flip(-1), images)
 
 
 def shift(images: Tensor, generator: torch.Generator | None = None) -> Tensor:
@@ -73,7 +73,7 @@ def shift(images: Tensor, generator: torch.Generator | None = None) -> Tensor:
 
 def jitter(images: Tensor, scale: ChannelScale, generator: torch.Generator | None = None) -> Tensor:
     """Brightness, tint, contrast and light noise, each drawn per image, within the range of the training inputs."""
-    draws = _Draws(images, generator)
+    draws = _Random(images, generator)
     values = images.to(draws.dtype)
     centre = values.mean((2, 3), keepdim=True)
     contrast = torch.exp(CONTRAST * draws.normal())
@@ -88,12 +88,12 @@ def robust(images: Tensor, scale: ChannelScale, generator: torch.Generator | Non
     extent = (scale.high - scale.low).clamp(min=torch.finfo(scale.low.dtype).tiny)
 
     def mix_and_jitter(images: Tensor) -> Tensor:
-        draws = _Draws(images, generator)
+        draws = _Random(images, generator)
         unit = ((images.to(draws.dtype) - scale.low) / extent).clamp(0, 1)
         return as_dtype_of(images, jitter(scale.low + extent * _mix_chains(unit, draws), scale, generator))
 
     shifted = shift(images, generator)
-    return _where(_Draws(images, generator).uniform() >= SHIFTED_ONLY, mix_and_jitter, shifted)
+    return _where(_Random(images, generator).uniform() >= SHIFTED_ONLY, mix_and_jitter, shifted)
 
 
 def _where(chosen: Tensor, change: Callable[[Tensor], Tensor], images: Tensor) -> Tensor:
@@ -105,7 +105,7 @@ def _where(chosen: Tensor, change: Callable[[Tensor], Tensor], images: Tensor) -
     return images.index_copy(0, places, change(images[places])) if len(places) else images
 
 
-class _Draws:
+class _Random:
     """Random numbers for each of the images, [n, columns, height, width], in the dtype in which images are changed."""
 
     def __init__(self, images: Tensor, generator: torch.Generator | None) -> None:
@@ -114,9 +114,6 @@ class _Draws:
 
     def uniform(self, low: float = 0.0, high: float = 1.0) -> Tensor:
         return low + (high - low) * self._empty().uniform_(generator=self.generator)
-
-    def symmetric(self, reach: float) -> Tensor:
-        return self.uniform(-reach, reach)
 
     def integer(self, low: int, high: int) -> Tensor:
         """One of low, …, high, both included."""
@@ -134,7 +131,7 @@ class _Draws:
         return torch.empty(self.n, columns, height, width, device=self.device, dtype=self.dtype)
 
 
-def _mix_chains(images: Tensor, draws: _Draws) -> Tensor:
+def _mix_chains(images: Tensor, draws: _Random) -> Tensor:
     """(1 - m) x + m sum_j w_j chain_j(x), images in [0, 1]"""
     weights, mixed_in = draws.simplex(CHAINS), draws.uniform()
     mixed = (1 - mixed_in) * images
@@ -143,19 +140,19 @@ def _mix_chains(images: Tensor, draws: _Draws) -> Tensor:
     return mixed
 
 
-def _apply_chain(images: Tensor, draws: _Draws) -> Tensor:
+def _apply_chain(images: Tensor, draws: _Random) -> Tensor:
     """One affine change (rotation, shear and translation at once), then one operation on the values, or none."""
     images = warp(
         images,
-        angle=draws.symmetric(ANGLE),
-        shear=(draws.symmetric(SHEAR), draws.symmetric(SHEAR)),
-        translation=(draws.symmetric(TRANSLATION), draws.symmetric(TRANSLATION)),
+        angle=draws.uniform(-ANGLE, ANGLE),
+        shear=(draws.uniform(-SHEAR, SHEAR), draws.uniform(-SHEAR, SHEAR)),
+        translation=(draws.uniform(-TRANSLATION, TRANSLATION), draws.uniform(-TRANSLATION, TRANSLATION)),
     )
     operations = (
         autocontrast,
         equalize,
-        lambda images: posterize(images, bits=_Draws(images, draws.generator).integer(3, 6)),
-        lambda images: solarize(images, threshold=_Draws(images, draws.generator).uniform(0.5, 1)),
+        lambda images: posterize(images, bits=_Random(images, draws.generator).integer(3, 6)),
+        lambda images: solarize(images, threshold=_Random(images, draws.generator).uniform(0.5, 1)),
     )
     choice = draws.integer(0, len(operations))  # 0: none
     for number, operation in enumerate(operations, start=1):

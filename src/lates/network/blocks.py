@@ -22,6 +22,8 @@ from typing import SupportsIndex
 
 from torch import nn
 
+from lates.runtime import abbreviate
+
 HEAD = "head"
 """The name of the network's own member; no block may have it."""
 
@@ -103,14 +105,16 @@ def choose_blocks(model: nn.Module, blocks: Sequence[str] | int | None) -> list[
         known = automatic_blocks(model)
         if not 0 <= blocks <= len(known):
             raise ValueError(
-                f"blocks={blocks}: the automatic choice has {len(known)} blocks to take the last of: {_short(known)}. A block "
-                "that the head reads itself is not among them; name it in a list to probe it all the same."
+                f"blocks={blocks}: the automatic choice has {len(known)} blocks to take the last of: {abbreviate(known)}. A "
+                "block that the head reads itself is not among them; name it in a list to probe it all the same."
             )
         return known[len(known) - blocks :]
     modules = named_modules(model)
     for name in blocks:
         if name not in modules or not name:
-            raise ValueError(f'Unknown block "{name}". Blocks of this model: {_short(list_blocks(model))}.')
+            raise ValueError(
+                f'Unknown block "{name}". Blocks of this model: {abbreviate(list_blocks(model)) or "none found"}.'
+            )
     if HEAD in blocks:
         raise ValueError(f'A block called "{HEAD}" would be mistaken for the network\'s own member. Leave it out.')
     if len(set(blocks)) < len(blocks):
@@ -208,9 +212,3 @@ def _is_list_of_composites(module: nn.Module) -> bool:
         return False
     holders = [unwrap(child) for child in module if _layers_in(child)]
     return bool(holders) and all(_is_composite(child) or _is_list_of_composites(child) for child in holders)
-
-
-def _short(names: Sequence[str]) -> str:
-    if not names:
-        return "none found"
-    return ", ".join(names) if len(names) <= 8 else f"{', '.join(names[:4])}, …, {', '.join(names[-2:])}"

@@ -5,7 +5,7 @@ are, so a closure would lead from the copy back to the original: closures that h
 """
 
 import copy
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from types import CellType, FunctionType, MethodType
@@ -38,14 +38,20 @@ def copy_network(model: nn.Module) -> nn.Module:
             f"This network cannot be copied, and only a copy may run so that the model stays as it is: {fault}. Keep such "
             "objects out of the network's attributes, or define __deepcopy__ for them."
         ) from fault
+    tree = set(map(id, modules))
     for name, module in root.named_modules():
         if unwrap(module) is not module:
             continue
         for attribute, value in vars(module).items():
             if (compiled := getattr(value, "_torchdynamo_orig_callable", None)) is not None:
                 vars(memo[id(module)])[attribute] = copy.deepcopy(compiled, memo)
-            else:
-                _refuse_closures(name, attribute, value, {id(each) for each in modules})
+            elif _captures_module(value, tree):
+                what = "a hook" if attribute.endswith("_hooks") else f'the attribute "{attribute}"'
+                raise TypeError(
+                    f'The network\'s module "{name}" has {what} that holds modules of the network in a closure or a weak '
+                    "reference. A copy would run the original modules instead of its own. Make it a method, or "
+                    "functools.partial of one."
+                )
     return copied
 
 
@@ -55,47 +61,33 @@ def _shared_tensors(module: nn.Module) -> Iterator[Tensor]:
     yield from (tensor for value in vars(module).values() for tensor in tensors_in(value) if not tensor.is_leaf)
 
 
-def _refuse_closures(module: str, attribute: str, value: Any, tree: set[int]) -> None:
-    if any(_leads_to(part, tree) for part in _kept_by_deepcopy(value)):
-        what = "a hook" if attribute.endswith("_hooks") else f'the attribute "{attribute}"'
-        raise TypeError(
-            f'The network\'s module "{module}" has {what} that holds modules of the network in a closure or a weak reference. '
-            "A copy would run the original modules instead of its own. Make it a method, or functools.partial of one."
-        )
-
-
-def _kept_by_deepcopy(value: Any) -> Iterator[Any]:
-    """What a copy would share with the original: closures and defaults of functions, and targets of weak references."""
-    if isinstance(value, ref):
-        yield value()
-    elif isinstance(value, FunctionType):
-        yield from (cell.cell_contents for cell in value.__closure__ or () if _is_filled(cell))
-        yield from value.__defaults__ or ()
-        yield from (value.__kwdefaults__ or {}).values()
-    elif isinstance(value, partial):
-        for part in (value.func, *value.args, *value.keywords.values()):
-            yield from _kept_by_deepcopy(part)
-    elif isinstance(value, dict):
-        for item in value.values():
-            if isinstance(item, ref | FunctionType | partial):
-                yield from _kept_by_deepcopy(item)
-
-
-def _is_filled(cell: CellType) -> bool:
-    try:
-        return cell.cell_contents is not cell
-    except ValueError:
-        return False
-
-
-def _leads_to(value: Any, tree: set[int]) -> bool:
-    """Whether a captured value is a module of the tree, a method of one, or a container with one in it."""
-    if isinstance(value, MethodType):
-        value = value.__self__
-    if isinstance(value, nn.Module):
-        return id(unwrap(value)) in tree
-    items = value.values() if isinstance(value, dict) else value if isinstance(value, list | tuple) else ()
-    return any(isinstance(item, nn.Module | MethodType) and _leads_to(item, tree) for item in items)
+def _captures_module(value: Any, tree: set[int]) -> bool:
+    """Whether a value leads to modules of the tree by what deepcopy keeps: closures, defaults of functions, weak references."""
+    waiting, seen = [(value, False)], set[tuple[int, bool]]()
+    while waiting:
+        value, captured = waiting.pop()
+        if (id(value), captured) in seen:
+            continue
+        seen.add((id(value), captured))
+        parts: Iterable[Any] = ()
+        if isinstance(value, nn.Module):
+            if captured and id(unwrap(value)) in tree:
+                return True
+        elif isinstance(value, ref):
+            parts, captured = [value()], True
+        elif isinstance(value, FunctionType):
+            cells = [
+                cell.cell_contents for cell in value.__closure__ or () if cell != CellType()
+            ]  # some are still empty
+            parts, captured = (*cells, *(value.__defaults__ or ()), *(value.__kwdefaults__ or {}).values()), True
+        elif isinstance(value, MethodType):
+            parts = [value.__self__]
+        elif isinstance(value, partial):
+            parts = (value.func, *value.args, *value.keywords.values())
+        elif isinstance(value, dict | list | tuple):
+            parts = value.values() if isinstance(value, dict) else value
+        waiting.extend((part, captured) for part in parts)
+    return False
 
 
 @contextmanager

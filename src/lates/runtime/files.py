@@ -4,7 +4,8 @@ import os
 import secrets
 import stat
 import tempfile
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
@@ -19,36 +20,28 @@ def write_whole(path: str | os.PathLike[str], content: bytes) -> None:
     """Write to a new file beside `path`, flush it to disk, then rename: a crash leaves the old file or the new. A file that is
     replaced keeps its mode. Where this fails, the content goes to the folder for temporary files, and the error says so."""
     target = _target(path)
-    temporary = _temporary(target.parent)
     try:
-        _write_new(temporary, content)
-        if target.exists():
-            os.chmod(temporary, stat.S_IMODE(target.stat().st_mode))
-        os.replace(temporary, target)
+        with _temporary(target.parent, content) as temporary:
+            if target.exists():
+                os.chmod(temporary, stat.S_IMODE(target.stat().st_mode))
+            os.replace(temporary, target)
     except OSError as fault:
         raise OSError(
             fault.errno,
             f"Cannot save {len(content):,} bytes to {path}: {fault.strerror or fault}. Nothing there has changed. "
             f"{_rescue(content, target.suffix)}",
         ) from fault
-    finally:
-        with suppress(OSError):
-            temporary.unlink(missing_ok=True)
 
 
 def check_target(path: str | os.PathLike[str]) -> Path:
     """The file that a path leads to, links followed. One at which no file can be written is refused, before any work is done:
     a small file is written beside it, and removed."""
     target = _target(path)
-    temporary = _temporary(target.parent)
     try:
-        _write_new(temporary, PROBE)
+        with _temporary(target.parent, PROBE):
+            return target
     except OSError as fault:
         raise OSError(fault.errno, f"Cannot save to {path}: {fault.strerror or fault}. {CURE}") from fault
-    finally:
-        with suppress(OSError):
-            temporary.unlink(missing_ok=True)
-    return target
 
 
 def _target(path: str | os.PathLike[str]) -> Path:
@@ -70,8 +63,16 @@ def _target(path: str | os.PathLike[str]) -> Path:
     return target
 
 
-def _temporary(folder: Path) -> Path:
-    return folder / f".lates-{secrets.token_hex(8)}"
+@contextmanager
+def _temporary(folder: Path, content: bytes) -> Iterator[Path]:
+    """A new file in the folder, gone at the end unless it was renamed."""
+    path = folder / f".lates-{secrets.token_hex(8)}"
+    try:
+        _write_new(path, content)
+        yield path
+    finally:
+        with suppress(OSError):
+            path.unlink(missing_ok=True)
 
 
 def _write_new(path: Path, content: bytes) -> None:

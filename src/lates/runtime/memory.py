@@ -42,34 +42,24 @@ def _available(meminfo: Path) -> int:
 
 
 def _rooms(root: Path) -> Iterator[int]:
-    """What each control group around this process, the outer ones too, still allows: version 2, and version 1."""
-    for mount, inside, names in _control_groups(root):
-        for group in (Path(inside), *Path(inside).parents):
-            place = root / "sys/fs/cgroup" / mount / group
-            limit, used = (_number(place / name) for name in names)
-            if limit is not None and used is not None:
-                yield limit - used + _reclaimable(place / "memory.stat")
-
-
-def _control_groups(root: Path) -> Iterator[tuple[str, str, tuple[str, str]]]:
-    """(folder of the hierarchy, this process's group in it, names of the files with the limit and the use)."""
+    """What each control group around this process, the outer ones too, still allows."""
     try:
         lines = (root / "proc/self/cgroup").read_text("utf-8").splitlines()
     except OSError:
         return
-    for line in lines:
-        number, controllers, path = line.split(":", 2)
-        if number == "0":
-            yield "", path.lstrip("/"), ("memory.max", "memory.current")
-        elif "memory" in controllers.split(","):
-            yield "memory", path.lstrip("/"), ("memory.limit_in_bytes", "memory.usage_in_bytes")
+    for inside in (Path(line.removeprefix("0::/")) for line in lines if line.startswith("0::/")):
+        for group in (inside, *inside.parents):
+            place = root / "sys/fs/cgroup" / group
+            limit, used = _number(place / "memory.max"), _number(place / "memory.current")
+            if limit is not None and used is not None:
+                yield limit - used + _reclaimable(place / "memory.stat")
 
 
 def _reclaimable(statistics: Path) -> int:
     """Bytes of files that the kernel keeps for nobody in particular and would give up first."""
     try:
         counts = dict(line.split() for line in statistics.read_text("utf-8").splitlines())
-        return int(counts.get("total_inactive_file", counts.get("inactive_file", 0)))
+        return int(counts.get("inactive_file", 0))
     except (OSError, ValueError):
         return 0
 
