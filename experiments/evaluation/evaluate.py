@@ -17,7 +17,7 @@ from experiments.evaluation.environment import describe_environment, multiply_in
 from experiments.evaluation.image_blocks import Blocks
 from experiments.evaluation.measuring import CorruptedSets, PredictAll, Report, Row, measure_sets, measuring_pool
 from experiments.evaluation.methods import HEAD, METHODS, Fitted, Method
-from experiments.evaluation.prepared import KINDS, PAPER, Prepared, as_inputs, prepare
+from experiments.evaluation.prepared import KINDS, Prepared, as_inputs, prepare
 
 
 @dataclass(frozen=True)
@@ -73,8 +73,7 @@ def evaluate_network(
         "seconds": {stage: round(value, 4) for stage, value in seconds.items()},
         "parameters": count_parameters(network),
         "flops": count_flops(network, data.test),
-        "probe_accuracy": fitted.probe_accuracy.get("plain", {}),
-        "probe_accuracy_paper": fitted.probe_accuracy.get(PAPER, {}),
+        "probe_accuracy": fitted.probe_accuracy,
         "methods": fitted.described,
     }
     return Evaluation(rows, blocks, facts)
@@ -89,7 +88,7 @@ class FittedMethods:
 
     predict: PredictAll
     described: Mapping[str, Mapping[str, Any]]
-    probe_accuracy: Mapping[str, Mapping[str, float]]
+    probe_accuracy: Mapping[str, float]
 
 
 def fit_methods(
@@ -121,7 +120,7 @@ def fit_methods(
     def predict(test: ImageSet) -> Mapping[str, Tensor]:
         return predict_methods(fitted, record(prepared, test))
 
-    return FittedMethods(predict, described, measure_probes(prepared, record(prepared, data.test)))
+    return FittedMethods(predict, described, measure_probes(prepared, prepared.readers["plain"](data.test)))
 
 
 def record(prepared: Prepared, images: ImageSet) -> dict[str, lates.Features]:
@@ -135,17 +134,11 @@ def predict_methods(fitted: Mapping[str, Fitted], recorded: Mapping[str, lates.F
         return {name: method.predict(recorded[method.reads]).float() for name, method in fitted.items()}
 
 
-def measure_probes(prepared: Prepared, recorded: Mapping[str, lates.Features]) -> dict[str, dict[str, float]]:
-    """The accuracy of each block's probe and of the head, in depth order: on "plain" features, uncut and trained without
-    views, and on the "paper" ones."""
-    accuracies: dict[str, dict[str, float]] = {}
-    for reads, trained in (("plain", prepared.probes["none"]), (PAPER, prepared.probes.get(PAPER))):
-        if trained is None:
-            continue
-        features = recorded[reads]
-        members = lates.member_logits({name: trained[name].probe for name in prepared.blocks}, features)
-        accuracies[reads] = {name: lates.metrics.accuracy(logits, features.labels) for name, logits in members.items()}
-    return accuracies
+def measure_probes(prepared: Prepared, features: lates.Features) -> dict[str, float]:
+    """The accuracy of each block's probe, uncut and trained without views, and of the head, in depth order."""
+    probes = {name: prepared.probes["none"][name].probe for name in prepared.blocks}
+    members = lates.member_logits(probes, features)
+    return {name: lates.metrics.accuracy(logits, features.labels) for name, logits in members.items()}
 
 
 def fit_for_dropout(network: nn.Module, data: CellData, seed: int, clock: Clock) -> FittedMethods:

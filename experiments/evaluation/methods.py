@@ -131,13 +131,11 @@ def logit_rival(prepared: Prepared, *, fit: Callable[..., Rival], holdout: HoldO
     if rows.passes > 1:
         options["passes"] = rows.passes
     rival = fit(rows.logits, rows.labels, **options)
-    reads: HoldOut = holdout if holdout in prepared.readers else "plain"
-    stages = HOLDOUT_STAGES[holdout]
     return Fitted(
         lambda features: rival.log_probabilities(features.logits),
         {HEAD: 1.0},
-        reads=reads,
-        stages=stages,
+        reads=holdout if holdout in prepared.readers else "plain",
+        stages=HOLDOUT_STAGES[holdout],
         learned=rival.parameters,
     )
 
@@ -278,12 +276,8 @@ def _stacked(
     )
     poolings = {name: rows.poolings[name] for name in considered or probes}
     model = lates.CalibratedModel.assemble(prepared.network, [probes], stack, [poolings])
-    weights = _named_weights(model.fit)
+    weights = dict(zip(model.fit.names, model.fit.weights.tolist(), strict=True))
     return Fitted(model.logits_of, weights, {name: probe for name, probe in probes.items() if weights[name] > 0})
-
-
-def _named_weights(stack: lates.Stack) -> dict[str, float]:
-    return dict(zip(stack.names, stack.weights.tolist(), strict=True))
 
 
 def _stages(views: str, holdout: HoldOut) -> tuple[str, ...]:

@@ -1,7 +1,6 @@
 """What the paper prints, to stand beside what we measure. Brier is its own, sum(p²) − 2 p_y: ours minus 1."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 METRICS = ("ece", "nll", "brier", "accuracy", "auc")
 """The paper's five, in its order."""
@@ -54,24 +53,16 @@ WILCOXON: Mapping[str, Mapping[str, str]] = {
 """p of the signed rank test, data set -> metric."""
 
 
-@dataclass(frozen=True)
-class PrintedAnova:
-    """F(1, 16) and p as printed. F(1, 16) means 17 corruption types."""
-
-    F: str
-    p: str
-
-
-def _anova(*pairs: tuple[str, str]) -> Mapping[str, PrintedAnova]:
-    return {metric: PrintedAnova(F, p) for metric, (F, p) in zip(METRICS, pairs, strict=True)}
-
-
-ANOVA: Mapping[str, Mapping[str, PrintedAnova]] = {
-    "cifar100": _anova(
-        ("2.31", "0.148"), ("63.4", "< .001"), ("25.6", "< .001"), ("108.7", ".001"), ("29.1", "< .001")
-    ),
-    "cifar10": _anova(("70.5", "< .001"), ("39.5", "< .001"), ("38.8", "< .001"), ("7.72", ".013"), ("22.6", "< .001")),
-    "imagenet": _anova(("62.8", ".001"), ("84.6", "< .001"), ("41.52", "< .001"), ("< 1", ".57"), ("56.6", "< .001")),
+ANOVA: Mapping[str, Mapping[str, str]] = {
+    "cifar100": _row("2.31", "63.4", "25.6", "108.7", "29.1"),
+    "cifar10": _row("70.5", "39.5", "38.8", "7.72", "22.6"),
+    "imagenet": _row("62.8", "84.6", "41.52", "< 1", "56.6"),
+}
+"""F(1, 16), which means 17 corruption types; and p."""
+ANOVA_P: Mapping[str, Mapping[str, str]] = {
+    "cifar100": _row("0.148", "< .001", "< .001", ".001", "< .001"),
+    "cifar10": _row("< .001", "< .001", "< .001", ".013", "< .001"),
+    "imagenet": _row(".001", "< .001", "< .001", ".57", "< .001"),
 }
 
 COST: Mapping[str, str] = {"parameters": "≤ 1 %", "flops": "< 0.7 %", "seconds": "< 25 %"}

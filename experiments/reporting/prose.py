@@ -26,7 +26,7 @@ from pathlib import Path
 from experiments.recipes import CIFAR_SETS
 from experiments.reporting.names import METHOD_TITLES, METRIC_TITLES, method_title
 from experiments.reporting.shift_search import Search
-from experiments.reporting.significance import architecture_gains, compare, count_better, network_gains
+from experiments.reporting.significance import Architectures, architecture_gains, compare, count_better, network_gains
 from experiments.reporting.summaries import (
     GROUPS,
     HOLDOUT_SIZE,
@@ -34,7 +34,6 @@ from experiments.reporting.summaries import (
     PAPER_TRAINING,
     PLAIN,
     STRONG_TRAINING,
-    Group,
     Measured,
     by_architecture,
     spread,
@@ -75,95 +74,77 @@ def _filled(words: list[str], sources: Sources) -> str:
             return sources.tables[arguments[0]].rstrip("\n")
         if kind == "held":
             metric, images, *candidate = arguments
-            return (
-                number(sources.search.value(" ".join(candidate), images, metric), 3)
-                if sources.search.networks
-                else NOT_RUN
-            )
+            value = sources.search.value(" ".join(candidate), images, metric)
+            return NOT_RUN if math.isnan(value) else number(value, 3)
         return _QUANTITIES[kind](sources.measured, *arguments)
     except (KeyError, TypeError, ValueError) as error:
         known = f"tables: {', '.join(sorted(sources.tables))}; quantities: held, {', '.join(_QUANTITIES)}"
         raise TemplateError(f"{{{{{' '.join(words)}}}}} cannot be filled: {error}. Known {known}.") from error
 
 
-# Places
-
-
-@dataclass(frozen=True)
-class Place:
-    """The cells of each architecture, data set by data set."""
-
-    by_dataset: tuple[Sequence[Sequence[Measured]], ...]
-
-    @property
-    def cells(self) -> list[Measured]:
-        return [cell for architectures in self.by_dataset for cells in architectures for cell in cells]
-
-    @property
-    def architectures(self) -> list[Sequence[Measured]]:
-        return [cells for architectures in self.by_dataset for cells in architectures]
-
-
-def _place(measured: Sequence[Measured], text: str) -> Place:
+def _place(measured: Sequence[Measured], text: str) -> Architectures:
     if (found := _PLACE.fullmatch(text)) is None:
         raise ValueError(f'"{text}" is no place')
     training = STRONG_TRAINING if found["strong"] else PAPER_TRAINING
     datasets = CIFAR_SETS if found["dataset"] == "both" else (found["dataset"],)
     if found["network"] is None:
-        return Place(tuple(by_architecture(measured, dataset, training) for dataset in datasets))
+        return [cells for dataset in datasets for cells in by_architecture(measured, dataset, training)]
     share = float(found["train"] or PLAIN.train_fraction)
     part = next(part for part in (PLAIN, *LOW_DATA.parts, *HOLDOUT_SIZE.parts) if part.train_fraction == share)
     options = {"dropout": float(found["rate"] or 0), "training": training}
-    return Place(tuple([trained(measured, dataset, found["network"], part, **options)] for dataset in datasets))
+    return [trained(measured, dataset, found["network"], part, **options) for dataset in datasets]
+
+
+def _cells(measured: Sequence[Measured], place: str) -> list[Measured]:
+    return [cell for cells in _place(measured, place) for cell in cells]
 
 
 # Quantities
 
 
-def _mean_of(place: Place, metric: str, group: Group, method: str) -> float:
-    return spread(
-        spread(cell.mean(method, metric, group.sets) for cell in cells).mean for cells in place.architectures
-    ).mean
+def _mean_of(architectures: Architectures, metric: str, sets: str, method: str) -> float:
+    means = [[cell.mean(method, metric, GROUPS[sets].sets) for cell in cells] for cells in architectures]
+    return spread(spread(values).mean for values in means).mean
 
 
 def _mean(measured: Sequence[Measured], metric: str, sets: str, place: str, method: str) -> str:
     _check(metric, method)
-    value = _mean_of(_place(measured, place), metric, GROUPS[sets], method)
+    value = _mean_of(_place(measured, place), metric, sets, method)
     return NOT_RUN if math.isnan(value) else number(value, 3)
 
 
 def _gain(measured: Sequence[Measured], metric: str, sets: str, place: str, method: str, rival: str) -> str:
     _check(metric, method, rival)
-    return gain_text(compare(_place(measured, place).architectures, method, rival, metric, GROUPS[sets]))
+    return gain_text(compare(_place(measured, place), method, rival, metric, GROUPS[sets]))
 
 
 def _percent(measured: Sequence[Measured], metric: str, sets: str, place: str, method: str, rival: str) -> str:
     _check(metric, method, rival)
-    where, group = _place(measured, place), GROUPS[sets]
-    gains = architecture_gains(where.architectures, method, rival, metric, group.sets)
-    return f"{number(100 * gains.mean() / _mean_of(where, metric, group, rival), 0)} %" if len(gains) else NOT_RUN
+    architectures = _place(measured, place)
+    gains = architecture_gains(architectures, method, rival, metric, GROUPS[sets].sets)
+    return (
+        f"{number(100 * gains.mean() / _mean_of(architectures, metric, sets, rival), 0)} %" if len(gains) else NOT_RUN
+    )
 
 
 def _wins(measured: Sequence[Measured], metric: str, sets: str, place: str, method: str, rival: str) -> str:
     _check(metric, method, rival)
-    gains = network_gains(_place(measured, place).cells, method, rival, metric, GROUPS[sets].sets)
+    gains = network_gains(_cells(measured, place), method, rival, metric, GROUPS[sets].sets)
     return f"{count_better(gains)} of {gains.size}" if gains.size else NOT_RUN
 
 
 def _networks(measured: Sequence[Measured], place: str) -> str:
-    return str(len(_place(measured, place).cells))
+    return str(len(_cells(measured, place)))
 
 
 def _seeds(measured: Sequence[Measured], place: str) -> str:
-    counts = [len(cells) for cells in _place(measured, place).architectures if cells]
-    if not counts:
-        return NOT_RUN
-    return str(counts[0]) if min(counts) == max(counts) else f"{min(counts)} to {max(counts)}"
+    counts = sorted({len(cells) for cells in _place(measured, place) if cells})
+    return " to ".join(map(str, dict.fromkeys([counts[0], counts[-1]]))) if counts else NOT_RUN
 
 
 def _most(measured: Sequence[Measured], fact: str, place: str, method: str) -> str:
     _check("nll", method)
-    shares = [100 * cell.fact("methods", method, fact) for cell in _place(measured, place).cells]
+    shares = [100 * cell.fact("methods", method, fact) for cell in _cells(measured, place)]
     return number(max(shares), 2) if shares and not any(map(math.isnan, shares)) else NOT_RUN
 
 

@@ -7,6 +7,7 @@ and how much worse (accuracy: lower) they are than those of other candidates, wi
 """
 
 import json
+import math
 import sys
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
@@ -26,13 +27,6 @@ LISTED = (
 
 
 @dataclass(frozen=True)
-class Violation:
-    network: str
-    family: str
-    metric: str
-
-
-@dataclass(frozen=True)
 class Search:
     """network -> its file"""
 
@@ -43,32 +37,32 @@ class Search:
         return next(iter(self.networks.values()))["metrics"]
 
     def value(self, candidate: str, images: str, metric: str) -> float:
-        """The mean over networks; `images` is "clean", "shifted" or a family."""
+        """The mean over networks; `images` is "clean", "shifted" or a family. Missing without networks."""
+        if not self.networks:
+            return math.nan
         place = self.metrics.index(metric)
         return mean(file["candidates"][candidate]["value"][images][place] for file in self.networks.values())
 
-    def violations(self, candidate: str) -> list[Violation]:
-        """Where it is worse than temperature scaling by more than one paired standard error."""
+    def violations(self, candidate: str, without: str | None = None) -> int:
+        """How often it is worse than temperature scaling by more than one paired standard error, of all networks, metrics and
+        families but `without`."""
         if candidate == REFERENCE:
-            return []
-        return [
-            Violation(network, family, metric)
-            for network, file in self.networks.items()
-            for family in FAMILIES
-            for metric, (worse, error) in zip(
-                self.metrics, file["candidates"][candidate]["worse than"][REFERENCE][family], strict=True
-            )
-            if worse > error
-        ]
+            return 0
+        return sum(
+            worse > error
+            for file in self.networks.values()
+            for family, metrics in file["candidates"][candidate]["worse than"][REFERENCE].items()
+            if family in FAMILIES and family != without
+            for worse, error in metrics
+        )
+
+    def rank(self, candidate: str, without: str | None = None) -> tuple[int, float]:
+        """By violations, then by clean NLL."""
+        return self.violations(candidate, without), self.value(candidate, "clean", "nll")
 
     def choose(self, candidates: Collection[str] = LISTED, without: str | None = None) -> str:
-        """The lowest clean NLL among the candidates with the fewest violations, those under the family `without` aside."""
-
-        def rank(candidate: str) -> tuple[int, float]:
-            counted = sum(violation.family != without for violation in self.violations(candidate))
-            return counted, self.value(candidate, "clean", "nll")
-
-        return min(candidates, key=rank)
+        """The candidate of the lowest rank."""
+        return min(candidates, key=lambda candidate: self.rank(candidate, without))
 
 
 def read_search(folder: Path) -> Search:
@@ -84,12 +78,12 @@ def main(folder: Path) -> None:
         + " |\n|---|---|---|---|"
     )
     names = next(iter(search.networks.values()))["candidates"]
-    for name in sorted(names, key=lambda name: (len(search.violations(name)), search.value(name, "clean", "nll"))):
+    for name in sorted(names, key=search.rank):
         clean, shifted = (
             " / ".join(f"{search.value(name, images, metric):.3f}" for metric in search.metrics)
             for images in ("clean", "shifted")
         )
-        print(f"| {name} | {len(search.violations(name))} | {clean} | {shifted} |")
+        print(f"| {name} | {search.violations(name)} | {clean} | {shifted} |")
     print(f"\nThe default: {search.choose()}. Without one family:")
     for family in FAMILIES:
         print(f"- {family}: {search.choose(without=family)}")

@@ -22,9 +22,9 @@ A gain is how much better `method` is than `rival` on the same test images; posi
 
 import math
 from collections.abc import Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -165,6 +165,7 @@ def bootstrap(by_architecture: Sequence[Array], *, draws: int = 4_000, seed: int
     if not present or (len(present) == 1 and present[0].size == 1):
         return Interval(MISSING, MISSING)
     v, random = _redraw(present[0].shape[1], draws, seed)
+    random = deepcopy(random)
     chosen = random.multinomial(len(present), np.full(len(present), 1 / len(present)), size=draws)
     means = np.zeros(draws)
     for times, gains in zip(chosen.T, present, strict=True):
@@ -175,20 +176,11 @@ def bootstrap(by_architecture: Sequence[Array], *, draws: int = 4_000, seed: int
     return Interval(float(low), float(high))
 
 
-def _redraw(things: int, draws: int, seed: int) -> tuple[Array, np.random.Generator]:
-    """What share each thing has of each draw, [draws, things], and the generator that drew it, for more."""
-    shares, state = _shares(things, draws, seed)
-    random = np.random.default_rng()
-    random.bit_generator.state = state
-    return shares, random
-
-
 @lru_cache(maxsize=4)
-def _shares(things: int, draws: int, seed: int) -> tuple[Array, Mapping[str, Any]]:
-    """The costly part, the same in every comparison."""
+def _redraw(things: int, draws: int, seed: int) -> tuple[Array, np.random.Generator]:
+    """What share each thing has of each draw, [draws, things], the same in every comparison; and the generator, for more."""
     random = np.random.default_rng(seed)
-    shares = random.multinomial(things, np.full(things, 1 / things), size=draws) / things
-    return shares, random.bit_generator.state
+    return random.multinomial(things, np.full(things, 1 / things), size=draws) / things, random
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
@@ -203,44 +195,20 @@ def holm(p_values: Sequence[float]) -> list[float]:
 # The paper's tests
 
 
-@dataclass(frozen=True)
-class SignedRank:
-    """Wilcoxon's signed rank test. `rank_biserial` is (R₊ − R₋) / (R₊ + R₋): 1 if every gain is positive."""
-
-    pairs: int
-    better: int
-    p: float
-    rank_biserial: float
-
-
-def signed_rank(gains: Array) -> SignedRank:
-    """Two-sided; of no pairs at all everything is missing, of zeros alone p is 1."""
+def signed_rank(gains: Array) -> float:
+    """p of Wilcoxon's signed rank test, two-sided; missing without pairs, 1 for zeros alone."""
     rounded = np.round(gains.ravel(), TIE)
-    if rounded.size == 0:
-        return SignedRank(0, 0, MISSING, MISSING)
     if not rounded.any():
-        return SignedRank(rounded.size, 0, 1.0, 0.0)
-    ranks = stats.rankdata(np.abs(rounded))
-    balance = float(ranks @ np.sign(rounded) / ranks.sum())
+        return 1.0 if rounded.size else MISSING
     _, p = np.asarray(stats.wilcoxon(rounded, zero_method="zsplit", correction=False, method="auto"))
-    return SignedRank(rounded.size, int((rounded > 0).sum()), float(p), balance)
+    return float(p)
 
 
-@dataclass(frozen=True)
-class RepeatedMeasures:
-    """F(df1, df2) of the repeated-measures ANOVA and its p."""
-
-    F: float
-    df1: int
-    df2: int
-    p: float
-
-
-def anova(gains: Array) -> RepeatedMeasures | None:
-    """Of gains [networks, corruptions, severities]; None without networks, two corruptions or any spread of gains."""
+def anova(gains: Array) -> tuple[float, float]:
+    """F(1, types − 1) of the repeated-measures ANOVA of gains [networks, corruptions, severities], and its p; missing without
+    networks, two corruptions or any spread of gains."""
     by_type = gains.mean(axis=(0, 2)) if gains.size else np.empty(0)
     _, p = t_test(by_type)
     if math.isnan(p):
-        return None
-    F = len(by_type) * float(by_type.mean()) ** 2 / float(by_type.var(ddof=1))
-    return RepeatedMeasures(F, 1, len(by_type) - 1, p)
+        return MISSING, MISSING
+    return len(by_type) * float(by_type.mean()) ** 2 / float(by_type.var(ddof=1)), p

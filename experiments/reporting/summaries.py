@@ -7,6 +7,7 @@ would pass for the whole. Sums are exact (fsum), so that a table is the same on 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -162,6 +163,15 @@ def trained(
 
 def networks_of(dataset: str, training: str = PAPER_TRAINING) -> tuple[str, ...]:
     return STRONG_NETWORKS if training == STRONG_TRAINING else paper.networks_of(dataset)
+
+
+def places(datasets: Sequence[str]) -> list[tuple[str, str, str]]:
+    """Training, data set and network of all that can be run."""
+    return [
+        (training, dataset, network)
+        for training, dataset in product(TRAININGS, datasets)
+        for network in networks_of(dataset, training)
+    ]
 
 
 def drawn_datasets(measured: Sequence[Measured]) -> tuple[str, ...]:

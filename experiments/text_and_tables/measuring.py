@@ -3,7 +3,7 @@
 The methods differ in the training features alone, so all else is read once: the stages of `lates.calibrate`, called one by one.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -33,14 +33,14 @@ def measure(problem: Problem, seed: int) -> dict[str, np.ndarray]:
             found[f"{split}|{NETWORK}|{name}"] = _log_probabilities(features.logits)
     for method, views in {TEMPERATURE: None, NO_VIEWS: None, **problem.views}.items():
         train = lates.extract(problem.model, problem.train, like=clean, views=views, passes=None, seed=seed)
-        fits = [_fit(method, train, rows_of(clean, half), problem.budget) for half in (*halves, halves[0] | halves[1])]
+        fits = [_fit(problem, method, train, rows) for rows in (*(rows_of(clean, half) for half in halves), clean)]
         for name, features in holdout.items():
             predicted = torch.empty_like(features.logits)
-            for half, (probes, weights) in zip(reversed(halves), fits[:2], strict=True):
-                predicted[half] = _predict(probes, weights, rows_of(features, half))
+            for half, predict in zip(reversed(halves), fits[:2], strict=True):
+                predicted[half] = predict(rows_of(features, half))
             found[f"{HOLDOUT}|{method}|{name}"] = _log_probabilities(predicted)
         for name, features in test.items():
-            found[f"{TEST}|{method}|{name}"] = _log_probabilities(_predict(*fits[2], features))
+            found[f"{TEST}|{method}|{name}"] = _log_probabilities(fits[2](features))
     return found
 
 
@@ -50,18 +50,13 @@ def rows_of(features: lates.Features, chosen: Tensor) -> lates.Features:
 
 
 def _fit(
-    method: str, train: lates.Features, holdout: lates.Features, budget: float
-) -> tuple[dict[str, lates.Probe], dict[str, float]]:
+    problem: Problem, method: str, train: lates.Features, holdout: lates.Features
+) -> Callable[[lates.Features], Tensor]:
     trained = {} if method == TEMPERATURE else lates.train_probes(train, holdout)
-    probes = lates.fit_budget(trained, holdout, budget) if trained else {}
-    members = lates.member_logits(probes, holdout)
-    stack = lates.fit_stack(members, holdout.labels)
-    return dict(probes), dict(zip(members, stack.weights.tolist(), strict=True))
-
-
-def _predict(probes: Mapping[str, lates.Probe], weights: Mapping[str, float], rows: lates.Features) -> Tensor:
-    members = lates.member_logits(dict(probes), rows)
-    return torch.stack([weights[name] * logits for name, logits in members.items()]).sum(0)
+    probes = lates.fit_budget(trained, holdout, problem.budget) if trained else {}
+    stack = lates.fit_stack(lates.member_logits(probes, holdout), holdout.labels)
+    poolings = {name: holdout.poolings[name] for name in probes}
+    return lates.CalibratedModel.assemble(problem.model, [probes], stack, [poolings]).logits_of
 
 
 def _log_probabilities(logits: Tensor) -> np.ndarray:

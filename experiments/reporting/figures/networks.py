@@ -7,52 +7,38 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from experiments.reporting import paper
-from experiments.reporting.figures.style import (
-    COLOURS,
-    INK,
-    MUTED,
-    SHORT,
-    dodge,
-    draw_panels,
-    grid_of_panels,
-    headline,
-    legend_below,
-    look,
-    name_row,
-    present,
-    show_not_run,
-)
+from experiments.reporting.figures import style
 from experiments.reporting.names import DATASET_TITLES, NETWORK_TITLES
 from experiments.reporting.summaries import Measured, drawn_datasets, spread, trained
 
 
 def draw_clean(measured: Sequence[Measured]) -> Figure:
     """A dot for each trained network; where there are several seeds, a line at their mean."""
-    methods = present(measured)
-    offsets = dodge(methods)
+    methods = style.present(measured)
+    offsets = style.dodge(methods)
 
     def draw(axes: Axes, dataset: str, metric: str) -> bool:
         networks = paper.networks_of(dataset)
         for place, network in enumerate(networks):
             cells = trained(measured, dataset, network)
             if not cells:
-                axes.text(place, 0.5, "not run", rotation=90, ha="center", color=MUTED, fontsize=7, style="italic",
+                axes.text(place, 0.5, "not run", rotation=90, ha="center", color=style.MUTED, fontsize=7, style="italic",
                           transform=axes.get_xaxis_transform())  # fmt: skip
             for method in methods if cells else ():
                 values, x = [each.mean(method, metric) for each in cells], place + offsets[method]
-                axes.scatter([x] * len(values), values, s=14, zorder=3, **look(method))
+                axes.scatter([x] * len(values), values, s=14, zorder=3, **style.look(method))
                 if len(values) > 1:
-                    axes.plot([x - 0.04, x + 0.04], [spread(values).mean] * 2, color=INK, linewidth=1, zorder=4)
-        axes.set_xticks(range(len(networks)), [SHORT.get(network, network) for network in networks])
+                    axes.plot([x - 0.04, x + 0.04], [spread(values).mean] * 2, color=style.INK, linewidth=1, zorder=4)
+        axes.set_xticks(range(len(networks)), [style.SHORT.get(network, network) for network in networks])
         axes.set_xlim(-0.6, len(networks) - 0.4)
         return any(trained(measured, dataset, network) for network in networks)
 
     datasets = drawn_datasets(measured)
-    figure, panels = draw_panels(datasets, draw, width=3.8, height=2.4)
+    figure, panels = style.draw_panels(datasets, draw, width=3.8, height=2.4)
     for axes, dataset in zip(panels[:, 0], datasets, strict=True):
-        name_row(axes, dataset)
-    headline(figure, "Clean test set: a dot for each trained network, a line at the mean of its seeds")
-    legend_below(figure, methods)
+        style.name_row(axes, dataset)
+    style.headline(figure, "Clean test set: a dot for each trained network, a line at the mean of its seeds")
+    style.legend_below(figure, methods)
     return figure
 
 
@@ -60,29 +46,29 @@ def draw_depth(measured: Sequence[Measured], dataset: str) -> Figure:
     """For every network that was run: the accuracy of each member, and its share of the weights."""
     possible = paper.networks_of(dataset)
     networks = [network for network in possible if trained(measured, dataset, network)] or possible
-    figure, panels = grid_of_panels(2, len(networks), width=max(2.15, 9 / len(networks)), height=1.9)
-    methods = [method for method in present(measured) if method.startswith("lates_")]
+    figure, panels = style.grid_of_panels(2, len(networks), width=max(2.15, 9 / len(networks)), height=1.9)
+    methods = [method for method in style.present(measured) if method.startswith("lates_")]
     for column, network in zip(panels.T, networks, strict=True):
         cells = trained(measured, dataset, network)
         column[0].set_title(NETWORK_TITLES.get(network, network), fontweight="bold")
         members = list(cells[0].facts.get("probe_accuracy", {})) if cells else []
         if not members:
             for axes in column:
-                show_not_run(axes)
+                style.show_not_run(axes)
             continue
         depth = np.arange(1, len(members) + 1)
         for each in cells:
             accuracy = [each.fact("probe_accuracy", member) for member in members]
-            column[0].scatter(depth, accuracy, s=12, color=INK, alpha=0.7, linewidths=0)
+            column[0].scatter(depth, accuracy, s=12, color=style.INK, alpha=0.7, linewidths=0)
         head = spread(each.fact("probe_accuracy", members[-1]) for each in cells).mean
         column[0].annotate("head", (depth[-1], head), (0, 6), textcoords="offset points", ha="center", fontsize=7)
         column[0].set_ylim(0, 1)
-        offsets = dodge(methods, 0.84)
+        offsets = style.dodge(methods, 0.84)
         for method in methods:
             shares = [
                 spread(each.fact("methods", method, "contributions", name) for each in cells).mean for name in members
             ]
-            column[1].bar(depth + offsets[method], shares, width=0.8 / len(methods), color=COLOURS[method])
+            column[1].bar(depth + offsets[method], shares, width=0.8 / len(methods), color=style.COLOURS[method])
         column[1].set_ylim(0, 1)
         column[1].set_xlabel("member, in depth order")
         for axes in column:
@@ -90,6 +76,8 @@ def draw_depth(measured: Sequence[Measured], dataset: str) -> Figure:
             axes.set_xticks(depth[:: 1 if len(members) <= 9 else 3])
     for axes, text in zip(panels[:, 0], ("accuracy of each\nmember alone", "contribution"), strict=True):
         axes.set_ylabel(text)
-    headline(figure, f"{DATASET_TITLES[dataset]}: what each depth knows (uncut probes, a dot for each seed) and votes")
-    legend_below(figure, methods)
+    style.headline(
+        figure, f"{DATASET_TITLES[dataset]}: what each depth knows (uncut probes, a dot for each seed) and votes"
+    )
+    style.legend_below(figure, methods)
     return figure

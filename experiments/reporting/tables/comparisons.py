@@ -1,7 +1,8 @@
-"""Methods compared: the primary family, all gains with intervals, on how many networks one is better, the paper's tests."""
+"""Pairs of a method and a rival: the primary family, all gains with intervals, numbers of networks, the paper's tests."""
 
+import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from itertools import product
 
 import numpy as np
 
@@ -16,6 +17,7 @@ from experiments.reporting.significance import (
     PRIMARY_RIVAL,
     PRIMARY_TRAINING,
     SECOND_ENDPOINT,
+    Architectures,
     Gain,
     anova,
     compare,
@@ -56,18 +58,12 @@ GAIN_COLUMNS = ("gain", "bootstrap, 95 %", "t over architectures, 95 %", "networ
 
 
 def primary(measured: Sequence[Measured]) -> Table:
+    equal = {dataset: with_equal_seeds(by_architecture(measured, dataset, PRIMARY_TRAINING)) for dataset in CIFAR}
     rows: list[tuple[str, ...]] = []
     for endpoint, metric in (("primary", ENDPOINT), ("second", SECOND_ENDPOINT)):
-        places = [(dataset, group) for dataset in CIFAR for group in ("clean", "corrupted")]
+        places = list(product(CIFAR, ("clean", "corrupted")))
         found = [
-            compare(
-                with_equal_seeds(by_architecture(measured, dataset, PRIMARY_TRAINING)),
-                PRIMARY_METHOD,
-                PRIMARY_RIVAL,
-                metric,
-                GROUPS[group],
-            )
-            for dataset, group in places
+            compare(equal[dataset], PRIMARY_METHOD, PRIMARY_RIVAL, metric, GROUPS[group]) for dataset, group in places
         ]
         corrected = holm([gain.p for gain in found])
         for (dataset, group), gain, p in zip(places, found, corrected, strict=True):
@@ -92,31 +88,25 @@ def _not_run(rows: Sequence[tuple[str, ...]]) -> tuple[tuple[str, ...], ...]:
 # Exploratory
 
 
-@dataclass(frozen=True)
-class Comparison:
-    method: str
-    rival: str
-
-
-PAPERS_OWN = Comparison("lates_paper", "temperature_sgd")
+PAPERS_OWN = ("lates_paper", "temperature_sgd")
 COMPARISONS = (
     PAPERS_OWN,
     *(
-        Comparison(f"lates_{views}_1", rival)
+        (f"lates_{views}_1", rival)
         for views in ("none", "shift", "jitter", "robust")
         for rival in ("temperature", "vector_scaling", "sms", f"head_refitted_{views}")
     ),
-    Comparison("lates_jitter_1", "temperature_jittered_holdout"),
-    Comparison("lates_jittered_holdout", "temperature_jittered_holdout"),
-    Comparison("lates_both_holdouts", "temperature_jittered_holdout"),
-    Comparison("lates_robust_1", "temperature_robust_holdout"),
-    Comparison("lates_robust_1", "last_layer_grid"),
-    Comparison("lates_robust_sms", "lates_robust_1"),
-    Comparison("lates_expect_shift", "temperature"),
-    Comparison("lates_expect_shift", "temperature_robust_holdout"),
-    Comparison("lates_expect_shift", "head_refitted_robust_holdout"),
-    Comparison("lates_expect_shift", "lates_robust_1"),
-    Comparison("head_refitted_jitter", "temperature"),
+    ("lates_jitter_1", "temperature_jittered_holdout"),
+    ("lates_jittered_holdout", "temperature_jittered_holdout"),
+    ("lates_both_holdouts", "temperature_jittered_holdout"),
+    ("lates_robust_1", "temperature_robust_holdout"),
+    ("lates_robust_1", "last_layer_grid"),
+    ("lates_robust_sms", "lates_robust_1"),
+    ("lates_expect_shift", "temperature"),
+    ("lates_expect_shift", "temperature_robust_holdout"),
+    ("lates_expect_shift", "head_refitted_robust_holdout"),
+    ("lates_expect_shift", "lates_robust_1"),
+    ("head_refitted_jitter", "temperature"),
 )
 METRICS = ("nll", "ece", "ece_smooth", "brier", "accuracy", "auc")
 
@@ -124,32 +114,15 @@ METRICS = ("nll", "ece", "ece_smooth", "brier", "accuracy", "auc")
 def gains(measured: Sequence[Measured]) -> Table:
     """For the CSV: every comparison that was run."""
     rows: list[tuple[str, ...]] = []
-    for comparison in COMPARISONS:
-        for training in TRAININGS:
-            for dataset in CIFAR:
-                architectures = by_architecture(measured, dataset, training)
-                for group in GROUPS.values():
-                    for metric in METRICS:
-                        gain = compare(architectures, comparison.method, comparison.rival, metric, group)
-                        if gain.networks:
-                            pair = (method_title(comparison.method), method_title(comparison.rival))
-                            where = (
-                                TRAINING_TITLES[training],
-                                DATASET_TITLES[dataset],
-                                group.title,
-                                METRIC_TITLES[metric],
-                            )
-                            rows.append((*pair, *where, *shown(gain), str(gain.architectures)))
-    header = (
-        "method",
-        "over",
-        "networks trained by",
-        "data set",
-        "test sets",
-        "metric",
-        *GAIN_COLUMNS,
-        "architectures",
-    )
+    for pair, training, dataset in product(COMPARISONS, TRAININGS, CIFAR):
+        architectures = by_architecture(measured, dataset, training)
+        for group, metric in product(GROUPS.values(), METRICS):
+            gain = compare(architectures, *pair, metric, group)
+            if gain.networks:
+                where = (TRAINING_TITLES[training], DATASET_TITLES[dataset], group.title, METRIC_TITLES[metric])
+                rows.append((*map(method_title, pair), *where, *shown(gain), str(gain.architectures)))
+    where = ("networks trained by", "data set", "test sets", "metric")
+    header = ("method", "over", *where, *GAIN_COLUMNS, "architectures")
     note = "In the metric's own units, positive is better. Exploratory: no correction for the number of comparisons."
     return Table("gains", "Every gain with its intervals", header, tuple(rows), note, text_columns=6)
 
@@ -192,15 +165,15 @@ def wins(measured: Sequence[Measured]) -> Table:
 
 
 MC_COMPARISONS = (
-    Comparison("mcd_temperature", "mcd"),
-    Comparison("mcd_lates", "mcd_temperature"),
-    Comparison("mcd_lates_shift", "mcd_temperature"),
-    Comparison("mcd_lates_shift", "mcd_lates"),
-    Comparison("lates_none_1", "temperature"),
-    Comparison("lates_shift_1", "temperature"),
-    Comparison("lates_none_1", "mcd_temperature"),
-    Comparison("lates_shift_1", "mcd_temperature"),
-    Comparison("mcd_lates", "lates_none_1"),
+    ("mcd_temperature", "mcd"),
+    ("mcd_lates", "mcd_temperature"),
+    ("mcd_lates_shift", "mcd_temperature"),
+    ("mcd_lates_shift", "mcd_lates"),
+    ("lates_none_1", "temperature"),
+    ("lates_shift_1", "temperature"),
+    ("lates_none_1", "mcd_temperature"),
+    ("lates_shift_1", "mcd_temperature"),
+    ("mcd_lates", "lates_none_1"),
 )
 """What each step adds with dropout on, and off, and whether one pass can take the place of ten."""
 
@@ -210,11 +183,10 @@ def mc_dropout_gains(measured: Sequence[Measured]) -> Table:
     metrics = ("ece", *IMAGE_METRICS)
     for dataset, rate in paper.MC_DROPOUT:
         cells = trained(measured, dataset, "wide_resnet_28_10", dropout=rate)
-        for each in MC_COMPARISONS:
-            found = [shown(compare([cells], each.method, each.rival, metric, GROUPS["clean"])) for metric in metrics]
+        for pair in MC_COMPARISONS:
+            found = [shown(compare([cells], *pair, metric, GROUPS["clean"])) for metric in metrics]
             texts = [gain if bootstrapped == ABSENT else f"{gain} {bootstrapped}" for gain, bootstrapped, *_ in found]
-            methods = (mc_title(each.method), mc_title(each.rival))
-            rows.append((DATASET_TITLES[dataset], f"{rate:g}", *methods, str(len(cells)), *texts))
+            rows.append((DATASET_TITLES[dataset], f"{rate:g}", *map(mc_title, pair), str(len(cells)), *texts))
     return Table(
         "mc_dropout_gains",
         "WRN-28-10 with Monte Carlo dropout: gains on the clean test set, positive is better",
@@ -232,29 +204,26 @@ def mc_dropout_gains(measured: Sequence[Measured]) -> Table:
 
 def paper_tests(measured: Sequence[Measured]) -> Table:
     """Its Wilcoxon test and its ANOVA, of the paper's own comparison, both sides fitted by SGD."""
-    pair = (PAPERS_OWN.method, PAPERS_OWN.rival)
     rows: list[tuple[str, ...]] = []
-    for dataset in paper.DATASETS:
+    for dataset, metric in product(paper.DATASETS, paper.METRICS):
         architectures = by_architecture(measured, dataset)
-        for metric in paper.METRICS:
-            everything = [cell for cells in architectures for cell in cells]
-            test = signed_rank(corrupted_gains(everything, *pair, metric))
-            ours = (f"{test.better} of {test.pairs}" if test.pairs else ABSENT, p_value(test.p))
-            printed = paper.ANOVA[dataset][metric]
-            found = compare(architectures, *pair, metric, GROUPS["corrupted"])
-            rows.append(
-                (
-                    *(DATASET_TITLES[dataset], METRIC_TITLES[metric], paper.WILCOXON[dataset][metric], *ours),
-                    *(f"F(1, 16) = {printed.F}".replace("= <", "<"), printed.p),
-                    *_anova(architectures, pair, metric, CIFAR100_C),
-                    *_anova(architectures, pair, metric, NAMES),
-                    *(shown(found)[0], shown(found)[2]),
-                )
+        everything = corrupted_gains([cell for cells in architectures for cell in cells], *PAPERS_OWN, metric)
+        better = f"{count_better(everything)} of {everything.size}" if everything.size else ABSENT
+        mean, _, t, _ = shown(compare(architectures, *PAPERS_OWN, metric, GROUPS["corrupted"]))
+        rows.append(
+            (
+                *(DATASET_TITLES[dataset], METRIC_TITLES[metric], paper.WILCOXON[dataset][metric]),
+                *(better, p_value(signed_rank(everything))),
+                *(f"F(1, 16) = {paper.ANOVA[dataset][metric]}".replace("= <", "<"), paper.ANOVA_P[dataset][metric]),
+                *_anova(architectures, metric, CIFAR100_C),
+                *_anova(architectures, metric, NAMES),
+                *(mean, t),
             )
+        )
     tests = ("Wilcoxon p, paper", "sets better", "p, ours", "ANOVA, paper", "p, paper", "17 types", "p", "all 19", "p")
     return Table(
         "paper_tests",
-        f"{method_title(pair[0])} over {method_title(pair[1])}, corrupted test sets: the paper's tests beside ours",
+        f"{' over '.join(map(method_title, PAPERS_OWN))}, corrupted test sets: the paper's tests beside ours",
         ("data set", "metric", *tests, "mean gain", "t over architectures, 95 %"),
         tuple(rows),
         "Wilcoxon: every corrupted set of every network a pair. ANOVA: the subject is the corruption type. Neither is "
@@ -264,13 +233,11 @@ def paper_tests(measured: Sequence[Measured]) -> Table:
     )
 
 
-def _anova(
-    architectures: Sequence[Sequence[Measured]], pair: tuple[str, str], metric: str, types: Sequence[str]
-) -> tuple[str, str]:
-    found = [corrupted_gains(cells, *pair, metric, types) for cells in architectures]
+def _anova(architectures: Architectures, metric: str, types: Sequence[str]) -> tuple[str, str]:
+    found = [corrupted_gains(cells, *PAPERS_OWN, metric, types) for cells in architectures]
     means = [each.mean(axis=0) for each in found if len(each)]
-    test = anova(np.stack(means)) if means else None
-    return (ABSENT, ABSENT) if test is None else (f"F({test.df1}, {test.df2}) = {test.F:.2f}", p_value(test.p))
+    F, p = anova(np.asarray(means))
+    return (ABSENT if math.isnan(F) else f"F(1, {len(types) - 1}) = {F:.2f}"), p_value(p)
 
 
 def gain_text(gain: Gain, digits: int = 3) -> str:
@@ -280,6 +247,6 @@ def gain_text(gain: Gain, digits: int = 3) -> str:
     parts = [
         f"{kind} {number(each.low, digits)} to {number(each.high, digits)}"
         for kind, each in (("bootstrap", gain.bootstrap), ("t", gain.t))
-        if each.low == each.low
+        if not math.isnan(each.low)
     ]
     return number(gain.mean, digits) + (f" ({', '.join(parts)})" if parts else "")

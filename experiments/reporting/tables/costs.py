@@ -1,6 +1,7 @@
 """What a calibration costs, who votes in it, and which networks were trained."""
 
 from collections.abc import Sequence
+from itertools import product
 from pathlib import Path
 from statistics import median
 
@@ -8,7 +9,7 @@ from experiments.evaluation.timing import Timing, read_timing
 from experiments.recipes import CIFAR_NETWORKS, CIFAR_SETS
 from experiments.reporting import paper
 from experiments.reporting.names import LATES, LOGIT_RIVALS, VIEW_RIVALS, method_title
-from experiments.reporting.summaries import TRAININGS, Measured, all_trained, networks_of, spread, trained
+from experiments.reporting.summaries import TRAININGS, Measured, all_trained, places, spread, trained
 from experiments.reporting.tables.markdown import ABSENT, Table, number
 from experiments.reporting.tables.scores import commit_of, place
 
@@ -30,11 +31,10 @@ def cost(measured: Sequence[Measured]) -> Table:
 
 def timing_table(folder: Path) -> Table:
     rows: list[tuple[str, ...]] = [("paper", ABSENT, ABSENT, ABSENT, ABSENT, paper.COST["seconds"])]
-    for dataset in CIFAR_SETS:
-        for network in CIFAR_NETWORKS:
-            file = folder / f"{dataset}-{network}" / "timing.json"
-            if file.exists():
-                rows.append((*place(dataset, network), *_timed(read_timing(file))))
+    for dataset, network in product(CIFAR_SETS, CIFAR_NETWORKS):
+        file = folder / f"{dataset}-{network}" / "timing.json"
+        if file.exists():
+            rows.append((*place(dataset, network), *_timed(read_timing(file))))
     header = ("data set", "network", "training, s", "calibrate, s", "its spread, s", "time, %")
     note = (
         "One device, nothing beside it. Training: the first epoch, with compiling, and the recipe's others at the median of "
@@ -54,24 +54,18 @@ def depth(measured: Sequence[Measured]) -> Table:
     """For the CSV: accuracy and contribution of every member."""
     shown = [method for method in LATES if method.endswith("_1") or method == "lates_paper"]
     rows: list[tuple[str, ...]] = []
-    for training in TRAININGS:
-        for dataset in paper.DATASETS:
-            for network in networks_of(dataset, training):
-                cells = trained(measured, dataset, network, training=training)
-                for member in cells[0].facts.get("probe_accuracy", {}) if cells else ():
-                    accuracy = number(spread(cell.fact("probe_accuracy", member) for cell in cells).mean, 3)
-                    shares = [
-                        number(spread(cell.fact("methods", each, "contributions", member) for cell in cells).mean, 3)
-                        for each in shown
-                    ]
-                    rows.append((training, *place(dataset, network), member, accuracy, *shares))
+    for training, dataset, network in places(paper.DATASETS):
+        cells = trained(measured, dataset, network, training=training)
+        for member in cells[0].facts.get("probe_accuracy", {}) if cells else ():
+            facts = [("probe_accuracy", member), *(("methods", each, "contributions", member) for each in shown)]
+            means = (number(spread(cell.fact(*fact) for cell in cells).mean, 3) for fact in facts)
+            rows.append((training, *place(dataset, network), member, *means))
     header = ("networks trained by", "data set", "network", "member", "accuracy", *map(method_title, shown))
+    title = "Accuracy and contribution of each member, by depth"
     note = (
         "Means over seeds. Accuracy on the clean test set: of uncut probes trained without views. Then contributions."
     )
-    return Table(
-        "depth", "Accuracy and contribution of each member, by depth", header, tuple(rows), note, text_columns=4
-    )
+    return Table("depth", title, header, tuple(rows), note, text_columns=4)
 
 
 def runs(measured: Sequence[Measured]) -> Table:
@@ -90,16 +84,6 @@ def runs(measured: Sequence[Measured]) -> Table:
         )
         for each in measured
     )
-    header = (
-        "recipe",
-        "data set",
-        "network",
-        "device",
-        "commit",
-        "seed",
-        "train",
-        "hold-out",
-        "dropout",
-        "training, s",
-    )
+    where, how = ("recipe", "data set", "network"), ("device", "commit", "seed", "train", "hold-out", "dropout")
+    header = (*where, *how, "training, s")
     return Table("runs", "Trained networks", header, rows, "Everything that was run; what is not here was not.", 5)

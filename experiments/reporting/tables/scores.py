@@ -1,6 +1,7 @@
 """Tables of scores: the front page's, every method, every network, the paper's numbers beside ours, one network run twice."""
 
 from collections.abc import Mapping, Sequence
+from itertools import product
 
 from experiments.evaluation.dropout import OFF, ON, SAMPLES
 from experiments.recipes import AGAIN
@@ -28,7 +29,7 @@ from experiments.reporting.summaries import (
     Measured,
     mean_over_networks,
     methods_run,
-    networks_of,
+    places,
     spread,
     trained,
 )
@@ -68,30 +69,28 @@ def best_rival(
 def main_table(measured: Sequence[Measured]) -> Table:
     metrics = ("nll", "ece", "accuracy")
     rows: list[Row] = []
-    for training in TRAININGS:
-        for dataset in CIFAR:
-            logit = best_rival(measured, dataset, LOGIT_RIVALS, "clean", training)
-            aware = best_rival(measured, dataset, VIEW_RIVALS, "corrupted", training)
-            labelled = {
-                "temperature": "temperature scaling",
-                PRIMARY_RIVAL: f"{method_title(PRIMARY_RIVAL)}, the rival named beforehand",
-                **({logit: f"best logit rival run: {method_title(logit)}"} if logit and logit != PRIMARY_RIVAL else {}),
-                **({aware: f"best view-aware rival run: {method_title(aware)}"} if aware else {}),
-                FORMER_DEFAULT: f"{method_title(FORMER_DEFAULT)} (the former default)",
-                "lates_jitter_1": method_title("lates_jitter_1"),
-                DEFAULT: f"**{method_title(DEFAULT)}**",
-                EXPECT_SHIFT: f"**{method_title(EXPECT_SHIFT)}**",
-            }
-            where = (TRAINING_TITLES[training], DATASET_TITLES[dataset])
-            run = methods_run(measured, dataset, training)
-            for method, label in labelled.items():
-                values = [
-                    number(mean_over_networks(measured, dataset, method, metric, sets, training), 3)
-                    for sets in (CLEAN_SET, CORRUPTED)
-                    for metric in metrics
-                ]
-                cells = values if method in run else [NOT_RUN, *[ABSENT] * (len(values) - 1)]
-                rows.append((*where, label, *cells) if run else (*where, NOT_RUN, *[ABSENT] * len(values)))
+    for training, dataset in product(TRAININGS, CIFAR):
+        logit = best_rival(measured, dataset, LOGIT_RIVALS, "clean", training)
+        aware = best_rival(measured, dataset, VIEW_RIVALS, "corrupted", training)
+        labelled = {
+            "temperature": "temperature scaling",
+            PRIMARY_RIVAL: f"{method_title(PRIMARY_RIVAL)}, the rival named beforehand",
+            **({logit: f"best logit rival run: {method_title(logit)}"} if logit and logit != PRIMARY_RIVAL else {}),
+            **({aware: f"best view-aware rival run: {method_title(aware)}"} if aware else {}),
+            FORMER_DEFAULT: f"{method_title(FORMER_DEFAULT)} (the former default)",
+            "lates_jitter_1": method_title("lates_jitter_1"),
+            DEFAULT: f"**{method_title(DEFAULT)}**",
+            EXPECT_SHIFT: f"**{method_title(EXPECT_SHIFT)}**",
+        }
+        where = (TRAINING_TITLES[training], DATASET_TITLES[dataset])
+        run = methods_run(measured, dataset, training)
+        for method, label in labelled.items():
+            values = [
+                number(mean_over_networks(measured, dataset, method, metric, sets, training), 3)
+                for sets, metric in product((CLEAN_SET, CORRUPTED), metrics)
+            ]
+            cells = values if method in run else [NOT_RUN, *[ABSENT] * (len(values) - 1)]
+            rows.append((*where, label, *cells) if run else (*where, NOT_RUN, *[ABSENT] * len(values)))
     shown = titles(metrics)
     return Table(
         "main",
@@ -115,20 +114,16 @@ def methods_table(measured: Sequence[Measured]) -> Table:
     columns = [(metric, CLEAN_SET) for metric in clean] + [(metric, CORRUPTED) for metric in corrupted]
     listed = [method for method in METHOD_TITLES if method not in ALONE]
     rows: list[Row] = []
-    for training in TRAININGS:
-        for dataset in CIFAR:
-            run = methods_run(measured, dataset, training)
-            where = (TRAINING_TITLES[training], DATASET_TITLES[dataset])
-            for method in listed:
-                if method in run:
-                    values = [
-                        mean_over_networks(measured, dataset, method, metric, sets, training)
-                        for metric, sets in columns
-                    ]
-                    rows.append((*where, method_title(method), *map(number, values)))
-            if not run:
-                rows.append((*where, NOT_RUN, *[ABSENT] * len(columns)))
-    whole = set().union(*(methods_run(measured, dataset, training) for training in TRAININGS for dataset in CIFAR))
+    whole: set[str] = set()
+    for training, dataset in product(TRAININGS, CIFAR):
+        run = methods_run(measured, dataset, training)
+        where = (TRAINING_TITLES[training], DATASET_TITLES[dataset])
+        for method in (method for method in listed if method in run):
+            values = [mean_over_networks(measured, dataset, method, *column, training) for column in columns]
+            rows.append((*where, method_title(method), *map(number, values)))
+        if not run:
+            rows.append((*where, NOT_RUN, *[ABSENT] * len(columns)))
+        whole |= run
     anywhere = {method for cell in measured for method in cell.methods}
     partly = [method_title(method) for method in listed if method in anywhere - whole]
     missing = [method_title(method) for method in listed if method not in anywhere]
@@ -160,16 +155,14 @@ def by_network(name: str, title: str, measured: Sequence[Measured], metric: str,
     """A row for each network, a column for each method that was run on one."""
     shown = [method for method in BY_NETWORK if any(method in each.methods for each in measured)]
     rows: list[Row] = []
-    for training in TRAININGS:
-        for dataset in CIFAR:
-            for network in networks_of(dataset, training):
-                cells = trained(measured, dataset, network, training=training)
-                values = [spread(cell.mean(method, metric, GROUPS[group].sets) for cell in cells) for method in shown]
-                where = (TRAINING_TITLES[training], *place(dataset, network))
-                rows.append((*where, str(len(cells)), *(with_deviation(each, 3) for each in values)))
+    for training, dataset, network in places(CIFAR):
+        cells = trained(measured, dataset, network, training=training)
+        values = [spread(cell.mean(method, metric, GROUPS[group].sets) for cell in cells) for method in shown]
+        where = (TRAINING_TITLES[training], *place(dataset, network))
+        rows.append((*where, str(len(cells)), *(with_deviation(each, 3) for each in values)))
     header = ("networks trained by", "data set", "network", "seeds", *map(method_title, shown))
-    rows = list(merge_missing(rows, shared=2, text_columns=4))
-    return Table(name, title, header, tuple(rows), "Mean ± standard deviation over seeds.", text_columns=3)
+    merged = merge_missing(rows, shared=2, text_columns=4)
+    return Table(name, title, header, merged, "Mean ± standard deviation over seeds.", text_columns=3)
 
 
 def network_tables(measured: Sequence[Measured]) -> list[Table]:
@@ -187,20 +180,15 @@ ALL_METRICS = ("nll", "ece", "ece_floor", "ece_smooth", "classwise_ece", "brier"
 def scores(measured: Sequence[Measured]) -> Table:
     """For the CSV: every method on every network."""
     rows: list[Row] = []
-    for training in TRAININGS:
-        for dataset in paper.DATASETS:
-            for network in networks_of(dataset, training):
-                for ensemble in (False, True):
-                    cells = trained(measured, dataset, network, training=training, ensemble=ensemble)
-                    for method in dict.fromkeys(method for cell in cells for method in cell.methods):
-                        for group in GROUPS.values():
-                            values = [
-                                spread(cell.mean(method, each, group.sets) for cell in cells) for each in ALL_METRICS
-                            ]
-                            if values[0].count:
-                                where = (TRAINING_TITLES[training], *place(dataset, network), group.title)
-                                shown = (number(each.mean) for each in values)
-                                rows.append((*where, method_title(method), str(values[0].count), *shown))
+    for (training, dataset, network), ensemble in product(places(paper.DATASETS), (False, True)):
+        cells = trained(measured, dataset, network, training=training, ensemble=ensemble)
+        methods = dict.fromkeys(method for cell in cells for method in cell.methods)
+        for method, group in product(methods, GROUPS.values()):
+            values = [spread(cell.mean(method, each, group.sets) for cell in cells) for each in ALL_METRICS]
+            if values[0].count:
+                where = (TRAINING_TITLES[training], *place(dataset, network), group.title)
+                shown = (number(each.mean) for each in values)
+                rows.append((*where, method_title(method), str(values[0].count), *shown))
     header = ("networks trained by", "data set", "network", "test sets", "method", "seeds", *titles(ALL_METRICS))
     return Table("scores", "Every method on every network", header, tuple(rows), f"Means over seeds. {FLOOR}", 5)
 

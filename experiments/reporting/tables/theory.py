@@ -17,18 +17,11 @@ from experiments.reporting.tables.markdown import Table, number
 
 def proposition(_: Sequence[Measured]) -> Table:
     population = make_population()
-    rows = tuple(
-        (
-            f"{excess.n:,}",
-            f"{excess.mean:.2e}",
-            f"{excess.mean_bound:.2e}",
-            f"{excess.printed_mean_bound:.2e}",
-            number(excess.probability, 3),
-            number(excess.probability_bound, 3),
-            number(excess.beaten_by_temperature, 3),
-        )
-        for excess in measure_excess(population)
-    )
+    rows: list[tuple[str, ...]] = []
+    for excess in measure_excess(population):
+        means = (excess.mean, excess.mean_bound, excess.printed_mean_bound)
+        chances = (excess.probability, excess.probability_bound, excess.beaten_by_temperature)
+        rows.append((f"{excess.n:,}", *(f"{each:.2e}" for each in means), *(number(each, 3) for each in chances)))
     header = (
         "n", "mean excess", "its bound", "the paper's bound", f"P(excess ≥ {EPSILON:g})", "its bound", "P(temperature wins)",
     )  # fmt: skip
@@ -39,7 +32,7 @@ def proposition(_: Sequence[Measured]) -> Table:
         f"P(temperature wins): the best temperature at n = ∞, whose excess is {temperature:.4f}, has a smaller loss than "
         "the weights learned."
     )
-    return Table("proposition", "Proposition 1 on a known population", header, rows, note)
+    return Table("proposition", "Proposition 1 on a known population", header, tuple(rows), note)
 
 
 def pitfall(_: Sequence[Measured]) -> Table:

@@ -1,6 +1,7 @@
 """Relative gains over temperature scaling: by size of the training and hold-out split, by budget."""
 
 from collections.abc import Sequence
+from itertools import product
 
 from experiments.reporting import paper
 from experiments.reporting.names import BUDGETS, DATASET_TITLES, SOLVED_ALIKE, VIEWS, method_title
@@ -36,12 +37,11 @@ def _by_part(title: str, measured: Sequence[Measured], variation: Variation) -> 
         by_network = {network: of_each_part(measured, dataset, network, variation) for network in paper.NETWORKS}
         varied = {network: by_part for network, by_part in by_network.items() if by_part}
         for network, by_part in varied.items():
-            for method in BY_PART:
-                for part, cells in by_part.items():
-                    if any(method in cell.methods for cell in cells):
-                        shares = (f"{100 * part.train_fraction:.0f} %", f"{100 * part.holdout_fraction:.0f} %")
-                        where = (*place(dataset, network), method_title(method), *shares, str(len(cells)))
-                        rows.append((*where, *_values(cells, method)))
+            for method, (part, cells) in product(BY_PART, by_part.items()):
+                if any(method in cell.methods for cell in cells):
+                    shares = (f"{100 * part.train_fraction:.0f} %", f"{100 * part.holdout_fraction:.0f} %")
+                    where = (*place(dataset, network), method_title(method), *shares, str(len(cells)))
+                    rows.append((*where, *_values(cells, method)))
         if len(varied) < len(by_network):
             others = (DATASET_TITLES[dataset], "all others" if varied else "all", NOT_RUN)
             rows.append((*others, *[ABSENT] * (len(header) - len(others))))
@@ -67,14 +67,12 @@ def holdout_size(measured: Sequence[Measured]) -> Table:
 def budget(measured: Sequence[Measured]) -> Table:
     columns = [(metric, sets) for sets in (CLEAN_SET, CORRUPTED) for metric in SHOWN]
     rows: list[tuple[str, ...]] = []
-    for dataset in ("cifar100", "cifar10"):
-        for views in VIEWS:
-            for allowed in BUDGETS:
-                method = f"lates_{views}_{allowed}"
-                spent = added_over_networks(measured, dataset, method)
-                gains = [gain_over_networks(measured, dataset, method, metric, sets) for metric, sets in columns]
-                limit = "none" if allowed == "all" else f"{allowed} %"
-                rows.append((DATASET_TITLES[dataset], views, limit, number(spent, 2), *map(signed, gains)))
+    for dataset, views, allowed in product(("cifar100", "cifar10"), VIEWS, BUDGETS):
+        method = f"lates_{views}_{allowed}"
+        spent = added_over_networks(measured, dataset, method)
+        gains = [gain_over_networks(measured, dataset, method, metric, sets) for metric, sets in columns]
+        limit = "none" if allowed == "all" else f"{allowed} %"
+        rows.append((DATASET_TITLES[dataset], views, limit, number(spent, 2), *map(signed, gains)))
     named = titles(SHOWN)
     return Table(
         "budget",

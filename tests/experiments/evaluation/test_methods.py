@@ -267,10 +267,7 @@ def test_only_the_kinds_of_probes_that_are_wanted_are_trained(network: nn.Module
 
 def test_probe_accuracies_are_in_depth_order_with_the_head(network: nn.Module, prepared: Prepared) -> None:
     test = sample_data().test
-    accuracies = measure_probes(prepared, record(prepared, test))
-    assert list(accuracies) == ["plain", "paper"]
-    for by_member in accuracies.values():
-        assert list(by_member) == ["layer1.0", "layer2.0", "layer3.0", HEAD]
-        assert by_member[HEAD] == pytest.approx(measure_accuracy(network, test))
-        assert all(0 < value < 1 for value in by_member.values())
-    assert accuracies["plain"] != accuracies["paper"]
+    accuracies = measure_probes(prepared, prepared.readers["plain"](test))
+    assert list(accuracies) == ["layer1.0", "layer2.0", "layer3.0", HEAD]
+    assert accuracies[HEAD] == pytest.approx(measure_accuracy(network, test))
+    assert all(0 < value < 1 for value in accuracies.values())

@@ -135,7 +135,6 @@ def _votes(network: str, error: float, methods: Sequence[str]) -> dict[str, obje
     accuracies = dict(zip(blocks, ((1 - error) * (1 - np.exp(-3 * depth))).tolist(), strict=True))
     return {
         "probe_accuracy": {**accuracies, "head": 1 - error},
-        "probe_accuracy_paper": {**{name: 0.9 * value for name, value in accuracies.items()}, "head": 1 - error},
         "methods": {method: votes(method) for method in methods},
     }
 
