@@ -11,7 +11,6 @@ import pytest
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch.utils.hooks import RemovableHandle
 
 from lates.network.recorder import RecordedNetwork, switch_to_evaluation
 
@@ -57,7 +56,7 @@ def test_the_network_keeps_its_hooks_flags_and_modules() -> None:
     model = Plain().train()
     model.norm.eval()
     calls: list[int] = []
-    model.first.register_forward_hook(lambda module, inputs, output: calls.append(len(output)))
+    handle = model.first.register_forward_hook(lambda module, inputs, output: calls.append(len(output)))
     before = [dict(part.__dict__) for part in model.modules()]
     flags = [part.training for part in model.modules()]
     network = switch_to_evaluation(record(model, "first", "last"), dropout=True)
@@ -66,24 +65,14 @@ def test_the_network_keeps_its_hooks_flags_and_modules() -> None:
     assert [part.training for part in model.modules()] == flags
     assert [list(part._forward_hooks) for part in model.modules()] == [list(d["_forward_hooks"]) for d in before]
     assert all(part.__dict__ == dictionary for part, dictionary in zip(model.modules(), before, strict=True))
+    handle.remove()
+    assert not model.first._forward_hooks
 
 
 def test_evaluation_leaves_dropout_alone_on_if_asked() -> None:
     network = switch_to_evaluation(record(Plain().train()), dropout=True)
     assert [name for name, part in network.network.named_modules() if part.training] == ["drop"]
     assert not any(part.training for part in switch_to_evaluation(network, dropout=False).modules())
-
-
-def test_parameters_are_shared_until_the_copy_is_cast() -> None:
-    model = Plain().eval()
-    network = record(model, "first")
-    parameters = list(model.parameters())
-    assert all(mine is yours for mine, yours in zip(network.parameters(), parameters, strict=True))
-    network.to(torch.float64)
-    assert {tensor.dtype for tensor in network.state_dict().values() if tensor.is_floating_point()} == {torch.float64}
-    assert all(mine is yours for mine, yours in zip(model.parameters(), parameters, strict=True))
-    assert {p.dtype for p in model.parameters()} == {torch.float32}
-    assert torch.allclose(network(X.double())[0].float(), model(X), atol=1e-6)
 
 
 class Tied(nn.Module):
@@ -100,9 +89,14 @@ class Tied(nn.Module):
         return self.right(self.left(x))
 
 
-def test_what_is_tied_stays_tied_when_the_copy_is_cast() -> None:
+def test_tensors_are_shared_until_the_copy_is_cast_and_stay_tied_then() -> None:
     model = Tied().eval()
-    network = record(model, "left").double()
+    network, tensors = record(model, "left"), [*model.parameters(), *model.buffers()]
+    assert all(a is b for a, b in zip([*network.parameters(), *network.buffers()], tensors, strict=True))
+    network.to(torch.float64)
+    assert {tensor.dtype for tensor in network.state_dict().values() if tensor.is_floating_point()} == {torch.float64}
+    assert all(a is b for a, b in zip([*model.parameters(), *model.buffers()], tensors, strict=True))
+    assert {parameter.dtype for parameter in model.parameters()} == {torch.float32}
     tree = network.network
     assert isinstance(tree, Tied)
     assert tree.up.weight.data_ptr() == tree.down.weight.data_ptr()
@@ -117,12 +111,7 @@ def test_scripted_models_are_refused() -> None:
             record(model)
 
 
-def test_an_unknown_block_is_named() -> None:
-    with pytest.raises(ValueError, match=r'Unknown block "layer9"\. Blocks of this model: norm'):
-        record(Plain(), "layer9")
-
-
-# Wrappers
+# Wrappers, copies, threads
 
 
 def compiled(model: nn.Module) -> nn.Module:
@@ -139,33 +128,16 @@ def process_group(tmp_path: Path) -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("process_group")
-def test_distributed_models_are_unwrapped() -> None:
-    model = Plain().eval()
-    wrapped = nn.parallel.DistributedDataParallel(model)
-    network = record(wrapped, "norm")
-    assert torch.equal(network(X)[0], model(X))
-    assert all(mine is yours for mine, yours in zip(network.parameters(), model.parameters(), strict=True))
-
-
-@pytest.mark.parametrize("wrap", [nn.DataParallel, compiled])
-def test_wrapped_models_are_unwrapped(wrap: Callable[[nn.Module], nn.Module]) -> None:
+@pytest.mark.parametrize("wrap", [nn.DataParallel, nn.parallel.DistributedDataParallel, compiled])
+def test_wrapped_models_that_have_run_are_unwrapped(wrap: Callable[[nn.Module], nn.Module]) -> None:
     model = Plain().eval()
     wrapped = wrap(model).cpu()  # DataParallel moves the network to a GPU where there is one
-    logits, features = record(wrapped, "norm")(X)
-    assert torch.equal(logits, model(X))
+    expected = wrapped(X)
+    network = record(wrapped, "norm")
+    logits, features = network(X)
+    assert torch.equal(logits, expected)
     assert len(features["norm"]) == 1
-
-
-@pytest.mark.slow
-def test_a_compiled_model_that_has_already_run_is_unwrapped() -> None:
-    model = Plain().eval()
-    wrapped = torch.compile(model)
-    assert isinstance(wrapped, nn.Module)
-    with torch.no_grad():
-        expected = wrapped(X)
-        logits, features = record(wrapped, "norm")(X)
-        assert torch.allclose(logits, expected, atol=1e-6)
-        assert torch.equal(features["norm"][0], model.norm(model.first(X)))
+    assert all(a is b for a, b in zip(network.parameters(), model.parameters(), strict=True))
 
 
 def test_the_copy_compiles_whole_and_copies_deeply() -> None:
@@ -212,78 +184,51 @@ def test_a_failed_forward_leaves_nothing_for_the_next() -> None:
 class Masked(nn.Module):
     def __init__(self) -> None:
         super().__init__()
-        self.inner, self.last = nn.Linear(4, 4), nn.Linear(4, 3)
+        self.inner = nn.Linear(4, 3)
 
     def forward(self, tokens: Tensor, attention_mask: Tensor | None = None) -> Tensor:
-        return self.last(self.inner(tokens).mean(1))
+        return self.inner(tokens).mean(1)
 
 
-@pytest.mark.parametrize("by_name", [True, False])
-def test_the_attention_mask_reaches_the_reduction(by_name: bool) -> None:
+class Starred(Masked):
+    def forward(self, *inputs: Tensor) -> Tensor:
+        return self.inner(inputs[0] + inputs[1][:, :, None]).mean(1)
+
+
+class Padded(nn.Module):
+    """Hands a mask that is True, or -inf, at padding to PyTorch's own encoder layer."""
+
+    def __init__(self, padding: Tensor) -> None:
+        super().__init__()
+        self.inner, self.padding = nn.TransformerEncoderLayer(4, 2, 8, batch_first=True), padding
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        return self.inner(tokens, src_key_padding_mask=self.padding)[:, 0]
+
+
+TOKENS, MASK = torch.zeros(2, 3, 4), torch.tensor([[1, 1, 0], [1, 1, 1]])
+
+
+@pytest.mark.parametrize(
+    ("model", "inputs", "named", "expected"),
+    [
+        (Masked(), (TOKENS, MASK), {}, MASK),
+        (Masked(), (TOKENS,), {"attention_mask": MASK}, MASK),
+        (Masked(), (TOKENS,), {}, None),
+        (Starred(), (TOKENS, MASK), {}, None),
+        (Padded(MASK == 0), (TOKENS,), {}, MASK.bool()),
+        (Padded(torch.zeros(2, 3).masked_fill(MASK == 0, -torch.inf)), (TOKENS,), {}, MASK.bool()),
+    ],
+)
+def test_the_mask_of_the_tokens_reaches_the_reduction(
+    model: nn.Module, inputs: tuple[Tensor, ...], named: dict[str, Tensor], expected: Tensor | None
+) -> None:
     seen: list[Tensor | None] = []
 
     def look(output: Any, mask: Tensor | None) -> Tensor:
         seen.append(mask)
         return output.mean(1)
 
-    network = RecordedNetwork(Masked(), {"inner": look})
-    tokens, mask = torch.zeros(2, 3, 4), torch.tensor([[1, 1, 0], [1, 1, 1]])
-    if by_name:
-        network(tokens, attention_mask=mask)
-    else:
-        network(tokens, mask)
-    network(tokens)
-    assert seen[0] is mask
-    assert seen[1] is None
-
-
-def test_no_input_is_mistaken_for_a_mask() -> None:
-    seen: list[Tensor | None] = []
-
-    def look(output: Any, mask: Tensor | None) -> Tensor:
-        seen.append(mask)
-        return output
-
-    class Starred(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.inner = nn.Linear(4, 3)
-
-        def forward(self, *inputs: Tensor) -> Tensor:
-            return self.inner(inputs[0] + inputs[1])
-
-    RecordedNetwork(Starred(), {"inner": look})(X, X)
-    assert seen == [None]
-
-
-@pytest.mark.parametrize("dtype", [torch.bool, torch.float32])
-def test_the_padding_mask_of_pytorch_s_encoder_reaches_the_reduction_reversed(dtype: torch.dtype) -> None:
-    seen: list[Tensor | None] = []
-
-    def look(output: Any, mask: Tensor | None) -> Tensor:
-        seen.append(mask)
-        return output.mean(1)
-
-    layer = nn.TransformerEncoderLayer(4, 2, 8, batch_first=True)
-    padding = torch.tensor([[False, False, True], [False, False, False]])
-    given = padding if dtype == torch.bool else torch.zeros(2, 3).masked_fill(padding, -torch.inf)
-
-    class Padded(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.layer = layer
-
-        def forward(self, x: Tensor) -> Tensor:
-            return self.layer(x, src_key_padding_mask=given)[:, 0]
-
-    RecordedNetwork(Padded(), {"layer": look})(torch.zeros(2, 3, 4))
-    assert seen[0] is not None
-    assert torch.equal(seen[0], ~padding)
-
-
-def test_handles_of_the_user_s_hooks_still_remove_them() -> None:
-    model = Plain().eval()
-    handle: RemovableHandle = model.first.register_forward_hook(lambda *_: None)
-    record(model, "first")
-    handle.remove()
-    assert not model.first._forward_hooks
+    RecordedNetwork(model, {"inner": look})(*inputs, **named)
+    (mask,) = seen
+    assert mask is None if expected is None else mask is not None and torch.equal(mask, expected)
