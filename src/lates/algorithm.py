@@ -24,7 +24,7 @@ from lates.network import (
 from lates.probes import TrainedProbe, check_budget, choose_probes, member_logits, train_probes
 from lates.runtime import Progress, Run
 from lates.settings import DEFAULT, Settings
-from lates.stack import check_loss, fit_members
+from lates.stack import Holdout, check_loss, fit_weights
 
 
 def calibrate(
@@ -92,8 +92,8 @@ def calibrate(
         pairs, memory_each = zip(draws.repeat(chosen), holdouts, strict=True), run.memory // 4 // len(holdouts)
         members = [member_logits(of_network.probes, rows, memory=memory_each) for of_network, rows in pairs]
         # Steps 3 and 4: from the network as it is, (0, …, 0, 1), to the weights beta >= 0 that minimise the loss.
-        labels, reduce = holdouts[0].labels, run.processes.all_reduce
-        stack = fit_members(members, labels, draws.samples, loss, settings, run.seed, reduce, holdouts[0].passes)
+        rows = {"samples": draws.samples, "passes": holdouts[0].passes, "reduce": run.processes.all_reduce}
+        stack = fit_weights(Holdout.of(members, holdouts[0].labels, **rows), loss, settings, run.seed)
     return CalibratedModel.assemble(
         model,
         [of_network.probes for of_network in chosen],

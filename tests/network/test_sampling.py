@@ -11,7 +11,7 @@ from torch.utils.data import DataLoader
 
 import lates
 from lates.network.sampling import mean_log_probability, read_draws
-from lates.stack import fit_members
+from lates.stack import Holdout, fit_weights
 from tests.conftest import Problem
 from tests.networks import random_rows
 
@@ -251,7 +251,7 @@ def test_experts_that_err_loudly_are_not_silenced() -> None:
 def test_nor_are_they_by_probes_that_know_nothing() -> None:
     _, rows, labels = loud_experts()
     members = [{"probe": torch.randn(200, 10), "head": own} for own in rows.split(10, dim=1)]
-    fit = fit_members(members, labels, 1, "nll", lates.DEFAULT)
+    fit = fit_weights(Holdout.of(members, labels), "nll", lates.DEFAULT)
     assert fit.nll <= fit.nll_temperature < 1.2
 
 

@@ -6,9 +6,8 @@ import torch
 from torch import Tensor
 
 from lates.runtime import default_names
-from lates.settings import DEFAULT, PAPER, Settings
-from lates.stack import combine, fit_holdout, fit_members, fit_stack
-from lates.stack.holdout import Holdout
+from lates.settings import DEFAULT, Settings
+from lates.stack import Holdout, Stack, combine, fit_exactly, fit_stack, fit_weights
 from lates.stack.losses import NLL
 from lates.stack.mean import mean_log_loss
 from tests.problems import dropout_samples, noisy_views
@@ -22,32 +21,32 @@ def named(samples: list[list[Tensor]]) -> list[Draw]:
 
 
 def plain_mean_nll(draws: list[Draw], labels: Tensor, weights: list[Tensor]) -> Tensor:
-    probabilities = [combine([*draw.values()], w).softmax(1) for draw, w in zip(draws, weights, strict=True)]
-    return -torch.stack(probabilities).mean(dim=0).gather(1, labels[:, None]).log().mean()
+    logits = [torch.stack([*draw.values()], dim=2) @ own for draw, own in zip(draws, weights, strict=True)]
+    return -torch.stack([each.softmax(1) for each in logits]).mean(dim=0).gather(1, labels[:, None]).log().mean()
 
 
-@pytest.mark.parametrize("shared", [True, False])
-def test_mean_log_loss_and_its_gradient_match_autograd(shared: bool) -> None:
-    samples, labels = dropout_samples(60, 4, samples=3)
-    weights = [torch.rand(2, dtype=torch.float64).requires_grad_() for _ in range(1 if shared else 3)]
-    expected = plain_mean_nll_with_gradients(samples, labels, weights * (3 if shared else 1))
-    value, gradient = mean_log_loss(samples, labels, [vector.detach() for vector in weights])
+def fit_draws(draws: list[Draw], labels: Tensor, samples: int, settings: Settings = DEFAULT) -> Stack:
+    return fit_weights(Holdout.of(draws, labels, samples=samples), "nll", settings)
+
+
+@pytest.mark.parametrize("samples", [3, 1])
+def test_mean_log_loss_and_its_gradient_match_autograd(samples: int) -> None:
+    drawn, labels = dropout_samples(60, 4, samples=3)
+    draws = named(drawn)
+    weights = [torch.rand(2, dtype=torch.float64).requires_grad_() for _ in range(3 // samples)]
+    expected = plain_mean_nll(draws, labels, weights * samples)
+    value, gradient = mean_log_loss(Holdout.of(draws, labels, samples=samples), torch.cat(weights).detach())
     assert value == pytest.approx(expected.item(), abs=1e-12)
     torch.testing.assert_close(gradient, torch.cat(torch.autograd.grad(expected, weights)))
-
-
-def plain_mean_nll_with_gradients(samples: list[list[Tensor]], labels: Tensor, weights: list[Tensor]) -> Tensor:
-    logits = [torch.stack(members, dim=2) @ vector for members, vector in zip(samples, weights, strict=True)]
-    return -torch.stack([each.softmax(1) for each in logits]).mean(dim=0).gather(1, labels[:, None]).log().mean()
 
 
 def test_pooled_samples_are_fitted_as_rows_of_one_holdout() -> None:
     samples, labels = dropout_samples(200, 4, samples=3)
     stacked = [torch.cat([members[k] for members in samples]) for k in range(2)]
-    pooled = Holdout(tuple((tuple(members), labels) for members in samples))
+    pooled = Holdout.of(samples, labels, samples=3)
     for regularise, prior in ((0.0, 0.0), (1.0, 2.0)):  # n in c / sqrt(n) and in the prior stays the number of inputs
         together = fit_stack(stacked, labels.repeat(3), regularise=np.sqrt(3) * regularise, prior=3 * prior)
-        apart = fit_holdout(pooled, ("probe", "head"), regularise=regularise, prior=prior)
+        apart = fit_exactly(pooled, "nll", Settings(regularise=regularise, prior=prior))
         assert apart.certified
         assert apart.rows == 200
         assert apart.weights.tolist() == pytest.approx(together.weights.tolist(), abs=1e-9)
@@ -56,8 +55,8 @@ def test_pooled_samples_are_fitted_as_rows_of_one_holdout() -> None:
 def test_weights_of_samples_mend_the_underconfidence_of_the_mean() -> None:
     samples, labels = dropout_samples(2000, 5, samples=8)
     draws = named(samples)
-    pooled = fit_holdout(Holdout(tuple((tuple(members), labels) for members in samples)), ("0", "head"))
-    fit = fit_members(draws, labels, 8, "nll", DEFAULT)
+    pooled = fit_exactly(Holdout.of(draws, labels, samples=8), "nll", DEFAULT)
+    fit = fit_draws(draws, labels, 8)
     assert fit.names == ("0", "head")
     assert float(fit.weights.sum()) > 1.1 * float(pooled.weights.sum())
     assert fit.residual < 1e-7
@@ -74,7 +73,7 @@ def test_ensemble_has_weights_for_each_network_which_may_differ_in_members(regul
     first, labels = noisy_views(500, 4, 3, seed=1)
     second = [member + torch.randn(500, 4, generator=torch.Generator().manual_seed(5)) for member in first[1:]]
     draws = named([first, second])
-    fit = fit_members(draws, labels, 1, "nll", Settings(regularise=regularise, prior=prior))
+    fit = fit_draws(draws, labels, 1, Settings(regularise=regularise, prior=prior))
     assert fit.names == ("0/0", "0/1", "0/head", "1/0", "1/head")
     assert len(fit.temperature_weights) == 2
     assert fit.nll == pytest.approx(float(plain_mean_nll(draws, labels, [*fit.weights.split([3, 2])])), abs=1e-12)
@@ -91,7 +90,7 @@ def test_scale_of_a_member_does_not_matter_for_the_mean(samples: int) -> None:
     factors = [1000.0, 0.01]
     scaled = [[factor * member for factor, member in zip(factors, sample, strict=True)] for sample in drawn]
     settings = Settings(prior=0)
-    plain, other = (fit_members(named(each), labels, samples, "nll", settings) for each in (drawn, scaled))
+    plain, other = (fit_draws(named(each), labels, samples, settings) for each in (drawn, scaled))
     networks = 2 // samples
     restored = other.weights * torch.tensor(factors * networks, dtype=torch.float64)
     # The networks as they are, from which one of the starts is chosen, do depend on the scale.
@@ -103,10 +102,10 @@ def test_copies_of_one_network_are_an_ordinary_stack() -> None:
     draw = named([logits])[0]
     for regularise in (0.0, 1.0):
         settings = Settings(regularise=regularise)
-        alone = fit_members([draw], labels, 1, "nll", settings)
+        alone = fit_draws([draw], labels, 1, settings)
         assert alone.certified
         assert torch.equal(alone.weights, fit_stack(draw, labels, regularise=regularise).weights)
-        twice = fit_members([draw, draw], labels, 2, "nll", settings)
+        twice = fit_draws([draw, draw], labels, 2, settings)
         assert twice.weights.tolist() == pytest.approx(alone.weights.tolist(), abs=1e-5)
         assert (twice.nll, twice.nll_temperature) == pytest.approx((alone.nll, alone.nll_temperature), abs=1e-6)
 
@@ -115,16 +114,9 @@ def test_bad_draws_are_refused() -> None:
     samples, labels = dropout_samples(20, 3, samples=2)
     draws = named(samples)
     with pytest.raises(ValueError, match="The networks have 3, 2 classes; they need the same"):
-        fit_members([draws[0], {name: member[:, :2] for name, member in draws[1].items()}], labels, 1, "nll", DEFAULT)
+        fit_draws([draws[0], {name: member[:, :2] for name, member in draws[1].items()}], labels, 1)
     with pytest.raises(ValueError, match='loss="brier" is for single networks'):
-        fit_members(draws, labels, 1, "brier", DEFAULT)
+        fit_weights(Holdout.of(draws, labels), "brier", DEFAULT)
     draws[1]["head"][3, 1] = torch.nan
     with pytest.raises(ValueError, match='member "head" hold NaN in row 3'):
-        fit_members(draws, labels, 1, "nll", DEFAULT)
-
-
-def test_sgd_takes_a_reducer_of_one_process() -> None:
-    logits, labels = noisy_views(200, 4, 2)
-    draw = named([logits])[0]
-    fit = fit_members([draw], labels, 1, "nll", PAPER, seed=3, reduce=lambda sums: sums)
-    assert torch.equal(fit.weights, fit_stack(draw, labels, prior=0, solver="sgd", seed=3).weights)
+        fit_draws(draws, labels, 1)

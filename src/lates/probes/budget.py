@@ -25,7 +25,7 @@ from lates.network import Features
 from lates.probes.probe import Probe, TrainedProbe, holdout_accuracies
 from lates.runtime import caller_stacklevel, check_share, full_precision
 from lates.settings import DEFAULT, Settings
-from lates.stack import Holdout, combine, fit_holdout
+from lates.stack import Holdout, combine, fit_exactly
 
 WORTH_HAVING = 0.01
 """A gain, as a fraction of the log-loss, below which a larger budget is not suggested."""
@@ -95,7 +95,7 @@ def choose_ranks(
     smallest = min(cost.of(1) for cost in costs.values())
     plan, curve = equal_share(costs, limit), []
     if settings.allocation == "gain" and limit >= smallest and holdout.all_rows > 1:
-        search = Search.of(trained, holdout, settings.prior)
+        search = Search.of(trained, holdout, settings)
         pruned, larger = prune(search, costs, limit)
         losses = [(search.cross_validated(ranks), ranks) for ranks in (pruned, plan, last_alone(costs, limit))]
         loss, plan = min(losses, key=itemgetter(0))
@@ -216,11 +216,11 @@ class Search:
     means: dict[str, Tensor]
     head: Tensor
     labels: Tensor
-    prior: float = DEFAULT.prior
+    settings: Settings = DEFAULT
     passes: int = 1
 
     @staticmethod
-    def of(trained: Mapping[str, TrainedProbe], holdout: Features, prior: float = DEFAULT.prior) -> "Search":
+    def of(trained: Mapping[str, TrainedProbe], holdout: Features, settings: Settings = DEFAULT) -> "Search":
         device = next(iter(trained.values())).basis.device
         passes = holdout.passes if holdout.all_rows >= 2 * holdout.passes else 1
         once = holdout.all_rows // passes
@@ -247,7 +247,7 @@ class Search:
             {name: probe.mean_logits for name, probe in trained.items()},
             shuffled(holdout.logits),
             shuffled(holdout.labels),
-            prior,
+            settings,
             passes,
         )
 
@@ -285,6 +285,6 @@ class Search:
     def _fit(self, members: Mapping[str, Tensor], fold: int) -> tuple[Tensor, Tensor]:
         """The weights fitted on one half, and the stack's logits on the other."""
         train = tuple(member[fold::2] for member in members.values())
-        holdout = Holdout(((train, self.labels[fold::2]),), passes=self.passes)
-        weights = fit_holdout(holdout, tuple(members), prior=self.prior).weights
+        holdout = Holdout((tuple(members),), (train,), self.labels[fold::2], self.passes)
+        weights = fit_exactly(holdout, "nll", self.settings).weights
         return weights, combine([member[1 - fold :: 2] for member in members.values()], weights)

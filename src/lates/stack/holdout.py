@@ -1,30 +1,25 @@
-"""Sums over the hold-out, one chunk of rows at a time: all that the solvers see of the data.
+"""The hold-out: labelled rows of member logits, and sums over them, one chunk of rows at a time.
 
 A row enters only through its *excess*, the lead of every class over the label in every member,
 
     e_ick = m_ick - m_i,y_i,k          (the label's excess is 0; minus the excess is a margin),
 
-in which a constant added to all classes of a row cancels. With z_ic = sum_k e_ick beta_k and p_i = softmax(z_i) the
-log-loss, its gradient and its Hessian are means over rows,
-
-    f = mean_i logsumexp_c z_ic,    g_k = mean_i E_p[e_k],    H_kl = mean_i Cov_p(e_k, e_l).
+in which a constant added to all classes of a row cancels.
 
 Members are [n, classes] tensors of any floating dtype on any device, memory-mapped or not; only one chunk at a time is
-copied, to float64. Every number leaves this file as a sum over rows, through `reduce`: for rows that are sharded over
-processes, an all-reduce of that sum is all there is to add.
+copied, to float64. The solvers see sums over rows alone, through `reduce`: for rows that are sharded over processes, an
+all-reduce of those sums is all there is to add.
 """
 
 import functools
-import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from lates.runtime import map_threads, split_rows, thread_count
-from lates.stack.losses import Loss
+from lates.runtime import Array, as_tensor, check_members, map_threads, split_rows, thread_count
 
 CHUNK_BYTES = {"cpu": 6 * 2**20, "cuda": 384 * 2**20}
 """The size of a CPU's cache, or enough to keep a GPU busy. Rows of other devices, which may lack float64, go to the CPU."""
@@ -38,194 +33,166 @@ class Chunk(NamedTuple):
 
     excess: Tensor
     labels: Tensor
-    weights: Tensor | None = None
+    weights: Tensor | None
+
+    def logits(self, weights: Tensor) -> Tensor:
+        """The stack's logits [rows, classes], up to a constant in each row."""
+        return torch.mv(self.excess.flatten(1).T, weights.to(self.excess)).view(self.excess.shape[1:])
+
+    def sum(self, values: Tensor) -> Tensor:
+        """The sum over rows of values [rows, …], each times what its row counts."""
+        return values.sum(dim=0) if self.weights is None else self.weights @ values
 
 
 def in_this_process(sums: Tensor) -> Tensor:
     return sums
 
 
-def rows_per_chunk(members: Members) -> int:
-    """As many rows as fit into a chunk with the members' excess and two more arrays of its size."""
-    numbers = CHUNK_BYTES[_chunk_device(members).type] // torch.float64.itemsize
-    return max(1, numbers // ((2 * len(members) + 1) * members[-1].shape[1]))
-
-
-def excess_chunks(members: Members, labels: Tensor, rows: int) -> Iterator[Chunk]:
-    """Yield consecutive chunks of rows; a process whose shard is empty has one empty chunk."""
-    device = _chunk_device(members)
-    for start in range(0, max(len(labels), 1), rows):
-        chunk_labels = labels[start : start + rows].to(device)
-        shape = len(members), len(chunk_labels), members[-1].shape[1]
-        excess = torch.empty(shape, dtype=torch.float64, device=device)
-        for target, member in zip(excess, members, strict=True):
-            target.copy_(member[start : start + rows])
-        excess -= excess.gather(2, chunk_labels[None, :, None].expand(len(members), -1, 1))
-        yield Chunk(excess, chunk_labels)
-
-
-def combined(chunk: Chunk, weights: Tensor) -> Tensor:
-    """The stack's logits [rows, classes], up to a constant in each row."""
-    excess = chunk.excess
-    return torch.mv(excess.flatten(1).T, weights.to(excess)).view(excess.shape[1:])
-
-
-def _expand(chunk: Chunk, weights: Tensor) -> Tensor:
-    """What the chunk adds to the log-loss, its gradient and its Hessian. Covariances are centred: where a row is sure of a
-    class, uncentred moments cancel. torch's softmax would take several times as long for few classes."""
-    excess = chunk.excess
-    logits = combined(chunk, weights)
-    peaks = logits.amax(dim=1, keepdim=True)
-    probabilities = logits.sub_(peaks).exp_()
-    totals = probabilities.sum(dim=1, keepdim=True)
-    probabilities.mul_(totals.reciprocal())
-    means = (excess * probabilities).sum(dim=2)
-    centred = excess.sub_(means[:, :, None])
-    losses = (peaks + totals.log())[:, 0]
-    if chunk.weights is not None:
-        losses, means, probabilities = (
-            losses * chunk.weights,
-            means * chunk.weights,
-            probabilities * chunk.weights[:, None],
-        )
-    hessian = (centred * probabilities).flatten(1) @ centred.flatten(1).T
-    return torch.cat([losses.sum()[None], means.sum(dim=1), hessian.flatten()])
-
-
-def _expand_one(chunk: Chunk, weight: Tensor) -> Tensor:
-    """The same for one member, a temperature, in half the time: moments around the row's peak need no centring, and powers
-    of 2 are faster than those of e."""
-    (excess,) = chunk.excess
-    peaks = excess.amax(dim=1)
-    lead = excess.sub_(peaks[:, None])
-    powers = (lead * (weight / math.log(2))).exp2_()
-    totals = powers.sum(dim=1)
-    means = powers.mul_(lead).sum(dim=1) / totals
-    squares = powers.mul_(lead).sum(dim=1) / totals
-    terms = torch.stack([totals.log() + weight * peaks, means + peaks, squares - means.square()])
-    return terms.sum(dim=1) if chunk.weights is None else terms @ chunk.weights
-
-
 @dataclass(frozen=True)
 class Holdout:
-    """Labelled rows of members, in one part or several: the samples of MC dropout are parts that share their labels.
+    """Labelled rows of member logits, drawn once or several times: by an ensemble's networks, or by MC dropout.
 
-    passes  how many rows of a part each input has, such as views of it
-    row_weights   how much each row of each part counts, 1 on average; None: all alike. Losses alone are weighted
+    names    of each network's members, the head last
+    draws    the members' logits of each draw; every network has as many draws, one after the other
+    labels   [n], the same for all draws
+    passes   how many rows each input has, such as views of it
+    row_weights  how much each row counts in the loss [n], 1 on average; None: all alike
+    reduce   sums a tensor over all processes
     """
 
-    parts: tuple[tuple[Members, Tensor], ...]
-    reduce: Reduce = in_this_process
+    names: tuple[tuple[str, ...], ...]
+    draws: tuple[Members, ...]
+    labels: Tensor
     passes: int = 1
-    row_weights: tuple[Tensor, ...] | None = None
+    row_weights: Tensor | None = None
+    reduce: Reduce = in_this_process
+
+    @classmethod
+    def of(
+        cls,
+        draws: Sequence[Array | Sequence[Array] | Mapping[str, Array]],
+        labels: Array,
+        *,
+        samples: int = 1,
+        passes: int = 1,
+        reduce: Reduce | None = None,
+        row_weights: Array | None = None,
+    ) -> "Holdout":
+        """Check the members of each draw; `samples` successive draws are of one network."""
+        classes = [list(draw.values())[-1].shape[-1] for draw in draws if isinstance(draw, Mapping) and draw]
+        if len(set(classes)) > 1:
+            raise ValueError(f"The networks have {', '.join(map(str, classes))} classes; they need the same.")
+        checked = [check_members(draw, labels, least_rows=0 if reduce else 1) for draw in draws]
+        names, logits, (checked_labels, *_) = zip(*checked, strict=True)
+        holdout = cls(names[::samples], logits, checked_labels, passes, reduce=reduce or in_this_process)
+        return holdout if row_weights is None else holdout._weighted(row_weights)
+
+    def _weighted(self, given: Array) -> "Holdout":
+        """The rows that count, and how much."""
+        weights, shape = as_tensor(given, "row weights").detach().to("cpu", torch.float64), list(self.labels.shape)
+        if list(weights.shape) != shape:
+            raise ValueError(f"row weights have shape {list(weights.shape)}; expected {shape}: one for each row.")
+        if not bool((weights.isfinite() & (weights >= 0)).all()) or not bool(weights.any()):
+            raise ValueError(
+                "row weights must be finite and at least 0, and some above 0; look for NaN and negative ones."
+            )
+        counting = weights > 0
+        return replace(self.select(counting), row_weights=weights[counting] / weights[counting].mean())
 
     @property
     def classes(self) -> int:
-        return self.parts[0][0][-1].shape[1]
+        return self.draws[0][-1].shape[1]
+
+    @property
+    def samples(self) -> int:
+        """Draws of each network."""
+        return len(self.draws) // len(self.names)
+
+    @property
+    def head_places(self) -> Tensor:
+        """Where each network's head is among all members."""
+        return torch.tensor([len(names) for names in self.names]).cumsum(0) - 1
 
     def rows(self) -> int:
-        """Rows of all parts, in all processes."""
-        return int(self.reduce(torch.tensor([sum(len(labels) for _, labels in self.parts)], dtype=torch.float64)))
+        """Of one draw, in all processes."""
+        return int(self.reduce(torch.tensor([len(self.labels)], dtype=torch.float64)))
 
     def inputs(self) -> float:
         """Distinct inputs, in all processes."""
-        return self.rows() / (len(self.parts) * self.passes)
+        return self.rows() / self.passes
+
+    def select(self, rows: Tensor) -> "Holdout":
+        """These rows alone, by a mask [n] or by their places."""
+        draws = tuple(tuple(member[rows.to(member.device)] for member in draw) for draw in self.draws)
+        weights = None if self.row_weights is None else self.row_weights[rows]
+        return replace(self, draws=draws, labels=self.labels[rows.to(self.labels.device)], row_weights=weights)
+
+    def heads(self) -> "Holdout":
+        """The same rows with the heads as the only members."""
+        names, draws = ([of[-1:] for of in several] for several in (self.names, self.draws))
+        return replace(self, names=tuple(names), draws=tuple(draws))
+
+    def networks(self) -> "list[Holdout]":
+        """The same rows of each network alone."""
+        first = range(0, len(self.draws), self.samples)
+        draws = [self.draws[place : place + self.samples] for place in first]
+        return [replace(self, names=(names,), draws=own) for names, own in zip(self.names, draws, strict=True)]
+
+    def split(self, weights: Tensor) -> list[Tensor]:
+        """The weights of each draw's members, from those of all networks' members."""
+        of_networks = weights.split([len(names) for names in self.names])
+        return [vector for vector in of_networks for _ in range(self.samples)]
 
     def deviations(self) -> Tensor:
         """The root mean square over rows and classes of each member's logits, centred by their mean over classes."""
+        squares = self.sum(lambda chunk: centred(chunk.excess).square_().sum(dim=(1, 2)))
+        return (squares / (len(self.draws) * self.rows() * self.classes)).sqrt()
 
-        def squares(chunk: Chunk) -> Tensor:
-            excess = chunk.excess
-            return excess.sub_(excess.mean(dim=2, keepdim=True)).square_().sum(dim=(1, 2))
+    def sum(self, term: Callable[[Chunk], Tensor]) -> Tensor:
+        """The sum of a term over the chunks of every draw, in all processes."""
+        of_draws = [self._sum(lambda chunks: term(*chunks), [draw]) for draw in self.draws]
+        return self.reduce(_added(of_draws))
 
-        return (self._sum(squares) / (self.rows() * self.classes)).sqrt()
+    def sum_jointly(self, term: Callable[[list[Chunk]], Tensor]) -> Tensor:
+        """The sum of a term that sees the same rows of all draws at once, in all processes."""
+        return self.reduce(self._sum(term, self.draws))
 
-    def log_loss(self, weights: Tensor) -> Tensor:
-        """The log-loss, its gradient and its Hessian, row by row: [1 + members + members²]. Weights are >= 0."""
-        expand = _expand_one if len(weights) == 1 else _expand
-        return self._sum(lambda chunk: expand(chunk, weights.to(chunk[0])))
+    def _sum(self, term: Callable[[list[Chunk]], Tensor], draws: Sequence[Members]) -> Tensor:
+        """In this process, the rows shared among threads."""
+        numbers = sum(map(len, draws)) * len(self.labels) * self.classes
+        shares = split_rows(len(self.labels), thread_count(numbers, _device_of(draws)))
+        return _added(map_threads(lambda share: _added(map(term, self.chunks(share, draws))), shares))
 
-    def assumed_error(self) -> tuple[int, Tensor]:
-        """In how many rows the head is wrong, and the mean excess [members] over a label that is wrong in every row, with
-        the head's probabilities of the other classes."""
-
-        def sums(chunk: Chunk) -> Tensor:
-            excess, labels, _ = chunk
-            others = excess[-1].scatter(1, labels[:, None], -torch.inf)
-            wrong = (others.amax(dim=1) >= 0).sum()
-            return torch.cat([wrong[None], (excess * others.softmax(dim=1)).sum(dim=(1, 2))])
-
-        if self.classes == 1:
-            return self.rows(), torch.zeros(len(self.parts[0][0]), dtype=torch.float64)
-        wrong, *excess = self._sum(sums).tolist()
-        return int(wrong), torch.tensor(excess, dtype=torch.float64) / self.rows()
-
-    def sizes(self) -> Tensor:
-        """The root mean square over classes of each row's centred logits, in each member [members, rows of this process]."""
-
-        def of_share(share: Holdout) -> Tensor:
-            centred = (excess.sub_(excess.mean(dim=2, keepdim=True)) for excess, _, _ in share._chunks())
-            return torch.cat([each.square_().mean(dim=2).sqrt().float().cpu() for each in centred], dim=1)
-
-        return torch.cat(map_threads(of_share, self._shares()), dim=1).nan_to_num(nan=torch.inf)
-
-    def margins_moved(self, step: Tensor) -> float:
-        """The norm of the changes of all margins (label over class) by a change of the weights."""
-        return float(self._sum(lambda chunk: combined(chunk, step).square_().sum()[None]).sqrt())
-
-    def statistics(self, loss: Loss, weights: Tensor) -> Tensor:
-        """The sums over rows that the loss is a function of."""
-        return self._sum(lambda chunk: loss.statistics(combined(chunk, weights), *chunk[1:]))
-
-    @torch.inference_mode(False)
-    @torch.enable_grad()
-    def pull_back(self, loss: Loss, weights: Tensor, derivative: Tensor) -> tuple[Tensor, Tensor]:
-        """The same sums, and the gradient [members] in the weights of derivative·sums."""
-
-        def sums_and_gradient(chunk: Chunk) -> Tensor:
-            logits = combined(chunk, weights).requires_grad_()
-            of_rows = None if chunk.weights is None else chunk.weights.clone()
-            sums = loss.statistics(logits, chunk.labels.clone(), of_rows)  # autograd refuses tensors of inference mode
-            (slope,) = torch.autograd.grad(sums, logits, derivative.to(sums.device))
-            return torch.cat([sums.detach(), chunk[0].flatten(1) @ slope.flatten()])
-
-        sums = self._sum(sums_and_gradient)
-        return sums[: len(derivative)], sums[len(derivative) :]
-
-    def _sum(self, term: Callable[[Chunk], Tensor]) -> Tensor:
-        """The sum of a term of each chunk: over threads that share the rows, and over all processes."""
-        return self.reduce(_added(map_threads(lambda share: _added(map(term, share._chunks())), self._shares())))
-
-    def _chunks(self) -> Iterator[Chunk]:
-        for place, (members, labels) in enumerate(self.parts):
-            rows = rows_per_chunk(members)
-            chunks = excess_chunks(members, labels, rows)
-            if self.row_weights is None:
-                yield from chunks
-                continue
-            for chunk, weights in zip(chunks, self.row_weights[place].split(rows), strict=True):
-                yield chunk._replace(weights=weights.to(chunk.excess))
-
-    def _shares(self) -> "list[Holdout]":
-        """The rows of each part, divided among threads."""
-        numbers = sum(len(members) * len(labels) * self.classes for members, labels in self.parts)
-        threads = thread_count(numbers, _chunk_device(self.parts[0][0]))
-        divided = [
-            [(tuple(member[rows] for member in members), labels[rows]) for rows in split_rows(len(labels), threads)]
-            for members, labels in self.parts
-        ]
-        shares: list[Holdout] = [replace(self, parts=parts) for parts in zip(*divided, strict=True)]
-        if self.row_weights is None:
-            return shares
-        weights = zip(*([of[rows] for rows in split_rows(len(of), threads)] for of in self.row_weights), strict=True)
-        return [replace(share, row_weights=own) for share, own in zip(shares, weights, strict=True)]
+    def chunks(self, share: slice, draws: Sequence[Members]) -> Iterator[list[Chunk]]:
+        """Of a share of the rows, chunk by chunk, one chunk for each draw; an empty share has one empty chunk."""
+        device = _device_of(draws)
+        numbers = CHUNK_BYTES[device.type] // torch.float64.itemsize
+        step = max(1, numbers // ((2 * sum(map(len, draws)) + len(draws)) * self.classes))
+        for start in range(share.start, max(share.stop, share.start + 1), step):
+            rows = slice(start, min(start + step, share.stop))
+            labels = self.labels[rows].to(device)
+            weights = None if self.row_weights is None else self.row_weights[rows].to(device)
+            yield [Chunk(_excess([member[rows] for member in draw], labels), labels, weights) for draw in draws]
 
 
-def _added(terms: Iterable[Tensor]) -> Tensor:
+def centred(excess: Tensor) -> Tensor:
+    """Logits [members, rows, classes] less their mean over classes, in place."""
+    return excess.sub_(excess.mean(dim=2, keepdim=True))
+
+
+def _excess(members: Members, labels: Tensor) -> Tensor:
+    excess = torch.empty(len(members), *members[-1].shape, dtype=torch.float64, device=labels.device)
+    for target, member in zip(excess, members, strict=True):
+        target.copy_(member)
+    return excess.sub_(excess.gather(2, labels[None, :, None].expand(len(members), -1, 1)))
+
+
+def _added(terms: Iterator[Tensor] | Sequence[Tensor]) -> Tensor:
     """The sum of the terms on their device, brought to the CPU once."""
     return functools.reduce(torch.add, terms).cpu()
 
 
-def _chunk_device(members: Members) -> torch.device:
-    device = members[-1].device
+def _device_of(draws: Sequence[Members]) -> torch.device:
+    """Where chunks are computed."""
+    device = draws[-1][-1].device
     return device if device.type in CHUNK_BYTES else torch.device("cpu")

@@ -13,7 +13,6 @@ in the logits.
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -22,22 +21,16 @@ from torch.nn import functional
 BINS, SOFTNESS = 15, 0.001
 
 
-class Statistics(Protocol):
-    """(logits [n, classes], labels [n], how much each row counts [n]; None: all alike) -> sums over the rows [statistics]"""
-
-    def __call__(self, logits: Tensor, labels: Tensor, weights: Tensor | None = None, /) -> Tensor: ...
-
-
 @dataclass(frozen=True)
 class Loss:
-    """A loss as `outer(sums, rows)` of `statistics(logits, labels)`, sums [statistics] over the rows given."""
+    """A loss as `outer(sums, rows)`, where the sums [statistics] are those of `statistics(logits, labels)` [n, statistics]."""
 
     name: str
-    statistics: "Statistics"
+    statistics: Callable[[Tensor, Tensor], Tensor]
     outer: Callable[[Tensor, int], Tensor]
 
     def __call__(self, logits: Tensor, labels: Tensor) -> Tensor:
-        return self.outer(self.statistics(logits, labels), len(labels))
+        return self.outer(self.statistics(logits, labels).sum(0), len(labels))
 
 
 @dataclass(frozen=True)
@@ -76,14 +69,12 @@ def soft_ece_loss(bins: int = BINS, softness: float = SOFTNESS) -> Loss:
     statistics are S_1, …, S_bins, G_1, …, G_bins.
     """
 
-    def statistics(logits: Tensor, labels: Tensor, weights: Tensor | None = None) -> Tensor:
+    def statistics(logits: Tensor, labels: Tensor) -> Tensor:
         confidence, predicted = _probabilities(logits).max(dim=1)
         centres = (torch.arange(bins, device=confidence.device, dtype=confidence.dtype) + 0.5) / bins
         membership = torch.softmax(-((confidence[:, None] - centres) ** 2) / softness, dim=1)
         gap = (predicted == labels).to(confidence.dtype) - confidence
-        if weights is not None:
-            membership = membership * weights[:, None]
-        return torch.cat([membership.sum(dim=0), gap @ membership])
+        return torch.cat([membership, gap[:, None] * membership], dim=1)
 
     def outer(sums: Tensor, rows: int) -> Tensor:
         size, gap = sums.chunk(2)
@@ -93,10 +84,8 @@ def soft_ece_loss(bins: int = BINS, softness: float = SOFTNESS) -> Loss:
     return Loss("soft_ece", statistics, outer)
 
 
-def _nll_sum(logits: Tensor, labels: Tensor, weights: Tensor | None = None) -> Tensor:
-    if weights is None:
-        return functional.cross_entropy(_at_least_float32(logits), labels, reduction="sum")[None]
-    return (functional.cross_entropy(_at_least_float32(logits), labels, reduction="none") @ weights)[None]
+def _nll(logits: Tensor, labels: Tensor) -> Tensor:
+    return functional.cross_entropy(_at_least_float32(logits), labels, reduction="none")[:, None]
 
 
 def _nll_slope(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
@@ -111,12 +100,10 @@ def _nll_slope(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
     return -log_label.sum(), probabilities.div_(totals).scatter_(1, label, log_label.expm1())
 
 
-def _brier_sum(logits: Tensor, labels: Tensor, weights: Tensor | None = None) -> Tensor:
-    """sum_c (p_c - [c = y])^2 = sum_c p_c^2 - 2 p_y + 1, row by row."""
+def _brier(logits: Tensor, labels: Tensor) -> Tensor:
+    """sum_c (p_c - [c = y])^2 = sum_c p_c^2 - 2 p_y + 1"""
     probabilities = _probabilities(logits)
-    of_label = probabilities.gather(1, labels[:, None]).squeeze(1)
-    scores = probabilities.square().sum(dim=1) - 2 * of_label + 1
-    return (scores.sum() if weights is None else scores @ weights)[None]
+    return probabilities.square().sum(dim=1, keepdim=True) - 2 * probabilities.gather(1, labels[:, None]) + 1
 
 
 def _brier_slope(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
@@ -137,6 +124,10 @@ def _at_least_float32(logits: Tensor) -> Tensor:
     return logits.to(torch.promote_types(logits.dtype, torch.float32))
 
 
-NLL = MeanLoss("nll", _nll_sum, lambda sums, rows: sums[0] / rows, _nll_slope)
-BRIER = MeanLoss("brier", _brier_sum, lambda sums, rows: sums[0] / rows, _brier_slope)
+def _mean(sums: Tensor, rows: int) -> Tensor:
+    return sums[0] / rows
+
+
+NLL = MeanLoss("nll", _nll, _mean, _nll_slope)
+BRIER = MeanLoss("brier", _brier, _mean, _brier_slope)
 LOSSES: dict[str, Loss] = {"nll": NLL, "brier": BRIER, "soft_ece": soft_ece_loss()}

@@ -1,6 +1,10 @@
 """The penalised loss of a hold-out as a function of few weights, and the descents to its minimum.
 
-Weights are scaled here, b_k = beta_k s_k with s_k the member's deviation: a unit means the same for all members.
+Weights are scaled here, b_k = beta_k s_k with s_k the member's deviation: a unit means the same for all members. With
+z_ic = sum_k e_ick beta_k, where e is the excess over the label, and p_i = softmax(z_i), the log-loss, its gradient and its
+Hessian are means over rows,
+
+    f = mean_i logsumexp_c z_ic,    g_k = mean_i E_p[e_k],    H_kl = mean_i Cov_p(e_k, e_l).
 """
 
 import math
@@ -9,7 +13,8 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from lates.stack.holdout import Holdout
+from lates.settings import Settings
+from lates.stack.holdout import Chunk, Holdout
 from lates.stack.losses import NLL, Loss, MeanLoss
 from lates.stack.newton import Expansion, Minimum, descend, minimise_convex
 from lates.stack.prior import Prior
@@ -21,68 +26,59 @@ NOTICEABLE = 1e-3  # a change of the margins; a step that makes none has settled
 
 @dataclass(frozen=True)
 class Objective:
-    """The penalised loss of a hold-out as a function of the scaled weights b_k = beta_k s_k.
-
-    penalty  lambda of Proposition 1's (lambda / 2) ||beta||²
-    """
+    """The penalised loss of a hold-out as a function of the scaled weights; `rows` are those of all draws and processes."""
 
     holdout: Holdout
     rows: int
     deviations: Tensor
-    penalty: float
     prior: Prior
 
     @classmethod
-    def of(cls, holdout: Holdout, regularise: float, prior: float) -> "Objective":
-        """With c of the penalty and c of the prior."""
-        rows, deviations = holdout.rows(), holdout.deviations()
-        penalty = regularise / math.sqrt(rows / len(holdout.parts))
-        return cls(holdout, rows, deviations, penalty, Prior.of(holdout, deviations, prior))
+    def of(cls, holdout: Holdout, settings: Settings) -> "Objective":
+        deviations = holdout.deviations()
+        return cls(holdout, holdout.rows() * len(holdout.draws), deviations, Prior.of(holdout, deviations, settings))
 
     @property
     def scales(self) -> Tensor:
         """The deviations, and 1 for members that have none."""
         return torch.where(self.deviations > 0, self.deviations, 1.0)
 
-    @property
-    def coercive(self) -> bool:
-        """Whether there is a minimum, whatever the rows."""
-        return self.penalty > 0 or self.prior.strength > 0
-
     def head(self) -> "Objective":
         """The same objective with the head as its only member: temperature scaling."""
-        parts = tuple((members[-1:], labels) for members, labels in self.holdout.parts)
-        holdout = replace(self.holdout, parts=parts)
-        return replace(self, holdout=holdout, deviations=self.deviations[-1:], prior=self.prior.head())
+        prior = self.prior.head()
+        return replace(self, holdout=self.holdout.heads(), deviations=self.deviations[-1:], prior=prior)
 
     def cap(self, start: Tensor) -> Tensor:
         """The largest scaled weights: unlimited where there is a minimum, otherwise 1000, or `start` where that is more."""
-        return torch.full_like(start, math.inf) if self.coercive else start.clamp(min=CAP)
+        return torch.full_like(start, math.inf) if self.prior.coercive else start.clamp(min=CAP)
 
     def expand(self, point: Tensor) -> Expansion:
         """The penalised log-loss with gradient and Hessian."""
         members, scales, weights = len(point), self.scales, point / self.scales
-        sums = (1 + self.prior.errors) * self.holdout.log_loss(weights) / self.rows
+        sums = (1 + self.prior.errors) * self.holdout.sum(lambda chunk: _expand(chunk, weights)) / self.rows
         value, gradient, hessian = sums.tensor_split([1, 1 + members])
-        hessian = hessian.view(members, members) + self.prior.hessian(weights)
-        hessian.diagonal().add_(self.penalty)
+        prior = self.prior.expand(weights)
         return Expansion(
-            float(value) + self.penalty_at(point),
-            (gradient + self.penalty * weights + self.prior.gradient(weights)) / scales,
-            hessian / scales / scales[:, None],
+            float(value) + prior.value,
+            (gradient + prior.gradient) / scales,
+            (hessian.view(members, members) + prior.hessian) / scales / scales[:, None],
         )
 
     def nll(self, point: Tensor) -> float:
-        return float(self.holdout.statistics(NLL, point / self.scales)) / self.rows
+        return float(self._statistics(NLL, point / self.scales)) / self.rows
 
     def nll_of(self, value: float, point: Tensor) -> float:
         """The log-loss where the penalised one has this value."""
-        return (value - self.penalty_at(point)) / (1 + self.prior.errors)
+        return (value - self.prior.expand(point / self.scales).value) / (1 + self.prior.errors)
 
-    def penalty_at(self, point: Tensor) -> float:
-        """Penalty and prior, but for the prior's multiple of the log-loss."""
-        weights = point / self.scales
-        return self.penalty / 2 * float(weights @ weights) + self.prior.value(weights)
+    def penalties(self, point: Tensor) -> tuple[float, Tensor]:
+        """Prior and penalty, with their gradient."""
+        weights, prior = point / self.scales, self.prior.expand(point / self.scales)
+        value, gradient = prior.value, prior.gradient
+        if self.prior.errors:
+            nll, slope = self._loss_and_gradient(NLL, weights)
+            value, gradient = value + self.prior.errors * nll, gradient + self.prior.errors * slope
+        return value, gradient / self.scales
 
     def loss_and_gradient(self, loss: Loss, point: Tensor) -> tuple[float, Tensor]:
         """Any loss, penalised, with its gradient, in two passes over the rows, or one if it is a mean over them."""
@@ -90,28 +86,53 @@ class Objective:
         penalties, slope = self.penalties(point)
         return value + penalties, gradient / self.scales + slope
 
-    def penalties(self, point: Tensor) -> tuple[float, Tensor]:
-        """Penalty and prior, with their gradient."""
-        weights, prior = point / self.scales, self.prior
-        value, gradient = self.penalty_at(point), self.penalty * weights + prior.gradient(weights)
-        if prior.errors:
-            nll, slope = self._loss_and_gradient(NLL, weights)
-            value, gradient = value + prior.errors * nll, gradient + prior.errors * slope
-        return value, gradient / self.scales
-
     @torch.inference_mode(False)
     @torch.enable_grad()
     def _loss_and_gradient(self, loss: Loss, weights: Tensor) -> tuple[float, Tensor]:
         sums = torch.zeros(1, dtype=torch.float64)  # the derivative of a mean is the same everywhere
         if not isinstance(loss, MeanLoss):
-            sums = self.holdout.statistics(loss, weights)
+            sums = self._statistics(loss, weights)
         (derivative,) = torch.autograd.grad(loss.outer(sums.requires_grad_(), self.rows), sums)
-        sums, gradient = self.holdout.pull_back(loss, weights, derivative)
+
+        def sums_and_gradient(chunk: Chunk) -> Tensor:
+            of_rows = None if chunk.weights is None else chunk.weights.clone()
+            chunk = Chunk(chunk.excess, chunk.labels.clone(), of_rows)  # autograd refuses tensors of inference mode
+            logits = chunk.logits(weights).requires_grad_()
+            sums = chunk.sum(loss.statistics(logits, chunk.labels))
+            (slope,) = torch.autograd.grad(sums, logits, derivative.to(sums.device))
+            return torch.cat([sums.detach(), chunk.excess.flatten(1) @ slope.flatten()])
+
+        sums, gradient = self.holdout.sum(sums_and_gradient).tensor_split([len(derivative)])
         return float(loss.outer(sums, self.rows)), gradient
+
+    def _statistics(self, loss: Loss, weights: Tensor) -> Tensor:
+        """The sums over rows that the loss is a function of."""
+        return self.holdout.sum(lambda chunk: chunk.sum(loss.statistics(chunk.logits(weights), chunk.labels)))
 
     def moves(self, step: Tensor) -> bool:
         """Whether a step moves a margin noticeably: not at a minimum, but along a ray on which the loss falls forever."""
-        return self.holdout.margins_moved(step / self.scales) > NOTICEABLE
+        step = step / self.scales
+        return float(self.holdout.sum(lambda chunk: chunk.logits(step).square_().sum()[None]).sqrt()) > NOTICEABLE
+
+
+def _expand(chunk: Chunk, weights: Tensor) -> Tensor:
+    """What the chunk adds to the log-loss, its gradient and its Hessian: [1 + members + members²].
+
+    Covariances are centred: where a row is sure of a class, uncentred moments cancel. Powers of 2 take half as long as those
+    of e, and torch's softmax several times as long for few classes.
+    """
+    exponents = chunk.logits(weights / math.log(2))
+    peaks = exponents.amax(dim=1, keepdim=True)
+    probabilities = exponents.sub_(peaks).exp2_()
+    totals = probabilities.sum(dim=1, keepdim=True)
+    probabilities.mul_(totals.reciprocal())
+    means = (chunk.excess * probabilities).sum(dim=2)
+    centred = chunk.excess.sub_(means[:, :, None])
+    of_rows = torch.cat([peaks * math.log(2) + totals.log(), means.T], dim=1)
+    if chunk.weights is not None:
+        probabilities.mul_(chunk.weights[:, None])
+    hessian = (centred * probabilities).flatten(1) @ centred.flatten(1).T
+    return torch.cat([chunk.sum(of_rows), hessian.flatten()])
 
 
 def best_temperature(objective: Objective) -> Minimum:
@@ -147,5 +168,5 @@ def local_optimum(objective: Objective, loss: Loss, start: Minimum) -> Minimum:
 
 
 def _newton(objective: Objective, start: Tensor) -> Minimum:
-    moves = None if objective.coercive else objective.moves
+    moves = None if objective.prior.coercive else objective.moves
     return minimise_convex(objective.expand, start, objective.cap(start), moves)

@@ -14,16 +14,19 @@ is assumed, spread over all rows, with the head's probabilities q of the classes
 
     m_j = mean_i E_{q_i}[ e_ij ]      (e: excess over the label).
 
-F is convex, and grows along every member that is not constant: it always has a minimum.
+F is convex, and grows along every member that is not constant: it always has a minimum. Proposition 1's penalty
+(lambda / 2) ||beta||² may come on top.
 """
 
+import math
 from dataclasses import dataclass, replace
-from functools import cached_property
 
 import torch
 from torch import Tensor
 
-from lates.stack.holdout import Holdout
+from lates.settings import Settings
+from lates.stack.holdout import Chunk, Holdout
+from lates.stack.newton import Expansion
 
 PROBES = 3.0
 """How much heavier a probe weighs than a change of the head that moves the logits as much."""
@@ -31,57 +34,65 @@ PROBES = 3.0
 
 @dataclass(frozen=True)
 class Prior:
-    """The last two terms of F, but for (k / n) f(beta), as functions of the weights beta [members].
+    """All that is added to the log-loss but for (k / n) f(beta), as a function of the weights beta [members].
 
     strength  c s_h / n
-    slopes    of v in the weights [members]; 0 for the head
+    slopes    of (u, v) in the weights [2, members]
     errors    k / n
     excess    m [members]
+    penalty   lambda
     """
 
     strength: float
     slopes: Tensor
     errors: float
     excess: Tensor
+    penalty: float
 
     @classmethod
-    def of(cls, holdout: Holdout, deviations: Tensor, c: float) -> "Prior":
-        none = torch.zeros_like(deviations)
-        if c == 0:
-            return cls(0.0, none, 0.0, none)
+    def of(cls, holdout: Holdout, deviations: Tensor, settings: Settings) -> "Prior":
+        slopes = torch.zeros(2, len(deviations), dtype=torch.float64)
+        penalty = settings.regularise / math.sqrt(holdout.rows())
+        if settings.prior == 0:
+            return cls(0.0, slopes, 0.0, slopes[0], penalty)
         inputs = holdout.inputs()
-        wrong, excess = holdout.assumed_error()
+        wrong, excess = _assumed_error(holdout)
         reference = float(deviations[-1]) or 1.0  # a constant head has no scale
-        slopes = PROBES * deviations / reference
-        slopes[-1] = 0.0
-        errors = 0.0 if wrong else 1 / inputs
-        return cls(c * reference / inputs, slopes, errors, excess)
+        slopes[0, -1], slopes[1, :-1] = 1.0, PROBES * deviations[:-1] / reference
+        return cls(settings.prior * reference / inputs, slopes, 0.0 if wrong else 1 / inputs, excess, penalty)
 
     def head(self) -> "Prior":
-        return replace(self, slopes=self.slopes[-1:], excess=self.excess[-1:])
+        return replace(self, slopes=self.slopes[:, -1:], excess=self.excess[-1:])
 
-    @cached_property
-    def _map(self) -> Tensor:
-        """[2, members]: (u, v) = map beta - (1, 0)"""
-        of_head = torch.zeros_like(self.slopes)
-        of_head[-1] = 1.0
-        return torch.stack([of_head, self.slopes])
+    @property
+    def coercive(self) -> bool:
+        """Whether there is a minimum, whatever the rows."""
+        return self.penalty > 0 or self.strength > 0
 
-    def _moved(self, weights: Tensor) -> tuple[Tensor, float]:
-        """(u, v), and sqrt(1 + u² + v²)"""
-        moved = self._map @ weights
+    def expand(self, weights: Tensor) -> Expansion:
+        moved = self.slopes @ weights
         moved[0] -= 1
-        return moved, float((1 + moved @ moved).sqrt())
-
-    def value(self, weights: Tensor) -> float:
-        moved, root = self._moved(weights)
-        return self.strength * float(moved @ moved) / (1 + root) - self.errors * float(self.excess @ weights)
-
-    def gradient(self, weights: Tensor) -> Tensor:
-        moved, root = self._moved(weights)
-        return self.strength * (moved @ self._map) / root - self.errors * self.excess
-
-    def hessian(self, weights: Tensor) -> Tensor:
-        moved, root = self._moved(weights)
+        root = float((1 + moved @ moved).sqrt())
         curvature = torch.eye(2, dtype=torch.float64) / root - torch.outer(moved, moved) / root**3
-        return self.strength * self._map.T @ curvature @ self._map
+        hessian = self.strength * self.slopes.T @ curvature @ self.slopes
+        hessian.diagonal().add_(self.penalty)
+        value = self.strength * float(moved @ moved) / (1 + root) + self.penalty / 2 * float(weights @ weights)
+        return Expansion(
+            value - self.errors * float(self.excess @ weights),
+            self.strength * (moved @ self.slopes) / root - self.errors * self.excess + self.penalty * weights,
+            hessian,
+        )
+
+
+def _assumed_error(holdout: Holdout) -> tuple[int, Tensor]:
+    """In how many rows the head is wrong, and m."""
+
+    def sums(chunk: Chunk) -> Tensor:
+        others = chunk.excess[-1].scatter(1, chunk.labels[:, None], -torch.inf)
+        wrong = (others.amax(dim=1) >= 0).sum()
+        return torch.cat([wrong[None], (chunk.excess * others.softmax(dim=1)).sum(dim=(1, 2))])
+
+    if holdout.classes == 1:
+        return holdout.rows(), torch.zeros(len(holdout.draws[0]), dtype=torch.float64)
+    wrong, *excess = holdout.sum(sums).tolist()
+    return int(wrong), torch.tensor(excess, dtype=torch.float64) / (len(holdout.draws) * holdout.rows())

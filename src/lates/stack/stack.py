@@ -27,17 +27,16 @@ from dataclasses import replace
 from typing import Literal
 
 import torch
-from torch import Tensor
 
-from lates.runtime import Array, as_tensor, check_members, single_threaded
+from lates.runtime import Array, single_threaded
 from lates.settings import DEFAULT, Settings
-from lates.stack.doubts import ordinary_rows, settle
-from lates.stack.holdout import Holdout, Members, Reduce, in_this_process
+from lates.stack.holdout import Holdout, Reduce
 from lates.stack.losses import LOSSES, find_loss
 from lates.stack.mean import fit_mean
 from lates.stack.newton import TOLERANCE, Minimum, kkt_residual
 from lates.stack.objective import Objective, best_stack, best_temperature, local_optimum
 from lates.stack.record import Stack
+from lates.stack.safeguards import check_fit, without_outliers
 
 SGD_BATCH, SGD_RATE, SGD_EPOCHS = 128, 0.005, 50
 
@@ -77,142 +76,81 @@ def fit_stack(
     if solver == "sgd" and reduce is not None:
         raise ValueError('solver="sgd" is for one process and takes no reduce; use solver="exact".')
     settings = replace(DEFAULT, prior=prior, regularise=regularise, solver=solver)
-    return fit_members([members], labels, 1, loss, settings, seed, reduce, passes, row_weights)
+    check_loss(loss)
+    holdout = Holdout.of([members], labels, passes=passes, reduce=reduce, row_weights=row_weights)
+    return fit_weights(holdout, loss, settings, seed)
 
 
-def fit_members(
-    draws: Sequence[Array | Sequence[Array] | Mapping[str, Array]],
-    labels: Array,
-    samples: int,
-    loss: str,
-    settings: Settings,
-    seed: int = 0,
-    reduce: Reduce | None = None,
-    passes: int = 1,
-    row_weights: Array | None = None,
-) -> Stack:
-    """As `fit_stack`, for the members of one draw or of several, whose mean is the prediction: MC dropout, with `samples`
-    successive draws of one network, or an ensemble."""
-    check_loss(loss, several=len(draws) > 1)
-    names, logits, labels = _check_draws(draws, labels, reduce)
-    if row_weights is not None:
-        logits[0], labels, row_weights = _weighted_rows(logits[0], labels, row_weights)
-    reduce = reduce or in_this_process
-    if settings.prior > 0 and (kept := ordinary_rows(logits, names, labels, reduce, passes)) is not None:
-        logits = [tuple(member[kept.to(member.device)] for member in members) for members in logits]
-        labels = labels[kept.to(labels.device)]
-        row_weights = None if row_weights is None else row_weights[kept]
-    holdout = Holdout(((logits[0], labels),), reduce, passes, None if row_weights is None else (row_weights,))
-    prior, regularise = float(settings.prior), float(settings.regularise)
-    if len(draws) > 1:
-        stack = fit_mean(logits, names, labels, samples, regularise, prior, reduce, passes)
-    elif settings.solver == "sgd":
-        stack = _projected_sgd(holdout, names[0], loss, regularise, prior, seed)
-    else:
-        stack = fit_holdout(holdout, names[0], loss=loss, regularise=regularise, prior=prior)
-    return settle(stack, logits, labels, samples, reduce, passes)
-
-
-def check_loss(loss: str, several: bool) -> None:
+def check_loss(loss: str, several: bool = False) -> None:
     """Refuse unknown losses, and for the mean of several draws all but the log-loss."""
     find_loss(loss)
     if several and loss != "nll":
         raise ValueError(f'loss="{loss}" is for single networks; MC dropout and ensembles are fitted to loss="nll".')
 
 
-def _check_draws(
-    draws: Sequence[Array | Sequence[Array] | Mapping[str, Array]], labels: Array, reduce: Reduce | None
-) -> tuple[list[tuple[str, ...]], list[tuple[Tensor, ...]], Tensor]:
-    """Names and logits of each draw's members, and the labels; draws need the same rows and classes."""
-    classes = [list(draw.values())[-1].shape[-1] for draw in draws if isinstance(draw, Mapping) and draw]
-    if len(set(classes)) > 1:
-        raise ValueError(f"The networks have {', '.join(map(str, classes))} classes; they need the same.")
-    checked = [check_members(draw, labels, least_rows=0 if reduce else 1) for draw in draws]
-    return [names for names, _, _ in checked], [logits for _, logits, _ in checked], checked[0][2]
+def fit_weights(holdout: Holdout, loss: str, settings: Settings, seed: int = 0) -> Stack:
+    """As `fit_stack`, for members that were checked before, of one draw or of several, whose mean is the prediction."""
+    check_loss(loss, several=len(holdout.draws) > 1)
+    if settings.prior > 0:
+        holdout = without_outliers(holdout)
+    if len(holdout.draws) > 1:
+        stack = fit_mean(holdout, settings)
+    elif settings.solver == "sgd":
+        stack = _projected_sgd(holdout, loss, settings, seed)
+    else:
+        stack = fit_exactly(holdout, loss, settings)
+    return check_fit(stack, holdout)
 
 
-def fit_holdout(
-    holdout: Holdout,
-    names: tuple[str, ...],
-    *,
-    loss: str = "nll",
-    regularise: float = 0.0,
-    prior: float = DEFAULT.prior,
-) -> Stack:
-    """`fit_stack`'s exact solver, on rows that were checked before; they may come in several parts."""
-    objective = Objective.of(holdout, regularise, prior)
+def fit_exactly(holdout: Holdout, loss: str, settings: Settings) -> Stack:
+    """The optimum for the members of one network, without safeguards."""
+    objective = Objective.of(holdout, settings)
     temperature = best_temperature(objective)
     end = best_stack(objective, temperature)
     if loss != "nll":
         end = local_optimum(objective, LOSSES[loss], end)
-    return _describe(objective, temperature, end, names, loss, regularise, prior)
+    return _describe(objective, temperature, end, loss, settings)
 
 
 @single_threaded()
-def _projected_sgd(
-    holdout: Holdout, names: tuple[str, ...], loss: str, regularise: float, prior: float, seed: int
-) -> Stack:
+def _projected_sgd(holdout: Holdout, loss: str, settings: Settings, seed: int) -> Stack:
     """The paper's solver, on the weights themselves: beta <- max(0, beta - 0.005 · gradient over 128 rows). In thousands of
     small steps several threads would only wait for one another."""
-    objective = Objective.of(holdout, regularise, prior)
-    ((members, labels),) = holdout.parts
-    weights = torch.zeros(len(names), dtype=torch.float64)
+    objective = Objective.of(holdout, settings)
+    weights = torch.zeros_like(objective.deviations)
     weights[-1] = 1.0
+    unscaled, steps = torch.ones_like(weights), 0
     generator = torch.Generator().manual_seed(seed)
-    steps = 0
     for _ in range(SGD_EPOCHS):
-        for batch in torch.randperm(len(labels), generator=generator).split(SGD_BATCH):
-            rows = tuple(member[batch.to(member.device)] for member in members), labels[batch.to(labels.device)]
-            part = Objective(Holdout((rows,)), len(batch), torch.ones_like(weights), objective.penalty, objective.prior)
+        for batch in torch.randperm(len(holdout.labels), generator=generator).split(SGD_BATCH):
+            part = replace(objective, holdout=holdout.select(batch), rows=len(batch), deviations=unscaled)
             _, gradient = part.loss_and_gradient(LOSSES[loss], weights)
             weights = (weights - SGD_RATE * gradient).clamp(min=0)
             steps += 1
     point = weights * objective.scales
     value, gradient = objective.loss_and_gradient(LOSSES[loss], point)
     end = Minimum(point, value, math.nan, kkt_residual(point, gradient), steps, unbounded=False)
-    return _describe(objective, best_temperature(objective), end, names, loss, regularise, prior)
+    return _describe(objective, best_temperature(objective), end, loss, settings)
 
 
-def _describe(
-    objective: Objective,
-    temperature: Minimum,
-    end: Minimum,
-    names: tuple[str, ...],
-    loss: str,
-    regularise: float,
-    prior: float,
-) -> Stack:
-    head = objective.head()
+def _describe(objective: Objective, temperature: Minimum, end: Minimum, loss: str, settings: Settings) -> Stack:
+    head, holdout = objective.head(), objective.holdout
     return Stack(
         weights=end.point / objective.scales,
-        names=names,
+        names=holdout.names[0],
         deviations=objective.deviations,
         loss=loss,
-        rows=objective.rows // len(objective.holdout.parts),
-        classes=objective.holdout.classes,
+        rows=objective.rows // len(holdout.draws),
+        classes=holdout.classes,
         nll=objective.nll_of(end.value, end.point) if loss == "nll" else objective.nll(end.point),
         nll_network=head.nll_of(temperature.start_value, head.scales),
         nll_temperature=head.nll_of(temperature.value, temperature.point),
         temperature_weights=tuple((temperature.point / head.scales).tolist()),
         certified=loss == "nll" and not end.unbounded and end.residual <= TOLERANCE,
         unbounded=end.unbounded,
-        prior=float(prior),
-        regularise=float(regularise),
+        prior=float(settings.prior),
+        regularise=float(settings.regularise),
         objective=end.value,
         residual=end.residual,
         steps=end.steps,
     )
-
-
-def _weighted_rows(logits: Members, labels: Tensor, weights: Array) -> tuple[tuple[Tensor, ...], Tensor, Tensor]:
-    """The rows that count, and how much: 1 on average."""
-    weights = as_tensor(weights, "row weights").detach().to("cpu", torch.float64)
-    if weights.shape != labels.shape:
-        raise ValueError(
-            f"row weights have shape {list(weights.shape)}; expected {list(labels.shape)}: one for each row."
-        )
-    if not bool((weights.isfinite() & (weights >= 0)).all()) or not bool(weights.any()):
-        raise ValueError("row weights must be finite and at least 0, and some above 0; look for NaN and negative ones.")
-    counts = weights > 0
-    kept = tuple(member[counts.to(member.device)] for member in logits)
-    return kept, labels[counts.to(labels.device)], weights[counts] / weights[counts].mean()

@@ -9,9 +9,9 @@ import torch
 from scipy.stats import binom
 from torch import Tensor
 
+from lates.binomial import binomial_tail
 from lates.settings import DEFAULT, Settings
-from lates.stack import Stack, fit_members, fit_stack
-from lates.stack.doubts import binomial_tail
+from lates.stack import Holdout, Stack, fit_stack, fit_weights
 from tests.problems import dropout_samples, noisy_views
 
 
@@ -67,7 +67,7 @@ def test_doubtful_holdout_is_warned_of_once(change: Callable[..., tuple[Tensor, 
 
 
 @pytest.mark.parametrize("samples", [1, 2])
-def test_rows_of_wild_logits_are_left_out_with_a_warning(samples: int) -> None:
+def test_outlier_rows_are_left_out_with_a_warning(samples: int) -> None:
     drawn, labels = dropout_samples(1_200, 4, samples=samples)
     ordinary = torch.arange(1_200) % 400 != 7
     alone = fit([[member[ordinary] for member in sample] for sample in drawn], labels[ordinary])
@@ -86,7 +86,7 @@ def test_rows_of_wild_logits_are_left_out_with_a_warning(samples: int) -> None:
 
 def fit(drawn: list[list[Tensor]], labels: Tensor, settings: Settings = DEFAULT) -> Stack:
     draws = [{"0": probe, "head": head} for probe, head in drawn]
-    return fit_members(draws, labels, len(draws), "nll", settings)
+    return fit_weights(Holdout.of(draws, labels, samples=len(draws)), "nll", settings)
 
 
 def test_stack_clearly_less_accurate_than_the_head_falls_back_to_temperature_scaling() -> None:

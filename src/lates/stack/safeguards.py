@@ -1,0 +1,209 @@
+"""A fit that cannot harm: outlier rows are left out, a stack worse than the network falls back, and warnings say what to do."""
+
+import functools
+import math
+import warnings
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from lates.binomial import binomial_tail
+from lates.runtime import abbreviate, caller_stacklevel
+from lates.stack.holdout import Chunk, Holdout, Members, centred
+from lates.stack.record import Stack
+
+OUTLIER = 30.0
+"""How many times the median a row's logits may be. In over a thousand hold-outs of five data sets the largest was 15 times."""
+BINS_PER_OCTAVE, OCTAVES = 8, 150
+"""Of the histogram of sizes by which processes find a common median, to 5 %."""
+ENOUGH_ROWS = 1_000
+SIGNIFICANCE, WORSE = 0.01, 0.01
+LARGEST_SPREAD = 1e12
+
+
+@dataclass(frozen=True)
+class PredictionCounts:
+    """What the network as it is and the stack make of the hold-out's rows, in all processes.
+
+    right            rows in which the network is right
+    lost, won        of them, those in which the stack is wrong; and rows in which only the stack is right
+    expected_errors  of the network, by its confidences
+    labels           rows of each class [classes], and `predicted` by the network
+    """
+
+    rows: int
+    right: int
+    lost: int
+    won: int
+    expected_errors: float
+    labels: Tensor
+    predicted: Tensor
+
+    @classmethod
+    def of(cls, holdout: Holdout, weights: Tensor) -> "PredictionCounts":
+        """With the stack's weights of all members; of several draws the prediction is the mean of their probabilities."""
+        classes, stack = holdout.classes, holdout.split(weights)
+        network = holdout.split(torch.zeros_like(weights).index_fill(0, holdout.head_places, 1.0))
+
+        def counts(chunks: list[Chunk]) -> Tensor:
+            labels = chunks[0].labels
+            before, after = _mean_probabilities(chunks, network), _mean_probabilities(chunks, stack)
+            was_right, is_right = _right(before, labels), _right(after, labels)
+            confidence, predicted = before.max(dim=1)
+            changes = was_right.sum(), (was_right & ~is_right).sum(), (is_right & ~was_right).sum()
+            of_classes = [torch.bincount(values, minlength=classes) for values in (labels, predicted)]
+            return torch.cat([torch.stack([*changes, (1 - confidence).sum()]), *of_classes])
+
+        right, lost, won, errors, *of_classes = holdout.sum_jointly(counts).tolist()
+        labels, predicted = torch.tensor(of_classes, dtype=torch.float64).split(classes)
+        return cls(int(labels.sum()), int(right), int(lost), int(won), errors, labels, predicted)
+
+    @property
+    def at_chance(self) -> bool:
+        """Whether predictions drawn without a look at the inputs, as often of each class, would be right as often."""
+        several = int((self.labels > 0).sum()) > 1
+        return several and binomial_tail(self.right, self.rows, self.by_chance / self.rows) > SIGNIFICANCE
+
+    @property
+    def by_chance(self) -> float:
+        """How many rows they would be right in, on average."""
+        return float(self.labels @ self.predicted) / self.rows
+
+    @property
+    def clearly_worse(self) -> bool:
+        """Whether the stack is right less often, by a hundredth of the rows, and not by chance."""
+        significant = binomial_tail(self.lost, self.lost + self.won, 0.5) < SIGNIFICANCE
+        return significant and self.lost - self.won > WORSE * self.rows
+
+
+def _mean_probabilities(chunks: Sequence[Chunk], weights: Sequence[Tensor]) -> Tensor:
+    of_draws = (chunk.logits(vector).softmax(dim=1) for chunk, vector in zip(chunks, weights, strict=True))
+    return functools.reduce(torch.add, of_draws) / len(chunks)
+
+
+def _right(scores: Tensor, labels: Tensor) -> Tensor:
+    """Whether the label's score is above all others [rows]."""
+    label = labels[:, None]
+    return scores.gather(1, label)[:, 0] > scores.scatter(1, label, -torch.inf).amax(dim=1)
+
+
+def without_outliers(holdout: Holdout) -> Holdout:
+    """Without rows whose logits dwarf the median in a member of any draw: one such row can outweigh all others. Warns of
+    them."""
+    ratios = torch.cat([_ratios(holdout, draw) for draw in holdout.draws])
+    outlier = (ratios > OUTLIER).any(dim=0)
+    left_out = int(holdout.reduce(outlier.sum()[None].double()))
+    if not left_out:
+        return holdout
+    where, here = "", outlier.nonzero()[:, 0]
+    if len(here):  # otherwise they are another process's
+        members = [name for names in holdout.names for _ in range(holdout.samples) for name in names]
+        worst = ratios[:, here].amax(dim=1)
+        rows = abbreviate(sorted({int(row) % (len(outlier) // holdout.passes) for row in here}))
+        where = f' (rows {rows}; member "{members[int(worst.argmax())]}", {float(worst.amax()):.3g} times)'
+    _warn(
+        f"{left_out} of {holdout.rows()} hold-out rows have logits more than {OUTLIER:.0f} times the median{where} and were "
+        "left out of the fit. Look at these inputs: a feature divided by a tiny deviation is the usual cause."
+    )
+    return holdout.select(~outlier)
+
+
+def _ratios(holdout: Holdout, draw: Members) -> Tensor:
+    """Each row's size, the rms of its centred logits, over the median, in each member [members, rows of this process]; 0
+    where the median is 0."""
+    chunks = holdout.chunks(slice(0, len(holdout.labels)), [draw])
+    parts = [centred(chunk.excess).square_().mean(dim=2).sqrt().float().cpu() for (chunk,) in chunks]
+    sizes, half = torch.cat(parts, dim=1).nan_to_num(nan=torch.inf), BINS_PER_OCTAVE * OCTAVES
+    bins = (sizes.double().log2() * BINS_PER_OCTAVE).round().clamp(-half, half).long() + half
+    counts = holdout.reduce(torch.stack([torch.bincount(own, minlength=2 * half + 1) for own in bins]).double())
+    below = counts.cumsum(dim=1)
+    median = (2 * below < below[:, -1:]).sum(dim=1)
+    size = torch.where(median > 0, torch.exp2((median.double() - half) / BINS_PER_OCTAVE), torch.inf)
+    return sizes / size[:, None]
+
+
+def check_fit(stack: Stack, holdout: Holdout) -> Stack:
+    """The stack, or temperature scaling where the stack is clearly worse than the head; warns of all that speaks against it."""
+    _check_spread(stack)
+    counts, heads = PredictionCounts.of(holdout, stack.weights), holdout.head_places
+    probes_vote = bool(stack.weights.index_fill(0, heads, 0.0).any())
+    if stack.prior > 0 and probes_vote and counts.clearly_worse:
+        after = counts.right - counts.lost + counts.won
+        _warn(
+            f"The stack is right on {after:,} hold-out rows, the head on {counts.right:,}: the probes were dropped, and "
+            "temperature scaling is used. Look for inputs far from all others, or pass blocks=[]."
+        )
+        stack = _without_probes(stack, heads)
+    silent_probes = len(stack.weights) > len(heads) and not probes_vote
+    for warning in _warnings(stack, counts, counts.rows // holdout.passes, silent_probes):
+        _warn(warning)
+    return stack
+
+
+def _check_spread(stack: Stack) -> None:
+    """Prior and log-loss are added: where the one is 1e12 times the other, no digit of the certificate would be right."""
+    largest = int(stack.deviations.argmax())
+    if float(stack.deviations[largest]) > LARGEST_SPREAD:
+        raise ValueError(
+            f'The logits of member "{stack.names[largest]}" vary by {float(stack.deviations[largest]):.1e} (root mean square), '
+            f"beyond what float64 can fit; expected at most {LARGEST_SPREAD:.0e}. Look for overflow in the network or for "
+            "outliers, or scale the logits."
+        )
+
+
+def _without_probes(stack: Stack, heads: Tensor) -> Stack:
+    """Temperature scaling, or the network as it is where that would be uniform."""
+    scaled = torch.tensor(stack.temperature_weights, dtype=torch.float64)
+    useful = bool(scaled.any())
+    weights = torch.zeros_like(stack.weights).index_copy(0, heads, scaled if useful else torch.ones_like(scaled))
+    nll = stack.nll_temperature if useful else stack.nll_network
+    unknown = {"certified": False, "unbounded": False, "objective": math.nan, "residual": math.nan}
+    return replace(stack, weights=weights, nll=nll, **unknown)
+
+
+def _warnings(stack: Stack, counts: PredictionCounts, inputs: int, silent_probes: bool) -> Iterator[str]:
+    prior, rows, classes = stack.prior > 0, counts.rows, len(counts.labels)
+    if inputs < ENOUGH_ROWS:
+        meaning = "; the prior keeps them close to the network" if prior else " without a prior, so that chance decides"
+        yield f"The weights are fitted to {inputs} hold-out rows{meaning}. Use about {ENOUGH_ROWS:,} for the full gain."
+    if counts.right == rows and classes > 1:
+        meaning = "one error was assumed" if prior else "no finite weights are the best"
+        errors = counts.expected_errors
+        hint = (
+            f" By its confidence it should have erred in about {errors:.0f}: either it is underconfident or these rows "
+        )
+        yield (
+            f"All {rows:,} hold-out rows are classified correctly, so they cannot show how wrong the network can be; {meaning}."
+            + (hint + "were used in training." if errors > 5 else "")
+            + " Use rows that trained nothing, and more of them."
+        )
+    missing = (counts.labels == 0).nonzero()[:, 0].tolist()
+    if missing:
+        yield (
+            f"{len(missing)} of {classes} classes have no hold-out row ({abbreviate(missing)}): how sure the model may be of "
+            "them is not measured. Add rows of these classes."
+        )
+    if not bool(stack.weights.any()):
+        yield (
+            f"All weights are 0, so that every prediction is uniform: on these {rows} rows no logits agree with the "
+            "labels. Check whether label c means column c of the logits, whether rows and labels are in the same order, and "
+            "whether the labels are more than one class."
+        )
+        return
+    if silent_probes:
+        yield (
+            "No probe got a vote: this is temperature scaling. More training rows make better probes, more hold-out rows show "
+            "what they gain."
+        )
+    if counts.at_chance:
+        yield (
+            f"The network is right on {counts.right:,} of {rows:,} hold-out rows, no more than by chance "
+            f"({counts.by_chance:,.0f}). Is its checkpoint loaded? Is label c column c of the logits? Are inputs "
+            "preprocessed as in training?"
+        )
+
+
+def _warn(message: str) -> None:
+    warnings.warn(message, UserWarning, stacklevel=caller_stacklevel())
