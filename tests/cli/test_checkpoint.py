@@ -92,7 +92,11 @@ NO_STATE = "expected a state_dict, name -> tensor"
             UNFIT,
             "0.bias is torch.int8, expected torch.float32",
         ),
-        (lambda state: {**state, "0.bias": torch.ones(5).cfloat()}, UNFIT, "0.bias is torch.complex64, expected"),
+        (
+            lambda state: {**state, "0.bias": torch.ones(5, dtype=torch.cfloat)},
+            UNFIT,
+            "0.bias is torch.complex64, expected",
+        ),
         (lambda state: {**state, "0.bias": torch.ones(5, device="meta")}, UNFIT, "0.bias is a meta tensor"),
         (lambda state: {**state, "0.bias": torch.ones(5).to_sparse()}, UNFIT, "0.bias is a sparse tensor"),
         (lambda state: {**state, "0.bias": [1.0] * 5}, UNFIT, "0.bias is a list, expected a tensor"),
