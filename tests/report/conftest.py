@@ -8,7 +8,7 @@ from torch.utils.data import DataLoader
 
 import lates
 from lates.report import Predictions, read_predictions
-from lates.report.numbers import Findings, find
+from lates.report.findings import Findings, measure
 from tests.conftest import Problem, loader_of
 
 
@@ -28,7 +28,7 @@ def predictions(calibrated: lates.CalibratedModel, test_sets: dict[str, DataLoad
 
 @pytest.fixture(scope="session")
 def findings(calibrated: lates.CalibratedModel, predictions: dict[str, Predictions]) -> Findings:
-    return find(calibrated, predictions, None, seed=0)
+    return measure(calibrated, predictions, None, seed=0)
 
 
 @pytest.fixture(scope="session")

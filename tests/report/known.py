@@ -6,7 +6,7 @@ import torch
 
 from lates.metrics import Comparison, Interval, Intervals, Selection, Selector
 from lates.report import LATES, NETWORK, TEMPERATURE
-from lates.report.numbers import Bin, ClassNumbers, ClassScore, Findings, Member, Subject
+from lates.report.findings import Bin, ClassNumbers, ClassScore, Findings, Member, Subject
 from lates.stack import Stack
 
 METHODS = (NETWORK, TEMPERATURE, LATES)

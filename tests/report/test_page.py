@@ -15,10 +15,10 @@ from torch.utils.data import DataLoader
 
 import lates
 from lates import metrics
-from lates.report import LATES, NETWORK, words
+from lates.report import LATES, NETWORK, sentences
 from lates.report.charts import draw_all, metric_chart
-from lates.report.layers import contribution_chart, depth_chart
-from lates.report.numbers import Bin, Findings
+from lates.report.findings import Bin, Findings
+from lates.report.member_charts import contribution_chart, depth_chart
 from lates.report.page import embedded, page_of
 from tests.report.known import KNOWN, MEMBERS, PLAIN
 from tests.report.pages import Page, charts_in
@@ -39,9 +39,9 @@ def test_contribution_chart_has_a_bar_per_member() -> None:
 def test_depth_chart_has_a_row_per_member() -> None:
     layers = depth_chart(list(MEMBERS), KNOWN)["layer"]
     rows = {row["name"]: row for layer in layers for row in layer["data"]["values"]}
-    late = {"value": 0.7, "low": 0.68, "high": 0.72, "measured": words.ON_THE_TEST_SET}
+    late = {"value": 0.7, "low": 0.68, "high": 0.72, "measured": sentences.ON_THE_TEST_SET}
     assert rows["late"] == {"name": "late", "method": LATES, **late}
-    assert rows["silent"] == {"name": "silent", "method": LATES, "value": 0.55, "measured": words.ON_THE_HOLDOUT}
+    assert rows["silent"] == {"name": "silent", "method": LATES, "value": 0.55, "measured": sentences.ON_THE_HOLDOUT}
     assert rows["head"]["method"] == NETWORK
     assert rows["all: LATES"]["value"] == 0.812
     axes = {layer["encoding"]["x"].get("title") for layer in layers}
@@ -89,10 +89,10 @@ def test_page_has_every_sentence_and_a_place_and_alternative_text_for_every_char
     kinds = ("metric", "contributions", "depth", "reliability", "histogram", "wrong", "coverage", "classes", "shift")
     assert {place.split("-")[0] for place in charts} == set(kinds)
     assert all(len(spec["description"]) > 40 for spec in charts.values())
-    sentences = (words.lead, words.comparison, words.contributions, words.depth, words.calibration)
-    for sentence in (*sentences, words.deferral, words.classwise, words.shifts):
+    said = (sentences.lead, sentences.comparison, sentences.contributions, sentences.depth, sentences.calibration)
+    for sentence in (*said, sentences.deferral, sentences.guarantee, sentences.classwise, sentences.shifts):
         assert sentence(findings) in found.text
-    assert words.headline(findings)[0] in found.text
+    assert sentences.headline(findings)[0] in found.text
     assert found.text.index("Is the confidence calibrated?") < found.text.index("What was calibrated")
 
 

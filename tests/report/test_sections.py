@@ -127,4 +127,3 @@ def test_thresholds_table_has_confidence_and_share_answered() -> None:
         ["1 %", "none", "0 %", "none", "0 %", "none", "0 %"],
         ["5 %", "0.9500", "50.0 %", "0.7500", "50.0 %", "0.7000", "60.0 %"],
     ]
-    assert "50.0\u00a0% (temperature scaling) and 60.0\u00a0% (LATES)" in KNOWN_PAGE

@@ -12,8 +12,8 @@ from torch import nn
 from torch.utils.data import DataLoader
 
 import lates
-from lates.report import LATES, NETWORK, TEMPERATURE, read_predictions, words
-from lates.report.numbers import members_of
+from lates.report import LATES, NETWORK, TEMPERATURE, read_predictions, sentences
+from lates.report.findings import members_of
 from tests.conftest import Problem
 from tests.report.pages import Page, charts_in
 
@@ -42,7 +42,7 @@ def test_probes_of_weight_0_are_drawn_hollow_with_their_holdout_accuracy(
     rows = {row["name"]: row for layer in layers for row in layer if "measured" in row}
     assert list(rows) == list(calibrated.weights)
     for name, row in rows.items():
-        assert row["measured"] == (words.ON_THE_HOLDOUT if name in silent else words.ON_THE_TEST_SET)
+        assert row["measured"] == (sentences.ON_THE_HOLDOUT if name in silent else sentences.ON_THE_TEST_SET)
     assert rows[silent[0]]["value"] == calibrated.holdout_accuracies[silent[0]]
     assert html.count("<small>on the hold-out</small>") == len(silent)
 

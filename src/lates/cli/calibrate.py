@@ -174,7 +174,7 @@ def parse_blocks(text: str) -> list[str] | int | None:
 
 
 def parse_bytes(text: str) -> int:
-    found = re.fullmatch(r"(\d+)([KMG]?)(I?B)?", text.upper())
-    if found is None:
+    parts = re.fullmatch(r"(\d+)([KMG]?)(I?B)?", text.upper())
+    if parts is None:
         raise typer.BadParameter(f'"{text}": expected a number of bytes, such as 500M or 8G.', param_hint="--memory")
-    return int(found[1]) * UNITS[found[2]]
+    return int(parts[1]) * UNITS[parts[2]]

@@ -91,11 +91,11 @@ def strip_prefixes(state: dict[str, Any], expected: Mapping[str, Any]) -> dict[s
 
 def check_names(state: Mapping[str, Any], expected: Mapping[str, Any], path: Path) -> None:
     """Refuse missing names, unexpected names and other shapes; a weight tied to one that came is not missing."""
-    came = {value.data_ptr() for name, value in expected.items() if name in state and isinstance(value, Tensor)}
+    loaded = {value.data_ptr() for name, value in expected.items() if name in state and isinstance(value, Tensor)}
     needed = {
         name: value.shape
         for name, value in expected.items()
-        if isinstance(value, Tensor) and (name in state or not value.numel() or value.data_ptr() not in came)
+        if isinstance(value, Tensor) and (name in state or not value.numel() or value.data_ptr() not in loaded)
     }
     others = expected.keys() - needed.keys()
     given = {

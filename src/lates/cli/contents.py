@@ -22,12 +22,12 @@ CALIBRATION, FITTED_WEIGHTS = "calibration of a network", "weights for saved log
 def read_contents(path: Path) -> tuple[Stack, dict[str, Any]]:
     """The stack of a file, and everything the file says without its network, ready for JSON."""
     tensors, metadata = read_calibration(path)
-    known = {"file": str(path), "bytes": path.stat().st_size}
+    file = {"file": str(path), "bytes": path.stat().st_size}
     if FITTED in metadata:
         stack = parse_fitted(metadata, path)
-        return stack, {**known, **fitted_contents(stack)}
+        return stack, {**file, **fitted_contents(stack)}
     saved = parse_saved(tensors, metadata, path)
-    return saved.fit, {**known, **_calibration_contents(saved)}
+    return saved.fit, {**file, **_calibration_contents(saved)}
 
 
 def holds_calibration(path: Path) -> bool:

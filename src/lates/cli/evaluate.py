@@ -97,7 +97,7 @@ def evaluate_file(
     }
     selected = None if wanted is None else select_all(tests, wanted, seed)
     if as_json:
-        sets = [{"name": name, **asdict(found), "auc": auc[name]} for name, found in comparisons.items()]
+        sets = [{"name": name, **asdict(one), "auc": auc[name]} for name, one in comparisons.items()]
         selective = {} if selected is None else {"selective": selective_contents(selected)}
         print_json({"file": str(file), "sets": sets, **selective})
         return
@@ -116,8 +116,8 @@ def predict_tests(calibrated: "CalibratedModel", data: str, seed: int) -> "dict[
     tests: dict[str, Test] = {}
     with shown(True) as progress:
         for name, loader in make_loaders(data)["test"].items():
-            found = read_predictions(calibrated, loader, name, seed=seed, progress=progress)
-            tests[name] = found.logits, found.labels
+            predictions = read_predictions(calibrated, loader, name, seed=seed, progress=progress)
+            tests[name] = predictions.logits, predictions.labels
     return tests
 
 

@@ -16,8 +16,8 @@ SAVED = ("loss", "prior", "regularise", "rows", "classes", "nll", "certified", "
 
 def fit_record(stack: Stack) -> dict[str, Any]:
     """What is saved of a fit besides its members; `nll_before` is the log-loss of the head alone."""
-    known = {name: value for name, value in stack.numbers.items() if name in SAVED}
-    return {**known, "nll_before": stack.nll_network}
+    numbers = {name: value for name, value in stack.numbers.items() if name in SAVED}
+    return {**numbers, "nll_before": stack.nll_network}
 
 
 def save_fitted(stack: Stack, path: Path) -> None:

@@ -33,19 +33,19 @@ def comparison_lines(sets: Mapping[str, Comparison], auc: AUC, baseline: str | N
         text.rstrip()
         return text
 
-    def value(found: Comparison, method: str, metric: str) -> Text:
-        difference = found.differences[method].get(baseline or "")
+    def value(comparison: Comparison, method: str, metric: str) -> Text:
+        difference = comparison.differences[method].get(baseline or "")
         mark, style = MARKS["unclear" if difference is None else verdict(difference[metric], metric)]
-        return Text(short(found.measured[method][metric].value) + mark, style)
+        return Text(short(comparison.measured[method][metric].value) + mark, style)
 
     lines = [line("", {metric: Text(f"{title} ") for metric, title in METRICS.items()}, "floor", "AUC")]
     lines[0].stylize("bold")
-    for test, found in sets.items():
-        lines.append(Text(f"\n{printable(test)}, {found.rows:,} rows, {found.classes:,} classes", "bold"))
-        for method, measured in found.measured.items():
-            cells = {metric: value(found, method, metric) for metric in METRICS}
+    for test, comparison in sets.items():
+        lines.append(Text(f"\n{printable(test)}, {comparison.rows:,} rows, {comparison.classes:,} classes", "bold"))
+        for method, measured in comparison.measured.items():
+            cells = {metric: value(comparison, method, metric) for metric in METRICS}
             name = printable(TITLES.get(method, method))
-            lines.append(line(name, cells, short(found.ece_floor[method]), short(auc[test][method])))
+            lines.append(line(name, cells, short(comparison.ece_floor[method]), short(auc[test][method])))
             if intervals:
                 ranges = {m: Text(f"{short(measured[m].low)}–{short(measured[m].high)} ", "dim") for m in METRICS}
                 lines.append(line("", ranges))
@@ -58,7 +58,7 @@ def explain(sets: Mapping[str, Comparison], baseline: str | None, *, intervals: 
     if intervals:
         text += "Below each number: its 95 % interval, by a bootstrap over the rows."
     text = textwrap.fill(text, COLUMNS)
-    compared = sum(baseline in differences for found in sets.values() for differences in found.differences.values())
+    compared = sum(baseline in others for comparison in sets.values() for others in comparison.differences.values())
     if compared:
         tests = compared * len(METRICS)
         marks = (
@@ -71,8 +71,8 @@ def explain(sets: Mapping[str, Comparison], baseline: str | None, *, intervals: 
 
 def count_verdicts(sets: Mapping[str, Comparison], method: str, baseline: str) -> dict[str, int]:
     """How often the table marks the method "better" and "worse" than the baseline."""
-    found = [comparison.differences[method][baseline] for comparison in sets.values()]
-    verdicts = [verdict(difference[metric], metric) for difference in found for metric in METRICS]
+    differences = [comparison.differences[method][baseline] for comparison in sets.values()]
+    verdicts = [verdict(difference[metric], metric) for difference in differences for metric in METRICS]
     return {mark: verdicts.count(mark) for mark in ("better", "worse")}
 
 

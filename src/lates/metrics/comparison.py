@@ -62,9 +62,9 @@ def compare(
     metrics     names of functions of this module; those outside the default compute all draws anew and take longer
     draws       of the bootstrap, see `bootstrap`; by default 1000, fewer for more than 10,000 rows, at least 200
 
-    >>> found = compare({"network": z, "lates": y}, labels, baselines=["network"])
-    >>> found.measured["lates"]["nll"]  # Interval(value=0.41, low=0.39, high=0.43, confidence=0.95, draws=1000)
-    >>> difference = found.differences["lates"]["network"]["nll"]  # Interval(value=-0.05, low=-0.06, …)
+    >>> comparison = compare({"network": z, "lates": y}, labels, baselines=["network"])
+    >>> comparison.measured["lates"]["nll"]  # Interval(value=0.41, low=0.39, high=0.43, confidence=0.95, draws=1000)
+    >>> difference = comparison.differences["lates"]["network"]["nll"]  # Interval(value=-0.05, low=-0.06, …)
     >>> verdict(difference, "nll")
     'better'
     """

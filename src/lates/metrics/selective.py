@@ -106,8 +106,8 @@ def fit_selector(
     for place, lower in enumerate(thresholds, start=1):
         if len(tested) * place / len(thresholds) < start:
             continue
-        found = _select(confidence, correct, lower)
-        if binomial_tail(found.accepted - found.errors, found.accepted, 1 - risk) > delta:
+        selection = _select(confidence, correct, lower)
+        if binomial_tail(selection.accepted - selection.errors, selection.accepted, 1 - risk) > delta:
             break
         threshold = lower
     return Selector(threshold, risk, delta, _select(confidence, correct, threshold))

@@ -1,6 +1,6 @@
 """The report: what a calibration did, as one HTML page that opens from disk.
 
-predictions ─► numbers ─► formats, words ─► frame ─► layers, charts ─► selective, sections ─► page
+predictions ─► findings ─► formats, sentences ─► style, member_charts, charts ─► sections ─► page
 """
 
 import os
@@ -10,7 +10,7 @@ from typing import Any
 
 from lates.model import CalibratedModel
 from lates.report.predictions import LATES, NETWORK, TEMPERATURE, Predictions, read_predictions
-from lates.report.numbers import find
+from lates.report.findings import measure
 from lates.runtime import Progress, check_seed, check_target, install_line, shown, write_whole
 
 __all__ = ["LATES", "NETWORK", "TEMPERATURE", "Predictions", "read_predictions", "write_report"]
@@ -71,6 +71,6 @@ def write_report(
             name: read_predictions(calibrated, loader, name, seed=seed, progress=report)
             for name, loader in sets.items()
         }
-    findings = find(calibrated, predictions, class_names, seed)
+    findings = measure(calibrated, predictions, class_names, seed)
     heading = title or f"{findings.subject.network}, {calibrated.fit.classes:,} classes"
     write_whole(Path(path), page_of(findings, draw_all(findings), heading).encode("utf-8", "backslashreplace"))

@@ -4,11 +4,11 @@ from dataclasses import asdict
 
 import altair as alt
 
-from lates.report import frame, words
+from lates.report import sentences, style
+from lates.report.findings import Findings
 from lates.report.formats import LABELS
-from lates.report.frame import Spec
-from lates.report.layers import contribution_chart, depth_chart
-from lates.report.numbers import Findings
+from lates.report.member_charts import contribution_chart, depth_chart
+from lates.report.style import Spec
 
 WORST_CLASSES = 20
 FEW_SETS = 8  # as many fit into a third of the page
@@ -34,46 +34,46 @@ def draw_all(findings: Findings) -> dict[str, Spec]:
 
 def metric_chart(findings: Findings, metric: str) -> Spec:
     """Each method's value, a dot, with its interval."""
-    rows = [frame.interval_row(findings.test, method, metric) for method in findings.methods]
+    rows = [style.interval_row(findings.test, method, metric) for method in findings.methods]
     y = alt.Y("name:N", title=None, sort=[LABELS[method] for method in findings.methods]).axis(None)
-    x = alt.X("value:Q", title=None).scale(zero=False, padding=12).axis(format=frame.axis_format(metric), tickCount=4)
-    base = frame.shown(frame.chart_of(rows)).encode(
-        y=y, color=frame.colour(findings.methods), tooltip=frame.interval_tooltip(metric)
+    x = alt.X("value:Q", title=None).scale(zero=False, padding=12).axis(format=style.axis_format(metric), tickCount=4)
+    base = style.shown(style.chart_of(rows)).encode(
+        y=y, color=style.colour(findings.methods), tooltip=style.interval_tooltip(metric)
     )
     whiskers = base.mark_rule(strokeWidth=2).encode(x=alt.X("low:Q", title=None), x2="high:Q")
-    dots = base.mark_point(filled=True, size=90, opacity=1).encode(x=x, shape=frame.shape(findings.methods))
+    dots = base.mark_point(filled=True, size=90, opacity=1).encode(x=x, shape=style.shape(findings.methods))
     height = 26 * len(findings.methods)
-    return frame.finished([whiskers, dots], words.metric_values(findings.test, metric), height, findings.methods)
+    return style.finished([whiskers, dots], sentences.metric_values(findings.test, metric), height, findings.methods)
 
 
 def reliability_chart(findings: Findings, method: str) -> Spec:
     """A square of accuracy over confidence, one dot per bin with its gap to the diagonal."""
     filled = [one for one in findings.bins[method] if one.count]
     hints = [
-        *frame.tooltip(".1%", ("low", "confidence above"), ("high", "up to")),
-        *frame.tooltip(",", ("count", "inputs")),
-        *frame.tooltip(".1%", ("confidence", "mean confidence"), ("accuracy", "accuracy")),
-        *frame.tooltip(".1%", ("likely_low", "95 % from"), ("likely_high", "to")),
+        *style.tooltip(".1%", ("low", "confidence above"), ("high", "up to")),
+        *style.tooltip(",", ("count", "inputs")),
+        *style.tooltip(".1%", ("confidence", "mean confidence"), ("accuracy", "accuracy")),
+        *style.tooltip(".1%", ("likely_low", "95 % from"), ("likely_high", "to")),
     ]
-    x = frame.unit_axis("confidence:Q")
-    y = alt.Y("accuracy:Q", title="accuracy").scale(domain=frame.UNIT, nice=False)
-    y = y.axis(format=".0%", values=frame.QUARTERS, minExtent=38, maxExtent=38)
+    x = style.unit_axis("confidence:Q")
+    y = alt.Y("accuracy:Q", title="accuracy").scale(domain=style.UNIT, nice=False)
+    y = y.axis(format=".0%", values=style.QUARTERS, minExtent=38, maxExtent=38)
     ink = f"var(--{method})"
-    diagonal = frame.chart_of([{"confidence": 0, "accuracy": 0}, {"confidence": 1, "accuracy": 1}])
+    diagonal = style.chart_of([{"confidence": 0, "accuracy": 0}, {"confidence": 1, "accuracy": 1}])
     diagonal = diagonal.mark_line(color="var(--soft)", strokeDash=[4, 3], strokeWidth=1).encode(x=x, y=y)
     sides = [{"confidence": 0.03, "accuracy": 0.95, "side": "underconfident"}]
     sides += [{"confidence": 0.97, "accuracy": 0.05, "side": "overconfident"}]
     corners = [
-        frame.chart_of([side]).mark_text(align=align, color="var(--soft)").encode(x=x, y=y, text="side:N")
+        style.chart_of([side]).mark_text(align=align, color="var(--soft)").encode(x=x, y=y, text="side:N")
         for side, align in zip(sides, ("left", "right"), strict=True)
     ]
-    base = frame.chart_of([asdict(one) for one in filled]).encode(x=x, tooltip=hints)
+    base = style.chart_of([asdict(one) for one in filled]).encode(x=x, tooltip=hints)
     gaps = base.mark_rule(strokeWidth=6, opacity=0.25, color=ink).encode(y=alt.Y("confidence:Q"), y2="accuracy:Q")
     whiskers = base.mark_rule(color=ink, strokeWidth=1.5).encode(y=alt.Y("likely_low:Q"), y2="likely_high:Q")
     size = alt.Size("count:Q", legend=None).scale(domain=[0, max(one.count for one in filled)], range=[25, 220])
-    dots = base.mark_point(filled=True, color=ink, opacity=1, shape=frame.SHAPES[method]).encode(y=y, size=size)
-    alt_text = f"{LABELS[method]}: {words.reliability(findings, method)}"
-    return frame.squared(frame.finished([*corners, diagonal, gaps, whiskers, dots], alt_text, 280))
+    dots = base.mark_point(filled=True, color=ink, opacity=1, shape=style.SHAPES[method]).encode(y=y, size=size)
+    alt_text = f"{LABELS[method]}: {sentences.reliability(findings, method)}"
+    return style.squared(style.finished([*corners, diagonal, gaps, whiskers, dots], alt_text, 280))
 
 
 def histogram_chart(findings: Findings, method: str, of_errors: bool) -> Spec:
@@ -83,14 +83,14 @@ def histogram_chart(findings: Findings, method: str, of_errors: bool) -> Spec:
         for one in findings.bins[method]
     ]
     top, title, ink = ("wrong", "errors", "var(--wrong)") if of_errors else ("count", "inputs", f"var(--{method})")
-    hints = frame.tooltip(".1%", ("low", "confidence above"), ("high", "up to"))
-    hints += frame.tooltip(",", ("count", "inputs"), ("wrong", "errors"))
+    hints = style.tooltip(".1%", ("low", "confidence above"), ("high", "up to"))
+    hints += style.tooltip(",", ("count", "inputs"), ("wrong", "errors"))
     y = alt.Y("foot:Q", title=title).scale(domain=[0, 1.05 * max(1, *(row[top] for row in rows))], nice=False)
     y = y.axis(tickCount=3, tickMinStep=1, format="~s", minExtent=38, maxExtent=38)
-    bars = frame.chart_of(rows).mark_rect(stroke="var(--paper)", strokeWidth=1, color=ink)
-    x = frame.unit_axis("low:Q", "confidence" if of_errors else None)
+    bars = style.chart_of(rows).mark_rect(stroke="var(--paper)", strokeWidth=1, color=ink)
+    x = style.unit_axis("low:Q", "confidence" if of_errors else None)
     bars = bars.encode(x=x, x2="high:Q", y=y, y2=f"{top}:Q", tooltip=hints)
-    return frame.finished([bars], f"{LABELS[method]}: {words.histogram(findings, method)}", 60)
+    return style.finished([bars], f"{LABELS[method]}: {sentences.histogram(findings, method)}", 60)
 
 
 def coverage_chart(findings: Findings) -> Spec:
@@ -104,23 +104,23 @@ def coverage_chart(findings: Findings) -> Spec:
     x = x.scale(domain=[0, 1]).axis(format="~%", tickCount=5)
     y = alt.Y("risk:Q", title="error rate (lower is better)").axis(format="~%", tickCount=5)
     near = alt.selection_point(name="near", nearest=True, on="pointerover", fields=["coverage"], empty=False)
-    curves = frame.shown(frame.chart_of(rows)).encode(x=x, y=y, color=frame.colour(findings.methods))
+    curves = style.shown(style.chart_of(rows)).encode(x=x, y=y, color=style.colour(findings.methods))
     dots = curves.mark_point(filled=True, size=70).encode(
-        shape=frame.shape(findings.methods), opacity=alt.condition(near, alt.value(1), alt.value(0))
+        shape=style.shape(findings.methods), opacity=alt.condition(near, alt.value(1), alt.value(0))
     )
-    risks = frame.tooltip(".2%", *((method, LABELS[method]) for method in findings.methods))
+    risks = style.tooltip(".2%", *((method, LABELS[method]) for method in findings.methods))
     ruler = (
-        frame.chart_of(rows)
+        style.chart_of(rows)
         .transform_pivot("method", value="risk", groupby=["coverage"])
         .mark_rule(color="var(--soft)")
     )
     ruler = ruler.encode(
         x=x,
         opacity=alt.condition(near, alt.value(0.6), alt.value(0)),
-        tooltip=[*frame.tooltip(".0%", ("coverage", "answered")), *risks],
+        tooltip=[*style.tooltip(".0%", ("coverage", "answered")), *risks],
     ).add_params(near)
-    return frame.finished(
-        [ruler, curves.mark_line(strokeWidth=2.5), dots], words.deferral(findings), 300, findings.methods
+    return style.finished(
+        [ruler, curves.mark_line(strokeWidth=2.5), dots], sentences.deferral(findings), 300, findings.methods
     )
 
 
@@ -135,34 +135,34 @@ def class_chart(findings: Findings) -> Spec:
     hints = [
         alt.Tooltip("name:N", title="class"),
         alt.Tooltip("label:N", title="method"),
-        *frame.tooltip(".2%", ("error", "calibration error")),
-        *frame.tooltip(",", ("rows", "inputs of this class"), ("predicted", "times predicted")),
-        *frame.tooltip(".1%", ("confidence", "mean confidence then"), ("precision", "correct then")),
+        *style.tooltip(".2%", ("error", "calibration error")),
+        *style.tooltip(",", ("rows", "inputs of this class"), ("predicted", "times predicted")),
+        *style.tooltip(".1%", ("confidence", "mean confidence then"), ("precision", "correct then")),
     ]
     y = alt.Y("name:N", title=None, sort=[one.name for one in worst])
-    y = y.axis(labelLimit=frame.NAME_LIMIT, labelColor="var(--ink)", grid=True)
+    y = y.axis(labelLimit=style.NAME_LIMIT, labelColor="var(--ink)", grid=True)
     x = alt.X("error:Q", title="calibration error (lower is better)")
     x = x.axis(format="~%", tickCount=5)
-    dots = frame.shown(frame.chart_of(rows)).mark_point(filled=True, size=80, opacity=1)
+    dots = style.shown(style.chart_of(rows)).mark_point(filled=True, size=80, opacity=1)
     dots = dots.encode(
-        x=x, y=y, color=frame.colour(findings.methods), shape=frame.shape(findings.methods), tooltip=hints
+        x=x, y=y, color=style.colour(findings.methods), shape=style.shape(findings.methods), tooltip=hints
     )
-    return frame.finished([dots], words.classwise(findings), 24 * len(worst), findings.methods)
+    return style.finished([dots], sentences.classwise(findings), 24 * len(worst), findings.methods)
 
 
 def shift_chart(findings: Findings, metric: str) -> Spec:
     """A metric of every method on each test set, in the given order."""
     sets, methods = findings.sets, list(findings.methods)
-    rows = [{**frame.interval_row(one, m, metric), "set": name} for name, one in sets.items() for m in methods]
+    rows = [{**style.interval_row(one, m, metric), "set": name} for name, one in sets.items() for m in methods]
     x = alt.X("set:N", title=None, sort=list(sets)).scale(type="point", padding=0.3)
     angle = -35 if len(sets) <= FEW_SETS else -90
     x = x.axis(labelAngle=angle, labelLimit=110, labelColor="var(--ink)", labelOverlap="greedy")
-    y = alt.Y("value:Q", title=None).scale(zero=metric == "ece").axis(format=frame.axis_format(metric), tickCount=5)
+    y = alt.Y("value:Q", title=None).scale(zero=metric == "ece").axis(format=style.axis_format(metric), tickCount=5)
     offset = alt.XOffset("method:N", sort=methods).scale(domain=methods, range=[-5, 5])
-    base = frame.shown(frame.chart_of(rows)).encode(x=x, xOffset=offset, color=frame.colour(methods))
-    hints = [alt.Tooltip("set:N", title="test set"), *frame.interval_tooltip(metric)]
+    base = style.shown(style.chart_of(rows)).encode(x=x, xOffset=offset, color=style.colour(methods))
+    hints = [alt.Tooltip("set:N", title="test set"), *style.interval_tooltip(metric)]
     lines = base.mark_line(strokeWidth=1.5, opacity=0.6).encode(y=y)
     whiskers = base.mark_rule(strokeWidth=1.5).encode(y=alt.Y("low:Q", title=None), y2="high:Q", tooltip=hints)
-    dots = base.mark_point(filled=True, size=70, opacity=1).encode(y=y, shape=frame.shape(methods), tooltip=hints)
-    values = [f"{name}: {words.metric_values(one, metric)}" for name, one in sets.items()]
-    return frame.finished([lines, whiskers, dots], " ".join(values), 240, methods)
+    dots = base.mark_point(filled=True, size=70, opacity=1).encode(y=y, shape=style.shape(methods), tooltip=hints)
+    values = [f"{name}: {sentences.metric_values(one, metric)}" for name, one in sets.items()]
+    return style.finished([lines, whiskers, dots], " ".join(values), 240, methods)

@@ -12,11 +12,11 @@ from importlib.resources import files
 import vl_convert
 from altair import SCHEMA_VERSION
 
+from lates.report.findings import Findings
 from lates.report.formats import LABELS
-from lates.report.frame import CONFIG, Spec
-from lates.report.numbers import Findings
 from lates.report.sections import sections_of
-from lates.report.words import headline, lead, warning
+from lates.report.sentences import headline, lead, warning
+from lates.report.style import CONFIG, Spec
 
 HERE = files("lates.report")
 

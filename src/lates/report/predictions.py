@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from lates.model import CalibratedModel
-from lates.network import IGNORED, count_batches, device_of, mean_log_probability, read_batches
+from lates.network import HEAD, IGNORED, count_batches, device_of, mean_log_probability, read_batches
 from lates.runtime import Progress, check_labels, check_logits
 
 NETWORK, TEMPERATURE, LATES = "network", "temperature", "lates"
@@ -45,7 +45,8 @@ def read_predictions(
     calibrated: CalibratedModel, loader: Iterable[Any], name: str, *, seed: int, progress: Progress | None = None
 ) -> Predictions:
     """Read the loader once. MC dropout samples from `seed`, so that a report is reproducible."""
-    methods, members = methods_of(calibrated), _members_by_network(calibrated)
+    methods, names = methods_of(calibrated), iter(calibrated.member_names)
+    members = [[next(names) for _ in (*network.voting, HEAD)] for network in calibrated.networks]
     labels: list[Tensor] = []
     logits: dict[str, list[Tensor]] = {method: [] for method in methods}
     correct: dict[str, list[Tensor]] = {member: [] for names in members for member in names}
@@ -96,12 +97,3 @@ def _combine(
 
 def _mean(logits: Sequence[Tensor]) -> Tensor:
     return logits[0] if len(logits) == 1 else mean_log_probability(logits)
-
-
-def _members_by_network(calibrated: CalibratedModel) -> list[list[str]]:
-    """The names of the members that are computed, per network; each list ends with the head."""
-    every = list(calibrated.weights)
-    networks = len(calibrated.networks)
-    computed = set(calibrated.member_names)
-    prefixes = [f"{place}/" if networks > 1 else "" for place in range(networks)]
-    return [[name for name in every if name.startswith(prefix) and name in computed] for prefix in prefixes]

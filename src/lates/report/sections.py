@@ -6,13 +6,12 @@ Text from outside (names of classes, blocks and sets, the title) is passed throu
 from collections.abc import Sequence
 from html import escape
 
-import lates.report.words as words
 from lates.metrics import Interval, verdict
+from lates.report import sentences
 from lates.report.charts import FEW_SETS, WORST_CLASSES
+from lates.report.findings import Findings
 from lates.report.formats import EXPLAINED, INSIDE, LABELS, TITLES, between, direction, number, percent, signed
-from lates.report.numbers import Findings
 from lates.report.predictions import NETWORK, TEMPERATURE
-from lates.report.selective import selector_table, words_of_selectors
 
 LOSSES = {"nll": "log-loss", "brier": "Brier score", "soft_ece": "soft calibration error"}
 
@@ -150,7 +149,9 @@ def _comparison(findings: Findings) -> str:
         "shares in percentage points"
     )
     return (
-        _paragraph(words.comparison(findings)) + f'<div class="grid four">{figures}</div>' + _table(head, rows, caption)
+        _paragraph(sentences.comparison(findings))
+        + f'<div class="grid four">{figures}</div>'
+        + _table(head, rows, caption)
     )
 
 
@@ -163,18 +164,18 @@ def _contributions(findings: Findings) -> str:
         figures += _figure(f"depth-{network}", title=f"{label}Accuracy of each member alone")
     rows = []
     for member in findings.members:
-        known = "no probe kept"
+        accuracy = "no probe kept"
         if member.accuracy is not None:
-            known = _with_interval(member.accuracy, "accuracy")
+            accuracy = _with_interval(member.accuracy, "accuracy")
         elif member.holdout_accuracy is not None:
-            known = f"{number(member.holdout_accuracy, 'accuracy')}<small>{words.ON_THE_HOLDOUT}</small>"
+            accuracy = f"{number(member.holdout_accuracy, 'accuracy')}<small>{sentences.ON_THE_HOLDOUT}</small>"
         name = f"{member.network + 1}/{member.name}" if several else member.name
-        rows.append([escape(name), f"{member.weight:.4f}", percent(member.contribution), known])
+        rows.append([escape(name), f"{member.weight:.4f}", percent(member.contribution), accuracy])
     head = [("Member", ""), ("Weight", ""), ("Contribution", ""), ("Accuracy", "")]
     return (
-        _paragraph(words.contributions(findings))
-        + _paragraph(words.depth(findings))
-        + (_paragraph(explained) if (explained := words.seldom_right(findings)) else "")
+        _paragraph(sentences.contributions(findings))
+        + _paragraph(sentences.depth(findings))
+        + (_paragraph(explained) if (explained := sentences.seldom_right(findings)) else "")
         + f'<div class="grid two">{figures}</div>'
         + _details("Numbers of every member", _table(head, rows, "Every member, from the first block to the head"))
     )
@@ -186,7 +187,7 @@ def _reliability(findings: Findings) -> str:
             *(f"{kind}-{method}" for kind in ("reliability", "histogram", "wrong")),
             title=LABELS[method],
             hint=EXPLAINED[method],
-            caption=f"{words.reliability(findings, method)} {words.histogram(findings, method)}",
+            caption=f"{sentences.reliability(findings, method)} {sentences.histogram(findings, method)}",
             method=method,
         )
         for method in findings.methods
@@ -206,7 +207,7 @@ def _reliability(findings: Findings) -> str:
         "own, the number of errors among them."
     )
     return (
-        _paragraph(words.calibration(findings))
+        _paragraph(sentences.calibration(findings))
         + f'<div class="kept"><div class="grid three square">{panels}</div>{_paragraph(note, "note")}</div>'
         + _details("Numbers of every bin", _table(head, rows, "Inputs, mean confidence and accuracy per bin"))
     )
@@ -217,16 +218,31 @@ def _coverage(findings: Findings) -> str:
     head = [("Answered", ""), *((LABELS[method], method) for method in findings.methods)]
     rows: list[list[Cell]] = []
     for tenth in range(1, 11):
-        risks = [words.risk_at(findings.coverage[method], tenth / 10) for method in findings.methods]
+        risks = [sentences.risk_at(findings.coverage[method], tenth / 10) for method in findings.methods]
         rows.append([percent(tenth / 10, 0), *(percent(risk, 2) for risk in risks)])
     table = _table(head, rows, "Error rate by the share of inputs answered, highest confidence first")
     return (
-        _paragraph(words.deferral(findings))
+        _paragraph(sentences.deferral(findings))
         + _figure("coverage", caption=text)
         + _details("Numbers of the curve", table)
-        + _paragraph(words_of_selectors(findings))
-        + _table(*selector_table(findings))
+        + _paragraph(sentences.guarantee(findings))
+        + _thresholds(findings)
     )
+
+
+def _thresholds(findings: Findings) -> str:
+    """The confidence needed and the share answered, by the error rate allowed."""
+    head = [("Error rate allowed", "")]
+    for method in findings.selectors:
+        head += [(f"{LABELS[method]}: confidence", method), ("answered", method)]
+    rows: list[list[Cell]] = []
+    for by_method in zip(*findings.selectors.values(), strict=True):
+        cells: list[Cell] = [percent(by_method[0].risk, 0)]
+        for selector in by_method:
+            promise = f"{selector.threshold:.4f}", percent(selector.fitted.coverage)
+            cells += promise if selector.fitted.accepted else ("none", percent(0, 0))
+        rows.append(cells)
+    return _table(head, rows, "Confidence from which the error rate is guaranteed, and the share of inputs answered")
 
 
 def _classes(findings: Findings) -> str:
@@ -245,7 +261,7 @@ def _classes(findings: Findings) -> str:
         rows.append(cells)
     caption = "Calibration error of each class's probability; how often it was predicted, how confidently and correctly"
     return (
-        _paragraph(words.classwise(findings))
+        _paragraph(sentences.classwise(findings))
         + _figure("classes", caption=f"{note}Ordered by the error of {INSIDE[findings.main]}.")
         + _details("Numbers of every class", _table(head, rows, caption))
     )
@@ -268,7 +284,7 @@ def _shifts(findings: Findings) -> str:
         for name, one in findings.sets.items()
     ]
     return (
-        _paragraph(words.shifts(findings))
+        _paragraph(sentences.shifts(findings))
         + f'<div class="grid {"three" if len(findings.sets) <= FEW_SETS else ""}">{figures}</div>'
         + _details("Numbers of every test set", _table(head, rows, "Every test set, with 95\u00a0% intervals"))
     )

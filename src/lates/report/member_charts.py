@@ -2,11 +2,11 @@
 
 import altair as alt
 
-import lates.report.words as words
+from lates.report import sentences
+from lates.report.findings import Findings, Member
 from lates.report.formats import LABELS, share
-from lates.report.frame import NAME_LIMIT, Row, Spec, chart_of, colour, finished, tooltip
-from lates.report.numbers import Findings, Member
 from lates.report.predictions import LATES, NETWORK
+from lates.report.style import NAME_LIMIT, Row, Spec, chart_of, colour, finished, interval_fields, tooltip
 
 
 def contribution_chart(members: list[Member], findings: Findings) -> Spec:
@@ -22,7 +22,7 @@ def contribution_chart(members: list[Member], findings: Findings) -> Spec:
     base = chart_of(rows).encode(x=x, y=names_axis(members), color=colour((NETWORK, LATES)), tooltip=hints)
     labels = base.mark_text(align="left", dx=6).encode(text="text:N", color=alt.value("var(--ink)"))
     return finished(
-        [base.mark_bar(cornerRadius=3, height=14), labels], words.contributions(findings), max(60, 24 * len(rows))
+        [base.mark_bar(cornerRadius=3, height=14), labels], sentences.contributions(findings), max(60, 24 * len(rows))
     )
 
 
@@ -47,12 +47,12 @@ def depth_chart(members: list[Member], findings: Findings) -> Spec:
         color=colour((NETWORK, LATES)),
         tooltip=[*value, measured],
     )
-    all_tested = all(row["measured"] == words.ON_THE_TEST_SET for row in rows)
-    title = "accuracy" if all_tested else f"accuracy (hollow: {words.ON_THE_HOLDOUT})"
+    all_tested = all(row["measured"] == sentences.ON_THE_TEST_SET for row in rows)
+    title = "accuracy" if all_tested else f"accuracy (hollow: {sentences.ON_THE_HOLDOUT})"
     x = alt.X("value:Q", title=title).scale(zero=False, padding=12).axis(format="~%", tickCount=5)
     hints = [*value, *tooltip(".1%", ("low", "95 % from"), ("high", "to")), measured]
-    tested = base.transform_filter(f"datum.measured === '{words.ON_THE_TEST_SET}'").encode(tooltip=hints)
-    hollow = base.transform_filter(f"datum.measured === '{words.ON_THE_HOLDOUT}'")
+    tested = base.transform_filter(f"datum.measured === '{sentences.ON_THE_TEST_SET}'").encode(tooltip=hints)
+    hollow = base.transform_filter(f"datum.measured === '{sentences.ON_THE_HOLDOUT}'")
     whiskers = tested.mark_rule(strokeWidth=2).encode(x=alt.X("low:Q"), x2="high:Q")
     dots = tested.mark_point(filled=True, size=80, opacity=1).encode(x=x)
     rings = hollow.mark_point(filled=False, size=60, strokeWidth=2, fill="var(--paper)", opacity=1).encode(x=x)
@@ -60,13 +60,13 @@ def depth_chart(members: list[Member], findings: Findings) -> Spec:
     label = chart_of([whole]).mark_text(align="right", dx=-4, dy=-6, baseline="bottom", color="var(--ink)")
     label = label.encode(x="value:Q", y=alt.value(0), text="name:N")
     layers = [reference, whiskers, dots, *([] if all_tested else [rings]), label]  # an empty layer has no extent
-    return finished(layers, words.depth(findings), max(60, 24 * len(rows)))
+    return finished(layers, sentences.depth(findings), max(60, 24 * len(rows)))
 
 
 def _depth_row(member: Member) -> Row | None:
     row: Row = {"name": member.name, "method": method_of(member)}
-    if (known := member.accuracy) is not None:
-        return {**row, "value": known.value, "low": known.low, "high": known.high, "measured": words.ON_THE_TEST_SET}
+    if member.accuracy is not None:
+        return {**row, **interval_fields(member.accuracy), "measured": sentences.ON_THE_TEST_SET}
     if member.holdout_accuracy is not None:
-        return {**row, "value": member.holdout_accuracy, "measured": words.ON_THE_HOLDOUT}
+        return {**row, "value": member.holdout_accuracy, "measured": sentences.ON_THE_HOLDOUT}
     return None

@@ -121,7 +121,7 @@ class Findings:
         return self.methods[-2]
 
 
-def find(
+def measure(
     calibrated: CalibratedModel,
     predictions: Mapping[str, Predictions],
     class_names: Sequence[str] | None,
@@ -184,9 +184,10 @@ def members_of(
     members: list[Member] = []
     for full, weight in calibrated.weights.items():
         place, name = full.split("/", 1) if len(calibrated.networks) > 1 else ("0", full)
-        known = (accuracies.get(full), holdout.get(full))
         rescued = _right_where_head_errs(correct, full, full.removesuffix(name) + HEAD)
-        members.append(Member(int(place), name, weight, contributions[full], *known, rescued))
+        members.append(
+            Member(int(place), name, weight, contributions[full], accuracies.get(full), holdout.get(full), rescued)
+        )
     return tuple(members)
 
 

@@ -4,6 +4,7 @@ import math
 from collections.abc import Sequence
 
 from lates.metrics import Comparison, Verdict, verdict
+from lates.report.findings import Findings, Member
 from lates.report.formats import (
     EXPLAINED,
     INSIDE,
@@ -17,7 +18,6 @@ from lates.report.formats import (
     points,
     share,
 )
-from lates.report.numbers import Findings, Member
 from lates.report.predictions import LATES, NETWORK
 
 OUTCOMES = {
@@ -26,6 +26,7 @@ OUTCOMES = {
     "unclear": "not a significant difference",
 }
 DEFERRED = 0.2
+MAIN_RISK = 0.05
 ON_THE_TEST_SET, ON_THE_HOLDOUT = "on the test set", "on the hold-out"
 
 
@@ -201,6 +202,23 @@ def deferral(findings: Findings) -> str:
         f"Without the {share(DEFERRED)} of inputs with the lowest confidence, the error rate is "
         f"{listed([f'{percent(risk)} ({INSIDE[method]})' for method, risk in risks.items()])}; on all inputs that of "
         f"{INSIDE[findings.main]} is {percent(everything)}."
+    )
+
+
+def guarantee(findings: Findings) -> str:
+    """What the thresholds of selective prediction promise, what they cost at 5 %, and what is assumed."""
+    parts = [
+        f"{percent(selector.fitted.coverage)} ({INSIDE[method]})"
+        for method, selectors in findings.selectors.items()
+        for selector in selectors
+        if selector.risk == MAIN_RISK
+    ]
+    delta = next(iter(findings.selectors.values()))[0].delta
+    return (
+        "Thresholds with a guarantee: if only inputs of at least this confidence are answered, the error rate of the answers "
+        f"stays at or below the one allowed, but for a chance of {percent(delta, 0)} that these test inputs mislead. For an "
+        f"error rate of {percent(MAIN_RISK, 0)} the share answered is {listed(parts)}. This assumes that new inputs come "
+        "from the same source as the test inputs; under distribution shift there is no guarantee."
     )
 
 

@@ -7,7 +7,7 @@ from torch import Tensor
 import lates
 from lates import metrics
 from lates.report import LATES, NETWORK, TEMPERATURE, Predictions, read_predictions
-from lates.report.numbers import Findings, bins_of, find
+from lates.report.findings import Findings, bins_of, measure
 from lates.report.predictions import methods_of
 from tests.conftest import Problem, loader_of
 
@@ -43,7 +43,7 @@ def test_members_are_correct_where_their_top_class_is_the_label(
 def test_each_set_is_compared_on_its_own_draws_from_the_seed(
     calibrated: lates.CalibratedModel, predictions: dict[str, Predictions]
 ) -> None:
-    found = find(calibrated, predictions, None, seed=7)
+    found = measure(calibrated, predictions, None, seed=7)
     for name, one in predictions.items():
         expected = metrics.compare(one.logits, one.labels, baselines=[NETWORK, TEMPERATURE], seed=7)
         assert found.sets[name] == expected
@@ -111,7 +111,7 @@ def test_class_names_that_occur_twice_get_their_number(
     calibrated: lates.CalibratedModel, predictions: dict[str, Predictions]
 ) -> None:
     names = ["crane", "crane", *(str(c) for c in range(8))]
-    found = find(calibrated, predictions, names, seed=0)
+    found = measure(calibrated, predictions, names, seed=0)
     assert {one.name for one in found.classes} == {"crane (0)", "crane (1)", *names[2:]}
 
 

@@ -6,12 +6,11 @@ parameter, `shown`, which the switches of the page set in every chart.
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict
 from typing import Any
 
 import altair as alt
 
-from lates.metrics import Comparison
+from lates.metrics import Comparison, Interval
 from lates.report.formats import IN_PERCENT, LABELS, inside_name
 from lates.report.predictions import LATES, NETWORK, TEMPERATURE
 
@@ -81,8 +80,11 @@ def shown(chart: alt.Chart) -> alt.Chart:
 
 
 def interval_row(one: Comparison, method: str, metric: str) -> Row:
-    measured = one.measured[method][metric]
-    return {"method": method, "name": LABELS[method], **asdict(measured)}
+    return {"method": method, "name": LABELS[method], **interval_fields(one.measured[method][metric])}
+
+
+def interval_fields(measured: Interval) -> Row:
+    return {"value": measured.value, "low": measured.low, "high": measured.high}
 
 
 def tooltip(style: str, *fields: tuple[str, str]) -> list[alt.Tooltip]:

@@ -1,0 +1,217 @@
+"""Every sentence says the numbers that it is given, and fits the case."""
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+
+import pytest
+
+from lates.report import LATES, NETWORK, TEMPERATURE, formats, sentences
+from lates.report.findings import Findings, Member
+from tests.report.known import CLASSES, DIFFERENCES, FOG, KNOWN, MEMBERS, PLAIN, SUBJECT, interval
+
+
+def plain(text: str) -> str:
+    return text.replace("\u00a0", " ")
+
+
+@pytest.mark.parametrize(
+    ("value", "metric", "text"),
+    [
+        (0.8125, "accuracy", "81.2 %"),
+        (0.0315, "ece", "3.15 %"),
+        (0.0315, "classwise_ece", "3.15 %"),
+        (0.0315, "aurc", "3.15 %"),
+        (0.65, "nll", "0.6500"),
+        (0.275, "brier", "0.2750"),
+        (0.9333, "auc", "0.9333"),
+        (math.inf, "nll", "not finite"),
+        (math.nan, "accuracy", "not finite"),
+    ],
+)
+def test_shares_are_in_percent_and_scores_have_four_digits(value: float, metric: str, text: str) -> None:
+    assert plain(formats.number(value, metric)) == text
+
+
+def with_differences(baseline: str = TEMPERATURE, **differences: tuple[float, float]) -> Findings:
+    """The known findings of one set, where these metrics' differences to the baseline have these intervals."""
+    changed = {metric: interval((low + high) / 2, low, high) for metric, (low, high) in differences.items()}
+    return replace(KNOWN, sets={"plain": replace(PLAIN, differences={LATES: {**DIFFERENCES, baseline: changed}})})
+
+
+def with_members(*members: Member) -> Findings:
+    return replace(KNOWN, members=members)
+
+
+def with_shares(*shares: float, heads: int = 1) -> Findings:
+    """The known members with other weights and contributions, the last `heads` of them heads."""
+    members = [replace(one, weight=share, contribution=share) for one, share in zip(MEMBERS, shares, strict=True)]
+    return with_members(*members[: 4 - heads], *(replace(one, name="head") for one in members[4 - heads :]))
+
+
+EARLY, SILENT, LATE, HEAD = MEMBERS
+ALONE = "The head alone has an accuracy of 80.0 %"
+WORSE_THAN_NETWORK = {NETWORK: {"nll": interval(0.108, 0.1, 0.12)}, TEMPERATURE: {"nll": interval(-0.16, -0.2, -0.1)}}
+SHIFTED = replace(FOG, differences={LATES: WORSE_THAN_NETWORK})
+"""A loss against the network must not be hidden by a gain on a temperature scaling that the shift has ruined."""
+
+
+@pytest.mark.parametrize(
+    ("sentence", "findings", "text"),
+    [
+        (
+            sentences.lead,
+            KNOWN,
+            "It is the mean gap between confidence and accuracy: lower is better; temperature scaling reaches 4.00 %. Even a "
+            "perfectly calibrated model would measure about 3.03 % on this many inputs. Layer-stack temperature scaling "
+            "(LATES) classifies 81.2 % of 2,000 test inputs correctly (95 % interval 80.1 to 82.3 %), the network alone "
+            "80.0 %. Its log-loss, which rewards accuracy and calibration together, is 0.6500, against 0.7000 for "
+            "temperature scaling: a significant improvement.",
+        ),
+        (sentences.lead, replace(KNOWN, sets={"plain": replace(PLAIN, rows=1)}), " of 1 test input correctly"),
+        (sentences.lead, with_differences(nll=(0.1, 0.2)), "for temperature scaling: significantly worse."),
+        (sentences.lead, with_differences(nll=(-0.1, 0.1)), "for temperature scaling: not a significant difference."),
+        (
+            sentences.comparison,
+            KNOWN,
+            "Compared with temperature scaling, LATES is better in accuracy and log-loss and worse in Brier score, judged by "
+            "the 95 % interval of the paired difference (1,000 bootstrap draws of the test inputs).",
+        ),
+        (
+            sentences.comparison,
+            with_differences(nll=(-0.1, 0.3), ece=(-0.1, 0.3)),
+            "LATES is not clearly different in any metric, judged",
+        ),
+        (
+            sentences.contributions,
+            with_shares(0.04, 0.0, 0.36, 0.6),
+            "3 of 4 members have weight. The head contributes 60 %, the probes on earlier blocks 40 %; the largest "
+            "contribution among them, 36 %, is that of block “late”.",
+        ),
+        (sentences.contributions, with_shares(0.6, 0.0, 0.4, 0.0), "60 %, is that of block “early”."),
+        (
+            sentences.contributions,
+            with_shares(0.0, 0.0, 0.0, 1.0),
+            "Only the head has weight: no probe improved the loss",
+        ),
+        (sentences.contributions, with_shares(0.0, 0.0, 0.0, 0.0), "All weights are 0: every class is equally likely."),
+        (sentences.contributions, with_shares(0.1, 0.2, 0.3, 0.4, heads=4), "this is temperature scaling."),
+        (
+            sentences.depth,
+            with_members(*MEMBERS, replace(SILENT, name="worse", holdout_accuracy=0.3)),
+            f"{ALONE}, the best probe with weight, on block “late”, 70.0 %, all members together 81.2 %. Probes of weight 0 "
+            "are not kept; hollow dots show their accuracy on the hold-out as trained, before the budget reduced any. The "
+            "best of them, on block “silent”, had 55.0 %.",
+        ),
+        (
+            sentences.depth,
+            with_members(EARLY, HEAD),
+            f"{ALONE}, the best probe with weight, on block “early”, 40.0 %, all members together 81.2 %.",
+        ),
+        (sentences.depth, with_members(HEAD), f"{ALONE}."),
+        (
+            sentences.depth,
+            with_members(replace(SILENT, holdout_accuracy=None), HEAD),
+            f"{ALONE}. Probes of weight 0 are not kept.",
+        ),
+        (
+            sentences.calibration,
+            KNOWN,
+            "On average over all inputs, confidence and accuracy differ by 12.00 (the network alone), 4.00 (temperature "
+            "scaling) and 3.15 (LATES) percentage points: lower is better.",
+        ),
+        (
+            partial(sentences.reliability, method=NETWORK),
+            KNOWN,
+            "Calibration error 12.00 % (95 % interval 10.90 to 13.10 %; 1.01 % expected by chance alone). Overall "
+            "overconfident by 12.0 percentage points.",
+        ),
+        (
+            partial(sentences.reliability, method=TEMPERATURE),
+            KNOWN,
+            "Overall underconfident by 1.00 percentage points.",
+        ),
+        (
+            partial(sentences.histogram, method=NETWORK),
+            KNOWN,
+            "100 % of the inputs have a confidence above 50 %; of those 400 of 2,000 are wrong.",
+        ),
+        (
+            sentences.deferral,
+            KNOWN,
+            "Without the 20 % of inputs with the lowest confidence, the error rate is 16.0 % (the network alone), 16.0 % "
+            "(temperature scaling) and 15.0 % (LATES); on all inputs that of LATES is 18.8 %.",
+        ),
+        (
+            sentences.guarantee,
+            KNOWN,
+            "the share answered is 50.0 % (the network alone), 50.0 % (temperature scaling) and 60.0 % (LATES).",
+        ),
+        (
+            sentences.classwise,
+            KNOWN,
+            "Class “cat” has the largest calibration error, 12.5 percentage points: where LATES predicts it, the mean "
+            "confidence is 71.0 % and 53.0 % of these predictions are correct. The mean over classes is 7.50 points, against "
+            "10.00 for temperature scaling.",
+        ),
+        (
+            sentences.classwise,
+            replace(KNOWN, classes=CLASSES[::-1]),
+            "Class “dog” has the largest calibration error, 2.50 percentage points: it is never predicted. The",
+        ),
+        (
+            sentences.shifts,
+            replace(KNOWN, sets={"plain": PLAIN, "fog": SHIFTED}),
+            "On 1 shifted set, the log-loss of LATES is, compared with temperature scaling, better on 1, worse on 0 and not "
+            "clearly different on 0; compared with the network alone, better on 0, worse on 1 and not clearly different on 0.",
+        ),
+        (sentences.shifts, replace(KNOWN, sets={"plain": PLAIN, "fog": FOG, "rain": FOG}), "On 2 shifted sets, "),
+        (
+            sentences.warning,
+            replace(KNOWN, subject=replace(SUBJECT, changed_tensors=1)),
+            "Caution: 1 tensor of this network differs",
+        ),
+        (
+            sentences.warning,
+            replace(KNOWN, subject=replace(SUBJECT, changed_tensors=1234)),
+            "Caution: 1,234 tensors of this network differ",
+        ),
+        (
+            sentences.seldom_right,
+            with_members(replace(EARLY, right_where_head_errs=0.25), SILENT, LATE, HEAD),
+            "of the inputs that the head gets wrong, this probe gets 25 % right.",
+        ),
+        (
+            sentences.seldom_right,
+            KNOWN,
+            "Why does the probe on block “early” vote, if it is right on only 40.0 %? Its logits are added to those of the "
+            "head and do not replace them. A weight rewards what a member knows beyond the others, not how often it is right "
+            "alone.",
+        ),
+    ],
+)
+def test_sentence_fits_its_numbers(sentence: Callable[[Findings], str], findings: Findings, text: str) -> None:
+    assert text in plain(sentence(findings))
+
+
+def test_nothing_is_said_where_nothing_is_wrong() -> None:
+    assert sentences.warning(KNOWN) == ""
+    similar = replace(LATE, accuracy=interval(0.79, 0.77, 0.81))
+    for members in ((replace(EARLY, weight=0.0), SILENT, HEAD), (similar, HEAD)):
+        assert sentences.seldom_right(with_members(*members)) == ""
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "text", "outcome"),
+    [
+        (-0.1, -0.08, "Calibration error down from 12.00 % to 3.15 %", "better"),
+        (0.08, 0.1, "Calibration error up from 12.00 % to 3.15 %", "worse"),
+        (-0.1, 0.1, "Calibration error 12.00 % before, 3.15 % after: not a significant difference", "unclear"),
+    ],
+)
+def test_headline_gives_the_calibration_error_before_and_after(
+    low: float, high: float, text: str, outcome: str
+) -> None:
+    said, judged = sentences.headline(with_differences(NETWORK, ece=(low, high)))
+    assert (plain(said), judged) == (text, outcome)
