@@ -87,7 +87,7 @@ def budget(calibrated: CalibratedModel | Stack, *, axes: "Axes | None" = None) -
     )
     for place, text in enumerate(("temperature scaling", f"this fit: {style.percent(round(added[1], 4))}")):
         note, point = f"{text}, {losses[place]:.4f}", (added[place], losses[place])
-        panel.annotate(note, point, (10, 8), textcoords="offset points", color=style.INK, fontsize=style.LABEL_SIZE)
+        panel.annotate(note, point, (10, 8), textcoords="offset points", **style.NOTE)
     panel.axhline(losses[0], color=style.SOFT, linewidth=1, linestyle=(0, (4, 3)), zorder=1)
     panel.margins(x=0.04, y=0.12)
     panel.xaxis.set_major_formatter(style.percent)

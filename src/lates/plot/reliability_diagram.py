@@ -53,7 +53,7 @@ def _draw(diagram: metrics.Reliability, error: float, floor: float, look: style.
         confidence, accuracy, sizes, color=look.colour, marker=look.marker, linewidths=0, zorder=4, clip_on=False
     )
     note = f"calibration error {100 * error:.1f} %\nby chance alone {100 * floor:.1f} %"
-    axes.text(0.05, 0.96, note, transform=axes.transAxes, va="top", color=style.INK, fontsize=style.LABEL_SIZE)
+    axes.text(0.05, 0.96, note, transform=axes.transAxes, va="top", **style.NOTE)
     axes.text(
         0.97, 0.04, "overconfident", transform=axes.transAxes, ha="right", color=style.SOFT, fontsize=style.LABEL_SIZE
     )

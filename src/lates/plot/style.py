@@ -20,6 +20,8 @@ Methods = Array | Mapping[str, Array]
 INK, SOFT, GRID = "#1d2126", "#5d646d", "#e4e1da"
 DOTS_PER_INCH = 150
 LABEL_SIZE, TITLE_SIZE = 10, 12
+NOTE = {"color": INK, "fontsize": LABEL_SIZE, "bbox": {"color": "white", "alpha": 0.75, "pad": 1}}
+"""A text that marks may run into."""
 
 
 def by_name(logits: Methods) -> Mapping[str, Array]:
