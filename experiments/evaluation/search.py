@@ -9,7 +9,6 @@ Images are read once per kind of views, not once per candidate. No image of the 
 """
 
 import argparse
-import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
@@ -21,7 +20,7 @@ from torch.nn.functional import cross_entropy, one_hot
 
 import lates
 from experiments.data.datasets import ImageSet, scale
-from experiments.data.files import write_whole
+from experiments.data.files import format_json, write_whole
 from experiments.data.shifts import FAMILIES, shifted_sets
 from experiments.evaluation.environment import multiply_in_float32
 from experiments.evaluation.loading import add_arguments, load_network
@@ -245,4 +244,4 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if loaded.weights is not None:
         facts["weights"] = loaded.weights
     content = {**facts, "metrics": METRICS, "sets": sets, "candidates": summarise(measured, sets)}
-    write_whole(chosen.out / f"{network}.json", json.dumps(content, indent=1).encode())
+    write_whole(chosen.out / f"{network}.json", format_json(content, indent=1))

@@ -8,7 +8,6 @@ that are on the device already, as they are in training.
 """
 
 import argparse
-import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -21,7 +20,7 @@ from torch import nn
 
 import lates
 from experiments.data.datasets import ImageSet
-from experiments.data.files import DamagedError, parse_json, write_whole
+from experiments.data.files import DamagedError, format_json, parse_json, write_whole
 from experiments.evaluation.environment import describe_environment, multiply_in_float32
 from experiments.evaluation.loading import add_arguments, load_network
 from experiments.evaluation.prepared import Batches
@@ -108,7 +107,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         **describe_environment(device),
     }
     place = chosen.out / f"{chosen.dataset}-{chosen.network}"
-    write_whole(place / "timing.json", json.dumps(facts, indent=2).encode() + b"\n")
+    write_whole(place / "timing.json", format_json(facts, indent=2))
     print(
         f"training {timing.training:.1f} s, calibration {median(timing.calibrations):.2f} s: {100 * timing.share:.2f} %"
     )

@@ -6,7 +6,6 @@ Each file there is one network. Of each candidate it holds the metrics on hold-o
 and how much worse (accuracy: lower) they are than those of other candidates, with the paired standard error.
 """
 
-import json
 import math
 import sys
 from collections.abc import Collection, Sequence
@@ -14,6 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import mean
 from typing import Any
+
+from experiments.data.files import DamagedError, parse_json
 
 REFERENCE = "temperature"
 FAMILIES = ("hue", "occlusion", "wave", "resampling", "lines", "vignette")
@@ -66,8 +67,14 @@ class Search:
 
 
 def read_search(folder: Path) -> Search:
-    files = [json.loads(path.read_text("utf-8")) for path in sorted(folder.glob("*.json"))]
-    return Search({file["network"]: file for file in files})
+    networks: dict[str, dict[str, Any]] = {}
+    for path in sorted(folder.glob("*.json")):
+        try:
+            file = parse_json(path.read_bytes())
+            networks[file["network"]] = file
+        except (DamagedError, KeyError) as error:
+            raise DamagedError(f"{path} is damaged ({error}). Run `python -m experiments search` again.") from error
+    return Search(networks)
 
 
 def main(folder: Path) -> None:

@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from experiments.data.files import DamagedError, parse_json, write_whole
+from experiments.data.files import DamagedError, format_json, parse_json, write_whole
 from experiments.evaluation.image_blocks import IMAGE_METRICS, Blocks
 from experiments.evaluation.measuring import METRICS, Row
 from experiments.recipes import ENSEMBLE, RECIPES, Cell
@@ -53,8 +53,7 @@ def write_results(root: Path, results: CellResults) -> Path:
     path = results_path(root, results.cell)
     tables = {".csv": _format_rows(results.rows), ".blocks.csv": _format_blocks(results.blocks)}
     digests = {DIGESTS[suffix]: hashlib.sha256(table).hexdigest() for suffix, table in tables.items()}
-    facts = {"cell": asdict(results.cell), **results.facts, **digests}
-    content = json.dumps(facts, indent=1, allow_nan=False).encode() + b"\n"
+    content = format_json({"cell": asdict(results.cell), **results.facts, **digests}, indent=1)
     for suffix, table in tables.items():
         write_whole(path.with_suffix(suffix), table)
     write_whole(path, content)

@@ -11,12 +11,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
 
-import numpy as np
+import torch
 import typer
 
+from experiments.data.files import write_whole
 from experiments.text_and_tables.measuring import measure
 from experiments.text_and_tables.problem import Families, Problem
-from experiments.text_and_tables.rule import Outcome, as_tables
+from experiments.text_and_tables.rule import Outcome, Predictions, as_tables
+from experiments.training.checkpoints import load_tensors, save_tensors
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 Seeds = Annotated[int, typer.Option(help="How many, from 0.")]
@@ -42,16 +44,22 @@ def measure_text(folder: Path, encoder: Path, seeds: Seeds = 5, runs: Runs = RUN
 
 
 def run(name: str, make: Callable[[int], Problem], families: Families, seeds: int, runs: Path, results: Path) -> None:
-    runs.mkdir(parents=True, exist_ok=True)
-    results.mkdir(parents=True, exist_ok=True)
-    for seed in range(seeds):
-        if not (path := runs / f"{name}-{seed}.npz").exists():
-            np.savez(path, **measure(make(seed), seed))  # type: ignore[arg-type]
-            typer.echo(f"{name}, seed {seed}", err=True)
-    kept = [dict(np.load(runs / f"{name}-{seed}.npz")) for seed in range(seeds)]
+    kept = [
+        keep(runs / f"{name}-{seed}.safetensors", lambda seed=seed: measure(make(seed), seed)) for seed in range(seeds)
+    ]
     outcome = Outcome(kept, families).as_json()
-    (results / f"{name}.json").write_text(json.dumps(outcome, indent=1) + "\n", "utf-8")
+    write_whole(results / f"{name}.json", (json.dumps(outcome, indent=1) + "\n").encode())
     typer.echo(f"{name}: auto takes {outcome['chosen']}\n\n{as_tables(outcome)}")
+
+
+def keep(path: Path, compute: Callable[[], Predictions]) -> Predictions:
+    """What `compute` gave, from the file where it is there."""
+    if (stored := load_tensors(path)) is not None:
+        return {name: values.numpy() for name, values in stored[0].items()}
+    computed = compute()
+    save_tensors(path, {name: torch.from_numpy(values) for name, values in computed.items()}, {})
+    typer.echo(f"Wrote {path}", err=True)
+    return computed
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """A run on disk: written whole or not at all, as safetensors with JSON, never pickle."""
 
-import json
+import hashlib
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass
@@ -9,18 +9,22 @@ from typing import Any
 
 import safetensors
 import safetensors.torch
+import torch
 from torch import Tensor, nn
 
-from experiments.data.files import DamagedError, parse_json, write_whole
+from experiments.data.files import DamagedError, format_json, parse_json, write_whole
 
 KEY = "lates"
 """The key of the safetensors metadata under which the facts lie, as JSON."""
+DIGESTS = "tensors_sha256"
+"""The key, among the facts of a file, of its tensors' digests. Files of earlier versions have none."""
 
 
 def save_tensors(path: Path, tensors: Mapping[str, Tensor], facts: Mapping[str, Any]) -> None:
-    """A safetensors file whose header carries `facts` as JSON."""
+    """A safetensors file whose header carries `facts` and the tensors' digests as JSON."""
     plain = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
-    write_whole(path, safetensors.torch.save(plain, {KEY: json.dumps(facts)}))
+    header = format_json({**facts, DIGESTS: _digests(plain)}).decode()
+    write_whole(path, safetensors.torch.save(plain, {KEY: header}))
 
 
 def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
@@ -29,7 +33,10 @@ def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
         return None
     facts = read_facts(path)
     with safetensors.safe_open(path, framework="pt") as file:
-        return {name: file.get_tensor(name) for name in file.keys()}, facts  # noqa: SIM118 (not a mapping)
+        tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a mapping)
+    if facts.pop(DIGESTS, None) not in (None, _digests(tensors)):
+        raise _damaged(path, "its tensors are not those that were written, by their digests")
+    return tensors, facts
 
 
 def read_facts(path: Path) -> dict[str, Any]:
@@ -38,7 +45,17 @@ def read_facts(path: Path) -> dict[str, Any]:
         with safetensors.safe_open(path, framework="pt") as file:
             return parse_json((file.metadata() or {}).get(KEY, "null"))
     except (safetensors.SafetensorError, DamagedError) as error:
-        raise DamagedError(f"{path} is damaged ({error}). Remove it: the run then goes on without it.") from error
+        raise _damaged(path, error) from error
+
+
+def _damaged(path: Path, reason: object) -> DamagedError:
+    return DamagedError(f"{path} is damaged ({reason}). Remove it: the run then goes on without it.")
+
+
+def _digests(tensors: Mapping[str, Tensor]) -> dict[str, str]:
+    """name -> digest of the values; nothing but safetensors' own header would notice another shape or dtype."""
+    flat = {name: tensor.contiguous().reshape(-1).view(torch.uint8) for name, tensor in sorted(tensors.items())}
+    return {name: hashlib.sha256(values.numpy().data).hexdigest() for name, values in flat.items()}
 
 
 def check_shapes(stored: Mapping[str, Tensor], expected: Mapping[str, Tensor], path: Path) -> None:
@@ -125,7 +142,10 @@ class RunFolder:
                     f"Choose another folder or remove the file."
                 )
         check_shapes(tensors, expected, path)
-        return tensors, Progress.parse(facts)
+        progress = Progress.parse(facts)
+        if progress.finished != (path == self.finished):
+            raise _damaged(path, f"it claims to be at step {progress.step} of {progress.steps}")
+        return tensors, progress
 
     def _tidy(self) -> None:
         """Remove what a finished run no longer needs; also after it was killed just before it could."""

@@ -9,7 +9,9 @@ import pytest
 import torch
 
 import lates
+from experiments.data.files import DamagedError
 from experiments.text_and_tables import tables, text
+from experiments.text_and_tables.__main__ import keep
 from experiments.text_and_tables.measuring import HOLDOUT, LABELS, NETWORK, NO_VIEWS, TEMPERATURE, TEST, measure
 from experiments.text_and_tables.problem import CLEAN, Problem
 from experiments.text_and_tables.rule import Outcome, Predictions, as_tables
@@ -97,6 +99,21 @@ def test_measured_numbers_are_means_over_strengths_and_seeds() -> None:
 def test_the_page_shows_the_tables_of_the_results(name: str) -> None:
     outcome = json.loads((RESULTS / "text_and_tables" / f"{name}.json").read_text("utf-8"))
     assert as_tables(outcome) in (RESULTS / "text-and-tables.md").read_text("utf-8")
+
+
+def test_predictions_are_computed_once_and_damaged_ones_named(tmp_path: Path) -> None:
+    path, values, computed = tmp_path / "new" / "kept.safetensors", np.eye(3, dtype=np.float32), []
+
+    def compute() -> Predictions:
+        computed.append(path.exists())
+        return {"test|network|clean": values}
+
+    for _ in range(2):
+        np.testing.assert_array_equal(keep(path, compute)["test|network|clean"], values)
+    assert computed == [False]
+    path.write_bytes(path.read_bytes()[:-1] + b"!")
+    with pytest.raises(DamagedError, match=r"kept\.safetensors is damaged .*Remove it"):
+        keep(path, compute)
 
 
 def test_missing_entries_are_the_mean_and_as_many_as_stated() -> None:

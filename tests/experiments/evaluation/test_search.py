@@ -9,6 +9,7 @@ import torch
 
 import lates
 from experiments.data.datasets import CIFAR, load_cifar, scale
+from experiments.data.files import DamagedError
 from experiments.data.shifts import FAMILIES, shifted_sets
 from experiments.data.splits import split_indices
 from experiments.evaluation import search, timing
@@ -51,6 +52,10 @@ def test_search_writes_a_file_that_the_rule_reads(trained: Path) -> None:
         accuracies = [found.value(name, part, "accuracy") for name in ("temperature", "temperature, robust hold-out")]
         assert accuracies[0] == accuracies[1], "a temperature changes no prediction"
     assert found.choose(["none"]) == "none"
+    (written,) = (trained / "out").glob("*.json")
+    written.write_bytes(written.read_bytes().replace(b'"images": 40', b'"images": 41'))
+    with pytest.raises(DamagedError, match=r"paper\.json is damaged .* Run `python -m experiments search` again"):
+        read_search(trained / "out")
 
 
 def test_released_weights_are_measured_on_halves_of_the_test_images(trained: Path) -> None:

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from experiments.data.files import DamagedError
+from experiments.data.files import DamagedError, format_json, parse_json
 from experiments.evaluation.measuring import METRICS, Row
 from experiments.recipes import Cell
 from experiments.runner.results import (
@@ -63,8 +63,8 @@ def test_a_metric_that_came_later_than_the_file_is_missing(tmp_path: Path) -> No
     path = write_results(tmp_path, results_of())
     table = path.with_suffix(".csv").read_text().replace(",ece_smooth", "").replace(",0.125\n", "\n")
     path.with_suffix(".csv").write_text(table)
-    facts = json.loads(path.read_text()) | {"csv_sha256": hashlib.sha256(table.encode()).hexdigest()}
-    path.write_text(json.dumps(facts))
+    facts = parse_json(path.read_bytes()) | {"csv_sha256": hashlib.sha256(table.encode()).hexdigest()}
+    path.write_bytes(format_json(facts))
     metrics = read_results(path).rows[0].metrics
     assert tuple(metrics) == METRICS
     assert math.isnan(metrics["ece_smooth"])
@@ -160,6 +160,7 @@ def test_a_changed_number_is_noticed_and_said(tmp_path: Path) -> None:
     [
         (lambda content: b"[" * 100_000, "no JSON"),
         (lambda content: b"[]", "it holds a list"),
+        (lambda content: content.replace(b'"head": 1.0', b'"head": 1.1'), "not what was written, by its digest"),
     ],
 )
 def test_a_damaged_json_is_named_and_the_cell_done_again(

@@ -2,6 +2,7 @@
 
 import math
 import os
+import random
 from dataclasses import replace
 from pathlib import Path
 
@@ -47,6 +48,40 @@ def test_a_file_cut_in_half_is_named(tmp_path: Path, images: ImageSet, limit: fl
     (path,) = tmp_path.iterdir()
     path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
     with pytest.raises(DamagedError, match=rf"{path.name} is damaged .*Remove it"):
+        train_network(SHORT, plain_network(), images, seed=3, device="cpu", folder=tmp_path)
+
+
+@pytest.mark.parametrize("limit", [0, math.inf], ids=["checkpoint", "network"])
+def test_a_flipped_bit_is_noticed_or_says_nothing(tmp_path: Path, images: ImageSet, limit: float) -> None:
+    train_network(SHORT, plain_network(), images, seed=3, device="cpu", folder=tmp_path, max_seconds=limit)
+    (path,) = tmp_path.iterdir()
+    content, (tensors, facts) = path.read_bytes(), load_tensors(path) or ({}, {})
+    noticed = 0
+    for bit in random.Random(0).sample(range(8 * len(content)), 200):
+        damaged = bytearray(content)
+        damaged[bit // 8] ^= 1 << bit % 8
+        path.write_bytes(damaged)
+        try:
+            found, known = load_tensors(path) or ({}, {})
+        except DamagedError:
+            noticed += 1
+            continue
+        assert known.items() >= facts.items()  # the digest of the facts had another name
+        assert all(torch.equal(found[name], tensor) for name, tensor in tensors.items())
+    assert noticed > 180
+
+
+@pytest.mark.parametrize(("file", "step"), [("checkpoint.safetensors", 8), ("network.safetensors", 7)])
+def test_only_the_file_of_the_network_may_say_that_it_is_finished(
+    tmp_path: Path, images: ImageSet, file: str, step: int
+) -> None:
+    """Else untrained weights would be measured."""
+    limit = 0 if file.startswith("checkpoint") else math.inf
+    train_network(SHORT, plain_network(), images, seed=3, device="cpu", folder=tmp_path, max_seconds=limit)
+    tensors, facts = load_tensors(tmp_path / file) or ({}, {})
+    facts["progress"]["step"] = step
+    save_tensors(tmp_path / file, tensors, facts)
+    with pytest.raises(DamagedError, match=rf"damaged \(it claims to be at step {step} of 8\)"):
         train_network(SHORT, plain_network(), images, seed=3, device="cpu", folder=tmp_path)
 
 
