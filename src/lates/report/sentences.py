@@ -216,8 +216,8 @@ def guarantee(findings: Findings) -> str:
     delta = next(iter(findings.selectors.values()))[0].delta
     return (
         "Thresholds with a guarantee: if only inputs of at least this confidence are answered, the error rate of the answers "
-        f"stays at or below the one allowed, but for a chance of {percent(delta, 0)} that these test inputs mislead. For an "
-        f"error rate of {percent(MAIN_RISK, 0)} the share answered is {listed(parts)}. This assumes that new inputs come "
+        f"stays at or below the allowed one, with a probability of {percent(1 - delta, 0)} over the draw of test inputs. For "
+        f"an error rate of {percent(MAIN_RISK, 0)} the share answered is {listed(parts)}. This assumes that new inputs come "
         "from the same source as the test inputs; under distribution shift there is no guarantee."
     )
 
@@ -244,10 +244,9 @@ def shifts(findings: Findings) -> str:
     counts = []
     for baseline in reversed(findings.methods[:-1]):
         verdicts = [verdict(one.differences[findings.main][baseline]["nll"], "nll") for one in shifted]
-        better, worse, unclear = (verdicts.count(outcome) for outcome in ("better", "worse", "unclear"))
-        counts.append(
-            f"compared with {INSIDE[baseline]}, better on {better}, worse on {worse} and not clearly different on {unclear}"
-        )
+        names = {"better": "better", "worse": "worse", "unclear": "not clearly different"}
+        parts = [f"{name} on {verdicts.count(outcome)}" for outcome, name in names.items() if outcome in verdicts]
+        counts.append(f"compared with {INSIDE[baseline]}, {listed(parts)}")
     return (
         f"On {len(shifted)} shifted {'set' if len(shifted) == 1 else 'sets'}, the log-loss of {INSIDE[findings.main]} is, "
         f"{'; '.join(counts)}."
