@@ -48,24 +48,24 @@ def calibrate(
 ) -> CalibratedModel:
     """Calibrate a trained classifier with all of its layers; the model itself is left as it was.
 
-    This is Algorithm 1 of the paper. Beyond it: exact solvers, views, ranks bought where the hold-out gains, a prior for few
+    This is Algorithm 1 of the paper. Beyond it: exact solvers, views, probe ranks chosen on the hold-out, a prior for few
     hold-out rows, outlier rows left out, and a fall-back to temperature scaling; `settings=lates.PAPER` has none of these.
 
     model     an nn.Module that returns logits; `mc_dropout(model)`; or a list of models, an ensemble
     train     loader of (inputs, labels) on which the model was trained: the probes learn from it
-    holdout   loader of rows that trained nothing: it chooses the weights
+    holdout   loader of rows on which the model was not trained: they choose the weights
     blocks    None: all natural blocks; an int: the last n; a list of names; []: temperature scaling, which needs no train
     loss      minimised by the weights: "nll", "brier" or "soft_ece"; probes minimise the log-loss
     budget    cap on added parameters, as a share of the network's, such as 0.01 or "1%"; None: no cap
-    views     on what variants of the inputs the probes train: None; for images "flip", "shift", "jitter", "robust"; for table
+    views     which variants of the inputs the probes train on: None; for images "flip", "shift", "jitter", "robust"; for table
               rows "noise", "swap"; for text `lates.views.mask_tokens(tokenizer)`; a function inputs -> inputs; or "auto", for
               images what the settings say, for text masked tokens if the tokenizer is passed, and None otherwise; `passes`
               times over (None: as the settings say, and once where there are no views)
     holdout_views   None, or views as above: then decays, ranks and weights are chosen, and the fit's hold-out numbers are
               measured, on the hold-out and one view of each of its rows, which makes the result less confident under shift
     tokenizer   of text, such as one of transformers: it knows which tokens are special; only "auto" reads it
-    settings  the choices that a user rarely touches: `DEFAULT`, `PAPER`, or your own `Settings`
-    seed      of all that is drawn: views, dropout, the order of a loader that shuffles
+    settings  what is rarely changed: `DEFAULT`, `PAPER`, or your own `Settings`
+    seed      of everything random: views, dropout, the order of a loader that shuffles
     device    where to work; None: where the model is
     memory    bytes for what grows with the rows; beyond that it goes to temporary files, with the same result
     progress  bars on a terminal or in a notebook; False: silence; or a function (stage, done, total); on rank 0
