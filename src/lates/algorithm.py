@@ -10,7 +10,6 @@ from torch import nn
 from lates.model import CalibratedModel
 from lates.network import (
     Draws,
-    Features,
     Reading,
     Tokenizer,
     Views,
@@ -21,7 +20,7 @@ from lates.network import (
     read_draws,
     refuse_overlap,
 )
-from lates.probes import TrainedProbe, check_budget, choose_probes, member_logits, train_probes
+from lates.probes import check_budget, fit_probes, member_logits
 from lates.runtime import Progress, Run
 from lates.settings import DEFAULT, Settings
 from lates.stack import Holdout, check_loss, fit_weights
@@ -79,60 +78,40 @@ def calibrate(
     device = device_of(draws.networks[0]) if device is None else device
     reading = Reading("train", blocks, views, passes, tokenizer=tokenizer, budget=budget, settings=settings)
     with Run.start(device, seed=seed, memory=memory, distributed=distributed, progress=progress) as run:
-        _check_arguments(train, holdout, blocks, loss, settings, draws, run)
+        _check_arguments(train, holdout, loss, draws, reading, run)
         # The hold-out first: faults show at once. MC dropout draws it several times, probes are chosen on the first draw.
         holdouts = extract_holdout(draws, holdout, replace(reading, views=holdout_views), run)
         firsts = holdouts[:: draws.samples]
         trainings = extract_training(draws, train, reading, run, firsts)
         # Step 1: one linear probe per block, trained on the training split, then cut to the budget.
         spare = run.with_less_memory(features.bytes_in_memory for features in (*trainings, *holdouts))
-        trained = [_train_probes(trainings.pop(0), first, loss, settings, spare) for first in firsts]
-        chosen = [choose_probes(dense, first, budget, settings) for dense, first in zip(trained, firsts, strict=True)]
+        probed = [fit_probes(trainings.pop(0), first, loss, budget, settings, spare) for first in firsts]
+        probes = [of_network.probes for of_network in probed]
         # Step 2: the logits of all members, the probes and the network itself, on the hold-out.
-        pairs, memory_each = zip(draws.repeat(chosen), holdouts, strict=True), run.memory // 4 // len(holdouts)
-        members = [member_logits(of_network.probes, rows, memory=memory_each) for of_network, rows in pairs]
+        each = run.memory // 4 // len(holdouts)
+        members = [member_logits(*pair, memory=each) for pair in zip(draws.repeat(probes), holdouts, strict=True)]
         # Steps 3 and 4: from the network as it is, (0, …, 0, 1), to the weights beta >= 0 that minimise the loss.
         rows = {"samples": draws.samples, "passes": holdouts[0].passes, "reduce": run.processes.all_reduce}
         stack = fit_weights(Holdout.of(members, holdouts[0].labels, **rows), loss, settings, run.seed)
-    return CalibratedModel.assemble(
-        model,
-        [of_network.probes for of_network in chosen],
-        stack.with_budgets([of_network.curve for of_network in chosen]),
-        [first.poolings for first in firsts],
-        [of_network.accuracies for of_network in chosen],
-        run.seed,
-    )
-
-
-def _train_probes(
-    train: Features, holdout: Features, loss: str, settings: Settings, run: Run
-) -> dict[str, TrainedProbe]:
-    """Probes minimise the log-loss, and by the paper's SGD the loss that the weights are fitted to."""
-    loss = loss if settings.optimiser == "sgd" else "nll"
-    options = {"seed": run.seed, "device": run.device, "progress": run.progress, "memory": run.memory}
-    return train_probes(train, holdout, loss=loss, settings=settings, **options)
+    stack = stack.with_budgets([of_network.curve for of_network in probed])
+    poolings, accuracies = [rows.poolings for rows in firsts], [of_network.accuracies for of_network in probed]
+    return CalibratedModel.assemble(model, probes, stack, poolings, accuracies, run.seed)
 
 
 def _check_arguments(
-    train: Iterable[Any] | None,
-    holdout: Iterable[Any],
-    blocks: Sequence[str] | int | None,
-    loss: str,
-    settings: Settings,
-    draws: Draws,
-    run: Run,
+    train: Iterable[Any] | None, holdout: Iterable[Any], loss: str, draws: Draws, reading: Reading, run: Run
 ) -> None:
     check_loss(loss, several=len(draws.models) > 1)
     check_loader(holdout, "holdout")
     if train is not None:
         check_loader(train, "train")
         refuse_overlap(train, holdout)
-    elif not isinstance(blocks, Sequence) or len(blocks) > 0:
+    elif not isinstance(reading.blocks, Sequence) or len(reading.blocks) > 0:
         raise ValueError(
             "The probes learn from the training split: pass train=, the loader the model was trained on. For temperature "
             "scaling, which needs none, pass blocks=[]."
         )
-    if run.processes.world_size > 1 and "sgd" in (settings.optimiser, settings.solver):
+    if run.processes.world_size > 1 and "sgd" in (reading.settings.optimiser, reading.settings.solver):
         raise ValueError(
             f"The paper's SGD is for one process, and here are {run.processes.world_size}. Use the settings' other solvers, or "
             "let one process work alone: distributed=False."

@@ -158,18 +158,6 @@ def test_sgd_matches_torch_s_with_the_paper_s_schedule() -> None:
     torch.testing.assert_close(centred(trained.probe.logits(rows)), centred(layer(rows).detach()), atol=1e-5, rtol=0)
 
 
-def test_sgd_trains_blocks_together_as_alone() -> None:
-    rows, labels = draw(150, 7, 3)
-    network = nn.Sequential(nn.Identity(), nn.Linear(7, 5), nn.Linear(5, 3))
-    train = lates.extract(network, [(rows, labels)], ["0", "1"])
-    together = lates.train_probes(train, settings=lates.PAPER)
-    assert list(together) == list(train.blocks)
-    for name, values in train.blocks.items():
-        alone = lates.train_probes(replace(train, blocks={name: values}), settings=lates.PAPER)[name]
-        torch.testing.assert_close(together[name].probe.down, alone.probe.down, atol=1e-6, rtol=1e-4)
-        torch.testing.assert_close(together[name].probe.bias, alone.probe.bias, atol=1e-6, rtol=1e-4)
-
-
 def test_sgd_epoch_is_one_view_of_each_image() -> None:
     """Read twice, every row is there twice; the number of steps stays the same, and so, about, does the probe."""
     rows, labels = draw(256, 6, 3)

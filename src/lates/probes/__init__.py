@@ -5,9 +5,9 @@ probe     the linear map: folded, cut to low rank, deployed
 lbfgs     the descent
 sgd       the paper's descent
 training  `train_probes`: one probe per block, its decay chosen on the hold-out
-budget    `fit_budget`: parameters spent where the hold-out gains most
+budget    `fit_budget`: parameters spent where the hold-out gains most; `fit_probes`: both
 """
 
 from lates.probes.probe import Probe, TrainedProbe, leave_to_head, member_logits
 from lates.probes.training import train_probes
-from lates.probes.budget import check_budget, choose_probes, fit_budget
+from lates.probes.budget import check_budget, fit_budget, fit_probes

@@ -23,7 +23,8 @@ from torch.nn.functional import cross_entropy, one_hot
 
 from lates.network import Features
 from lates.probes.probe import Probe, TrainedProbe, holdout_accuracies
-from lates.runtime import caller_stacklevel, check_share, full_precision
+from lates.probes.training import train_all
+from lates.runtime import Run, caller_stacklevel, check_share, full_precision
 from lates.settings import DEFAULT, Settings
 from lates.stack import Holdout, combine, fit_exactly
 
@@ -58,14 +59,21 @@ def fit_budget(
     trained: Mapping[str, TrainedProbe], holdout: Features, budget: float | str | None, *, settings: Settings = DEFAULT
 ) -> dict[str, Probe]:
     """The probes to deploy: together at most `budget` times the network's parameters (None: no cap, all of them dense)."""
-    return choose_probes(trained, holdout, budget, settings).probes
+    return choose_probes(trained, holdout, check_budget(budget), settings).probes
+
+
+def fit_probes(
+    train: Features, holdout: Features, loss: str, budget: float | None, settings: Settings, run: Run
+) -> ChosenProbes:
+    """Train one probe per block and cut them to the budget: to the log-loss, or, by the paper's SGD, to the weights' `loss`."""
+    trained = train_all(train, holdout, loss if settings.optimiser == "sgd" else "nll", settings, run)
+    return choose_probes(trained, holdout, budget, settings)
 
 
 def choose_probes(
-    trained: Mapping[str, TrainedProbe], holdout: Features, budget: float | str | None, settings: Settings
+    trained: Mapping[str, TrainedProbe], holdout: Features, budget: float | None, settings: Settings
 ) -> ChosenProbes:
     """As `fit_budget`, with what is known about the probes."""
-    budget = check_budget(budget)
     accuracies = holdout_accuracies(trained, holdout)
     dense = {name: probe.probe for name, probe in trained.items()}
     if budget is None or sum(probe.parameters for probe in dense.values()) <= budget * holdout.parameters:
@@ -94,7 +102,7 @@ def choose_ranks(
     costs = {name: Cost(probe.probe.down.shape[1], len(probe.mean_logits)) for name, probe in trained.items()}
     smallest = min(cost.of(1) for cost in costs.values())
     plan, curve = equal_share(costs, limit), []
-    if settings.allocation == "gain" and limit >= smallest and holdout.all_rows > 1:
+    if settings.allocation == "gain" and limit >= smallest and holdout.all_rows > holdout.passes:
         search = Search.of(trained, holdout, settings)
         pruned, larger = prune(search, costs, limit)
         losses = [(search.cross_validated(ranks), ranks) for ranks in (pruned, plan, last_alone(costs, limit))]
@@ -207,8 +215,8 @@ def _cheapest_tail(name: str, rank: int, rises: Sequence[float], cost: Cost) -> 
 class Search:
     """The hold-out as the search sees it: per block the logits in the probe's basis, [n, directions], and the head's.
 
-    Rows are shuffled, by a fixed seed, so that the halves are alike however the loader orders its classes. Views of one row,
-    which stand one pass apart unless the loader shuffles in each, are in the same half: even positions or odd ones.
+    Which `half` [n] a row belongs to, 0 or 1, is drawn by a fixed seed, so that the halves are alike however the loader
+    orders its classes. Views of one row, which stand one pass apart unless the loader shuffles in each, are in the same half.
     """
 
     rotated: dict[str, Tensor]
@@ -216,57 +224,55 @@ class Search:
     means: dict[str, Tensor]
     head: Tensor
     labels: Tensor
+    half: Tensor
     settings: Settings = DEFAULT
     passes: int = 1
 
     @staticmethod
     def of(trained: Mapping[str, TrainedProbe], holdout: Features, settings: Settings = DEFAULT) -> "Search":
         device = next(iter(trained.values())).basis.device
-        passes = holdout.passes if holdout.all_rows >= 2 * holdout.passes else 1
-        once = holdout.all_rows // passes
-        order = torch.randperm(once, generator=torch.Generator().manual_seed(0))
-        order = order[: max(SEARCHED_NUMBERS // holdout.classes, SEARCHED_ROWS) // passes]
-        order = order if passes == 1 else order[: len(order) // 2 * 2]
-        rank = torch.full((once,), -1).scatter_(0, order, torch.arange(len(order)))[holdout.places % once]
-        number_of_pass = holdout.places // once
-        here = ((rank >= 0) & (number_of_pass < passes)).nonzero()[:, 0]
-        position = (2 * (rank // 2 * passes + number_of_pass) + rank % 2)[here].to(device)
+        inputs = holdout.all_rows // holdout.passes
+        order = torch.randperm(inputs, generator=torch.Generator().manual_seed(0))
+        order = order[: max(SEARCHED_NUMBERS // holdout.classes, SEARCHED_ROWS) // holdout.passes]
+        half = torch.full((inputs,), -1).scatter_(0, order, torch.arange(len(order)) % 2)[holdout.places % inputs]
+        used = (half >= 0).nonzero()[:, 0]
 
-        def shuffled(values: Tensor, of_rows: Callable[[Tensor], Tensor] = torch.clone) -> Tensor:
-            """A function of the rows used: each process fills the positions of its shard, and the sum has them all."""
-            computed = of_rows(values[here.to(values.device)].to(device))
-            everywhere = computed.new_zeros(passes * len(order), *computed.shape[1:])
-            return holdout.processes.sum(everywhere.index_copy_(0, position, computed))
+        def of_all(values: Tensor, function: Callable[[Tensor], Tensor] = torch.clone) -> Tensor:
+            """A function of the rows used, of those in all processes."""
+            here = function(values[used.to(values.device)].to(device))
+            return torch.cat([part.to(device) for part in holdout.processes.gather(here.cpu())])
 
         def rotated(name: str, probe: TrainedProbe) -> Tensor:
-            return shuffled(holdout.blocks[name], lambda f: (probe.probe.logits(f) - probe.mean_logits) @ probe.basis)
+            return of_all(holdout.blocks[name], lambda f: (probe.probe.logits(f) - probe.mean_logits) @ probe.basis)
 
         return Search(
             {name: rotated(name, probe) for name, probe in trained.items()},
             {name: probe.basis for name, probe in trained.items()},
             {name: probe.mean_logits for name, probe in trained.items()},
-            shuffled(holdout.logits),
-            shuffled(holdout.labels),
+            of_all(holdout.logits),
+            of_all(holdout.labels),
+            of_all(half),
             settings,
-            passes,
+            holdout.passes,
         )
 
     def cross_validated(self, ranks: Ranks) -> float:
         """Log-loss on each half of the stack fitted on the other, averaged."""
-        members = self._members(ranks)
-        losses = [cross_entropy(self._fit(members, fold)[1].double(), self.labels[1 - fold :: 2]) for fold in (0, 1)]
-        return float(sum(losses)) / 2
+        return self.rises(ranks)[0]
 
     def rises(self, ranks: Ranks) -> tuple[float, dict[str, list[float]]]:
         """The cross-validated log-loss, and by how much that of each half would rise without each direction."""
         members = self._members(ranks)
         loss = 0.0
         total = {name: torch.zeros(rank, dtype=torch.float64) for name, rank in ranks.items()}
-        for fold in (0, 1):
-            weights, logits = self._fit(members, fold)
-            test, probabilities = slice(1 - fold, None, 2), logits.softmax(1)
-            loss += float(cross_entropy(logits.double(), self.labels[test])) / 2
-            error = probabilities - one_hot(self.labels[test], logits.shape[1])
+        for train, test in (self.half == 0, self.half == 1), (self.half == 1, self.half == 0):
+            fitted = tuple(member[train] for member in members.values())
+            rows = Holdout((tuple(members),), (fitted,), self.labels[train], self.passes)
+            weights = fit_exactly(rows, "nll", self.settings).weights
+            logits, labels = combine([member[test] for member in members.values()], weights), self.labels[test]
+            loss += float(cross_entropy(logits.double(), labels)) / 2
+            probabilities = logits.softmax(1)
+            error = probabilities - one_hot(labels, logits.shape[1])
             for name, weight in zip(members, weights.tolist(), strict=True):
                 if name in ranks and weight > 0:
                     basis, amount = self.bases[name][:, : ranks[name]], self.rotated[name][test, : ranks[name]]
@@ -281,10 +287,3 @@ class Search:
             return self.rotated[name][:, :rank] @ self.bases[name][:, :rank].T + self.means[name]
 
         return {**{name: cut(name, rank) for name, rank in ranks.items() if rank}, "": self.head}
-
-    def _fit(self, members: Mapping[str, Tensor], fold: int) -> tuple[Tensor, Tensor]:
-        """The weights fitted on one half, and the stack's logits on the other."""
-        train = tuple(member[fold::2] for member in members.values())
-        holdout = Holdout((tuple(members),), (train,), self.labels[fold::2], self.passes)
-        weights = fit_exactly(holdout, "nll", self.settings).weights
-        return weights, combine([member[1 - fold :: 2] for member in members.values()], weights)

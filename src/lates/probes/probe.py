@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from lates.network import HEAD, Features
-from lates.probes.rows import Rows, rows_at_once
+from lates.probes.rows import StandardisedRows, rows_at_once
 from lates.runtime import RowStore, full_precision
 from lates.stack import Loss
 
@@ -137,14 +137,14 @@ def logits_of(variables: Variables, features: Tensor) -> Tensor:
     return torch.addmm(biases, features, weights.T)
 
 
-def mean_loss(rows: Rows, loss: Loss, variables: Variables) -> float:
+def mean_loss(rows: StandardisedRows, loss: Loss, variables: Variables) -> float:
     def total(features: Tensor, labels: Tensor) -> Tensor:
         return loss.statistics(logits_of(variables, features), labels).sum()
 
     return float(rows.sum(total)) / rows.total
 
 
-def fold(rows: Rows, variables: Variables, decay: float, loss: float) -> TrainedProbe:
+def fold(rows: StandardisedRows, variables: Variables, decay: float, loss: float) -> TrainedProbe:
     """Weights for raw features, shifted so that logits sum to 0 over classes, with the directions in which they vary."""
     weights, biases = (part.double() - part.double().mean(0) for part in unpack(variables, rows.width))
     mean, basis = _directions(rows, weights)
@@ -155,24 +155,20 @@ def fold(rows: Rows, variables: Variables, decay: float, loss: float) -> Trained
     return TrainedProbe(probe, (biases + mean).float(), basis.float(), decay, loss)
 
 
-def _directions(rows: Rows, weights: Tensor) -> tuple[Tensor, Tensor]:
+def _directions(rows: StandardisedRows, weights: Tensor) -> tuple[Tensor, Tensor]:
     """Mean [classes] of the logits W x, biases apart, and the directions in which they vary, most first.
 
-    Their covariance is W C Wᵀ, with C that of the features. Where there are fewer features than classes it is never formed:
-    of W = Q R, with orthonormal columns in Q, the directions are Q times the eigenvectors of R C Rᵀ.
+    With C the covariance of the features that of the logits is W C Wᵀ. Of W = Q R, with orthonormal columns in Q, the
+    directions are Q times the eigenvectors of R C Rᵀ, which has as many rows as there are classes or features, the fewer.
     """
-    narrow = weights.float() if rows.classes <= rows.width else None
-    numbers = min(rows.classes, rows.width)
+    orthonormal, factor = torch.linalg.qr(weights)
+    numbers, factor = len(factor), factor.float()
 
     def moments(features: Tensor, labels: Tensor) -> Tensor:
-        values = (features if narrow is None else features @ narrow.T).double()
+        values = (features @ factor.T).double()
         return torch.cat([values.sum(0)[None], values.T @ values])
 
     sums = rows.sum(moments, numbers + 1, numbers) / rows.total
-    mean, covariance = sums[0], sums[1:] - torch.outer(sums[0], sums[0])
-    if narrow is not None:
-        basis = torch.linalg.eigh(covariance).eigenvectors
-    else:
-        orthonormal, factor = torch.linalg.qr(weights)
-        mean, basis = weights @ mean, orthonormal @ torch.linalg.eigh(factor @ covariance @ factor.T).eigenvectors
-    return mean, rows.processes.first(basis.flip(1))  # signs are free, but the same for all
+    covariance = sums[1:] - torch.outer(sums[0], sums[0])
+    basis = orthonormal @ torch.linalg.eigh(covariance).eigenvectors.flip(1)
+    return orthonormal @ sums[0], rows.processes.first(basis)  # signs are free, but the same for all

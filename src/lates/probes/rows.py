@@ -16,7 +16,7 @@ PER_THREAD = 1 << 19
 """Numbers of features worth another thread: only one of Python's threads at a time can begin an operation."""
 
 
-class Rows:
+class StandardisedRows:
     """Features of one block with their labels, standardised, if at all, by the training split's moments.
 
     They are read in chunks that threads share, and kept once read if `keeps`. Where rows are sharded over processes, those
@@ -81,7 +81,7 @@ class Rows:
         return rows
 
 
-def keep_what_fits(several: Sequence[Rows], memory: int) -> None:
+def keep_what_fits(several: Sequence[StandardisedRows], memory: int) -> None:
     """Let those rows keep their standardised features whose copies still fit into `memory` bytes."""
     for rows in dict.fromkeys(several):
         size = torch.float32.itemsize * len(rows) * rows.width

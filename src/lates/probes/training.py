@@ -21,10 +21,11 @@ from torch import Tensor
 from lates.network import Features
 from lates.probes.lbfgs import minimise
 from lates.probes.probe import TrainedProbe, Variables, fold, logits_of, mean_loss, unpack
-from lates.probes.rows import Rows, keep_what_fits
-from lates.probes.sgd import similar_in_width, train_by_sgd
+from lates.probes.rows import StandardisedRows, keep_what_fits
+from lates.probes.sgd import train_by_sgd
 from lates.runtime import (
     Progress,
+    Run,
     abbreviate,
     caller_stacklevel,
     default_memory,
@@ -60,28 +61,30 @@ def train_probes(
     block's weight decay is the one best for it; without, it is fixed. Standardised copies of the features at work are kept
     while they take at most `memory` bytes (default: a share of what is free), otherwise made anew in every pass.
     """
-    _check_splits(train, holdout)
-    objective = find_probe_loss(loss)
     target = torch.device(device) if device is not None else train.logits.device
-    lbfgs = settings.optimiser == "lbfgs"
-    if memory is None:
-        memory = default_memory(target, train.processes.on_this_host())
-    decays = DECAYS if holdout is not None else (DECAY_WITHOUT_HOLDOUT,)
-    probes: dict[str, TrainedProbe] = {}
-    for names in [[name] for name in train.blocks] if lbfgs else similar_in_width(train):
-        with full_precision(target), torch.no_grad():
-            rows = test = {name: Rows(train, name, train, target, settings) for name in names}
-            if holdout is not None:
-                test = {name: Rows(holdout, name, train, target, settings) for name in names}
-            keep_what_fits([*rows.values(), *test.values()], memory)
-            if lbfgs:
-                probes |= {n: train_by_lbfgs(rows[n], test[n], objective, decays, settings) for n in names}
+    memory = default_memory(target, train.processes.on_this_host()) if memory is None else memory
+    return train_all(train, holdout, loss, settings, Run(target, seed, memory, train.processes, progress))
+
+
+def train_all(
+    train: Features, holdout: Features | None, loss: str, settings: Settings, run: Run
+) -> dict[str, TrainedProbe]:
+    """What `train_probes` does, as the run says."""
+    _check_splits(train, holdout)
+    objective, probes = find_probe_loss(loss), {}
+    for name in train.blocks:
+        with full_precision(run.device), torch.no_grad():
+            rows = StandardisedRows(train, name, train, run.device, settings)
+            test = rows if holdout is None else StandardisedRows(holdout, name, train, run.device, settings)
+            keep_what_fits([rows, test], run.memory)
+            if settings.optimiser == "sgd":
+                probes[name] = train_by_sgd(rows, test, objective, run.seed)
             else:
-                probes |= train_by_sgd(rows, test, objective, seed)
-        if progress is not None:
-            progress("training probes", len(probes), len(train.blocks))
+                decays = DECAYS if holdout is not None else (DECAY_WITHOUT_HOLDOUT,)
+                probes[name] = train_by_lbfgs(rows, test, objective, decays, settings)
+        run.report("training probes", len(probes), len(train.blocks))
     _warn_of_unseen_classes(next(iter(probes.values()), None))
-    return {name: probes[name] for name in train.blocks}
+    return probes
 
 
 def _warn_of_unseen_classes(trained: TrainedProbe | None) -> None:
@@ -110,7 +113,9 @@ def _check_splits(train: Features, holdout: Features | None) -> None:
         )
 
 
-def train_by_lbfgs(rows: Rows, test: Rows, loss: MeanLoss, decays: Sequence[float], settings: Settings) -> TrainedProbe:
+def train_by_lbfgs(
+    rows: StandardisedRows, test: StandardisedRows, loss: MeanLoss, decays: Sequence[float], settings: Settings
+) -> TrainedProbe:
     """Follow the path of decays loosely, then solve to `settings.tolerance` with the decay at which it ended.
 
     A loose solution may hide that its decay is too weak: if the accurate one is worse on the hold-out than the loose one of
@@ -141,7 +146,9 @@ def train_by_lbfgs(rows: Rows, test: Rows, loss: MeanLoss, decays: Sequence[floa
     return fold(rows, variables, decay, reached)
 
 
-def _value_and_gradient(rows: Rows, loss: MeanLoss, decay: float, variables: Variables) -> tuple[Tensor, Variables]:
+def _value_and_gradient(
+    rows: StandardisedRows, loss: MeanLoss, decay: float, variables: Variables
+) -> tuple[Tensor, Variables]:
     def value_and_slope(features: Tensor, labels: Tensor) -> Tensor:
         total, slope = loss.slope(logits_of(variables, features), labels)
         return torch.cat([total[None], (slope.T @ features).flatten(), slope.sum(0)])
@@ -152,7 +159,7 @@ def _value_and_gradient(rows: Rows, loss: MeanLoss, decay: float, variables: Var
     return sums[0] + decay / 2 * torch.linalg.vector_norm(weights, dtype=torch.float64).square(), gradient.float()
 
 
-def _curvature(rows: Rows, variables: Variables) -> float:
+def _curvature(rows: StandardisedRows, variables: Variables) -> float:
     """The mean over rows and classes of p (1 - p), which scales the Gram matrix to the Hessian of the log-loss."""
 
     def variances(features: Tensor) -> Tensor:
@@ -162,7 +169,7 @@ def _curvature(rows: Rows, variables: Variables) -> float:
     return max(float(rows.mean_over_sample(4096, variances)), 1e-6)
 
 
-def _gram(rows: Rows) -> Tensor | None:
+def _gram(rows: StandardisedRows) -> Tensor | None:
     if rows.width > GRAM_WIDTH:
         return None
     gram = rows.mean_over_sample(4 * rows.width + 1024, lambda part: part.T @ part, rows.width, rows.width)
@@ -180,25 +187,14 @@ def _preconditioner(gram: Tensor | None, decay: float, curvature: float) -> Call
         damping *= 10
         damped.diagonal().add_(damping)
         factor, failed = torch.linalg.cholesky_ex(damped)
-    factor, threads = factor.float(), thread_count(factor.numel(), factor.device)
-    if factor.device.type == "cpu":
-        solve = partial(_solve, factor)
-    else:  # a GPU takes twelve times as long to solve as to multiply
-        identity = torch.eye(len(factor), dtype=torch.float32, device=factor.device)
-        solve = partial(_multiply, torch.linalg.solve_triangular(factor, identity, upper=False))
+    identity = torch.eye(len(factor), dtype=factor.dtype, device=factor.device)
+    inverse = torch.linalg.solve_triangular(factor, identity, upper=False).float()
+    threads = thread_count(factor.numel(), factor.device)
 
     def precondition(gradient: Variables) -> Variables:
+        """By the factor's inverse: however that is rounded, its square stays positive definite."""
         of_weights, of_biases = unpack(gradient, len(gram))
-        shares = [of_weights[share] for share in split_rows(len(of_weights), threads)]
-        return torch.cat([torch.cat(map_threads(solve, shares)).flatten(), of_biases / curvature])
+        parts = map_threads(lambda part: of_weights[part] @ inverse.T @ inverse, split_rows(len(of_weights), threads))
+        return torch.cat([torch.cat(parts).flatten(), of_biases / curvature])
 
     return precondition
-
-
-def _solve(factor: Tensor, rows: Tensor) -> Tensor:
-    return torch.cholesky_solve(rows.T.contiguous(), factor).T
-
-
-def _multiply(inverse: Tensor, rows: Tensor) -> Tensor:
-    """The same by the factor's inverse; however that is rounded, its square stays positive definite."""
-    return rows @ inverse.T @ inverse
