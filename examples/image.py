@@ -8,7 +8,7 @@ from lates.demo import load_splits
 
 
 def train_network(images: Tensor, labels: Tensor) -> nn.Module:
-    """A few epochs too many: nearly all of its training images right, and too sure of the others."""
+    """Trained a few epochs too long, until it is overconfident."""
     network = nn.Sequential(
         nn.Sequential(nn.Conv2d(1, 16, 3, stride=2, padding=1), nn.BatchNorm2d(16), nn.ReLU()),
         nn.Sequential(nn.Conv2d(16, 32, 3, stride=2, padding=1), nn.BatchNorm2d(32), nn.ReLU()),

@@ -130,7 +130,7 @@ class Calibrator(ABC):
 
 
 class TemperatureScaling(Calibrator):
-    """softmax(logits / temperature_), fitted to labelled rows that trained nothing. X: logits [n, classes].
+    """softmax(logits / temperature_), fitted to labelled rows that were not used for training. X: logits [n, classes].
 
     regularise  c of the penalty (c / sqrt(n)) / 2 · temperature_⁻²
     loss        "nll", solved exactly; "brier" or "soft_ece"
@@ -156,7 +156,7 @@ class TemperatureScaling(Calibrator):
 
 
 class LogitStack(Calibrator):
-    """softmax(sum_k weights_k · member_k), weights_ >= 0, fitted to labelled rows that trained nothing.
+    """softmax(sum_k weights_k · member_k), weights_ >= 0, fitted to labelled rows that were not used for training.
 
     X: logits [n, classes, members] or a mapping name -> logits [n, classes]; the head is the last member.
 

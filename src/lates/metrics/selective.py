@@ -81,7 +81,7 @@ def fit_selector(
 ) -> Selector:
     """The threshold that keeps the error rate of accepted inputs at or below `risk`, guaranteed but for probability `delta`.
 
-    logits  [n, classes], of rows that trained and fitted nothing: neither the network nor its calibration
+    logits  [n, classes], of rows used neither to train the network nor to calibrate it
     risk    the error rate allowed among accepted inputs: 0.05 or "5%"
     delta   the probability, over the rows, of a threshold that breaks the promise
     seed    of which rows lay out the thresholds

@@ -84,7 +84,7 @@ def warn_of_overlap(train: Features, holdout: Features) -> None:
     if repeated > NATURAL * len(digests):
         warnings.warn(
             f"{repeated:,} of {len(digests):,} hold-out rows have the inputs of training rows. If they trained the network, "
-            "the weights will be too confident: pass rows that trained nothing as holdout=.",
+            "the weights will be too confident: pass rows that were not used for training as holdout=.",
             UserWarning,
             stacklevel=caller_stacklevel(),
         )

@@ -159,7 +159,7 @@ def seldom_right(findings: Findings) -> str:
     )
     if probe.right_where_head_errs is not None:
         text += f": of the inputs that the head gets wrong, this probe gets {share(probe.right_where_head_errs)} right"
-    return f"{text}. And where the two disagree, their sum is less sure than where they agree."
+    return f"{text}. And where the two disagree, their sum is less confident than where they agree."
 
 
 def calibration(findings: Findings) -> str:

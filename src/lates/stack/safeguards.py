@@ -177,7 +177,7 @@ def _warnings(stack: Stack, counts: PredictionCounts, inputs: int, silent_probes
         yield (
             f"All {rows:,} hold-out rows are classified correctly, so they cannot show how wrong the network can be; {meaning}."
             + (hint + "were used in training." if errors > 5 else "")
-            + " Use rows that trained nothing, and more of them."
+            + " Use rows that were not used for training, and more of them."
         )
     missing = (counts.labels == 0).nonzero()[:, 0].tolist()
     if missing:
