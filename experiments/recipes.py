@@ -7,7 +7,7 @@ and, but for smoke, estimated from the training time of one network alone (200 e
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor, nn
@@ -18,6 +18,7 @@ from experiments.data.splits import Split, split_indices
 from experiments.training import hyperparameters
 from experiments.training.hyperparameters import Hyperparameters, choose_hyperparameters
 from experiments.training.networks import build_network
+from experiments.training.released import PROBE_IMAGES
 
 CIFAR_NETWORKS = ("vgg16", "vgg19", "resnet18", "resnet50", "wide_resnet_28_10")
 STRONG_NETWORKS = (
@@ -30,8 +31,18 @@ AGAIN = "again"
 """The recipe that trains a network a second time."""
 STRONG, STRONG_WIDE = "strong", "strong_wide"
 """The recipes whose networks are trained as people train them, not as the paper does."""
-OWN_TRAINING = (AGAIN, STRONG, STRONG_WIDE)
+PUBLIC = "public"
+"""The recipe whose networks others have trained and released."""
+OWN_TRAINING = (AGAIN, STRONG, STRONG_WIDE, PUBLIC)
 """The recipes that share no trained network with others."""
+READ_ONCE = (
+    "network", "temperature", "temperature_brier", "temperature_robust_holdout", "vector_scaling", "svs", "sms",
+    "sms_robust_holdout", "dirichlet", "ets", "isotonic", "spline", "parameterised", "head_refitted_none",
+    "head_refitted_shift", "head_refitted_jitter", "head_refitted_robust", "head_refitted_robust_holdout", "last_layer_grid",
+    "best_layer", "lates_none_1", "lates_shift_1", "lates_jitter_1", "lates_robust_1", "lates_robust_5", "lates_expect_shift",
+    "lates_rescaled", "lates_brier_rescaled", "lates_robust_holdout", "lates_robust_sms",
+)  # fmt: skip
+"""Methods that read a test image once, and so fit a CPU."""
 ENSEMBLE = "_ensemble"
 """Ends the name under which the ensembles of a recipe's seeds are filed."""
 
@@ -90,6 +101,9 @@ class Recipe:
     fractions     (train, hold-out) shares of the training split
     training      instead of the paper's recipe for the data set
     probe_images  probes, and their weights, learn from at most this many images of each class; None: from all
+    released      network -> SHA-256 of the weights that others released, which take the place of training: a file
+                  `released.th` in the cell's folder of `runs`. Hold-out and test set are then halves of the test images
+    methods       those compared, of those that read a test image once; None: all
     cost          of the whole grid, in words; `expected`, the numbers that it should show
     """
 
@@ -106,6 +120,8 @@ class Recipe:
     corruptions: tuple[str, ...] = NAMES
     severities: tuple[int, ...] = SEVERITIES
     probe_images: int | None = None
+    released: Mapping[str, str] = field(default_factory=dict)
+    methods: tuple[str, ...] | None = None
 
     @property
     def command(self) -> str:
@@ -227,6 +243,26 @@ _RECIPES = (
         cost="6 cells; about 13 minutes of training each, and fitting all rivals, which was never timed",
         expected="Not yet measured. Published, on the whole training split, clean test set: accuracy .960 on CIFAR-10, .798 on "
         "CIFAR-100.",
+    ),
+    Recipe(
+        name=PUBLIC,
+        question="On networks that others have trained with crops and released: do the gains hold? Small ResNets for CIFAR-10, "
+        "which saw all training images: the weights are fitted on one half of the test images and measured on the other. "
+        "ResNet20 and ResNet44 chose the defaults; these two took no part. Of the severities the "
+        "middle one, which a CPU can do.",
+        networks=("resnet32", "resnet56"),
+        datasets=("cifar10",),
+        seeds=(0,),
+        fractions=((1.0, 0.0),),
+        severities=(3,),
+        probe_images=PROBE_IMAGES,
+        released={
+            "resnet32": "d509ac1820d7f25398913559d7e81a13229b1e7adc5648e3bfa5e22dc137f850",
+            "resnet56": "4bfd97631478d6b638d2764fd2baff3edb1d7d82252d54439343b6596b9b5367",
+        },
+        methods=READ_ONCE,
+        cost="2 cells: half an hour each on one core of a CPU; nothing is trained",
+        expected="Accuracies of the networks as they are on all 10,000 test images: ResNet32 .9263, ResNet56 .9339.",
     ),
     Recipe(
         name="smoke",

@@ -17,7 +17,7 @@ from experiments.evaluation.environment import describe_environment, multiply_in
 from experiments.evaluation.image_blocks import Blocks
 from experiments.evaluation.measuring import CorruptedSets, PredictAll, Report, Row, measure_sets, measuring_pool
 from experiments.evaluation.methods import HEAD, METHODS, Fitted, Method
-from experiments.evaluation.prepared import KINDS, Prepared, as_inputs, prepare
+from experiments.evaluation.prepared import KINDS, VIEWS, Prepared, as_inputs, prepare
 
 
 @dataclass(frozen=True)
@@ -46,11 +46,13 @@ def evaluate_network(
     *,
     seed: int,
     mc_dropout: bool = False,
+    methods: Collection[str] | None = None,
     training_seconds: float = 0.0,
     deadline: float = math.inf,
     report: Report = lambda stage, done, total: None,
 ) -> Evaluation:
-    """Fit every method and measure it on every set. Once `deadline`, by `time.monotonic()`, has passed: `OutOfTimeError`."""
+    """Fit every method, or those named, of those that read a test image once, and measure it on every set. Once `deadline`, by
+    `time.monotonic()`, has passed: `OutOfTimeError`."""
     device = next(network.parameters()).device
     torch.backends.cudnn.benchmark = True
     multiply_in_float32()
@@ -60,8 +62,10 @@ def evaluate_network(
         report("fitting", 0, 1)
         if mc_dropout:
             fitted = fit_for_dropout(network, data, seed, clock)
-        else:
+        elif methods is None:
             fitted = fit_methods(network, data, seed, clock, METHODS, KINDS)
+        else:
+            fitted = fit_methods(network, data, seed, clock, {name: METHODS[name] for name in methods}, VIEWS)
         report("fitting", 1, 1)
         with clock("evaluation"):
             rows, blocks = measure_sets(fitted.predict, sets, pool, deadline, report)

@@ -190,6 +190,18 @@ def layer_stack(
     return dataclasses.replace(fitted, stages=_stages(views, holdout))
 
 
+def rescaled(prepared: Prepared, *, loss: str) -> Fitted:
+    """LATES with robust views, all weights then multiplied by the number that is best on the robust hold-out."""
+    stack, both = layer_stack(prepared, views="robust", budget=ONE_PERCENT, loss=loss), prepared.holdouts["robust"]
+    start = temperatures.fit(stack.predict(both), both.labels, passes=both.passes)
+    return dataclasses.replace(
+        stack,
+        predict=lambda features: start.log_probabilities(stack.predict(features)),
+        weights={name: start.beta * weight for name, weight in stack.weights.items()},
+        stages=_stages("robust", "robust"),
+    )
+
+
 def stack_then_structured(prepared: Prepared, *, views: str, budget: float) -> Fitted:
     """LATES, then structured matrix scaling of its logits, both fitted on the same hold-out."""
     stack = layer_stack(prepared, views=views, budget=budget)
@@ -248,6 +260,8 @@ METHODS: Mapping[str, Method] = {
         for views in ("none", "shift", "jitter")
     },
     "lates_expect_shift": partial(layer_stack, views="robust", budget=ONE_PERCENT, loss="brier"),
+    "lates_rescaled": partial(rescaled, loss="nll"),
+    "lates_brier_rescaled": partial(rescaled, loss="brier"),
     "lates_jittered_holdout": partial(layer_stack, views="jitter", budget=ONE_PERCENT, holdout="jittered"),
     "lates_both_holdouts": partial(layer_stack, views="jitter", budget=ONE_PERCENT, holdout="both"),
     "lates_robust_holdout": partial(layer_stack, views="robust", budget=ONE_PERCENT, holdout="robust"),

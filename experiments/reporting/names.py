@@ -29,6 +29,8 @@ NETWORK_TITLES: Mapping[str, str] = {
     "mobilenet": "MobileNetV2",
     "convnet_group_norm": "ConvNet, group norm",
     "small_vit": "small ViT",
+    "resnet32": "ResNet32",
+    "resnet56": "ResNet56",
 }
 LOGIT_RIVALS: Mapping[str, str] = {
     "temperature_brier": "temperature, fitted to Brier",
@@ -76,6 +78,8 @@ LATES: Mapping[str, str] = {
     "lates_shift_brier": "LATES, shifted views, to Brier",
     "lates_jitter_brier": "LATES, jittered views, to Brier",
     "lates_expect_shift": "LATES expecting shift (robust views, to Brier)",
+    "lates_rescaled": "LATES, robust views, rescaled on a robust hold-out",
+    "lates_brier_rescaled": "LATES, robust views, to Brier, rescaled on a robust hold-out",
     "lates_jittered_holdout": "LATES, jittered views and hold-out",
     "lates_both_holdouts": "LATES, jittered views, hold-out plain and jittered",
     "lates_robust_holdout": "LATES, robust views and hold-out",

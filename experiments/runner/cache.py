@@ -8,9 +8,10 @@ import torch
 from experiments.data.archives import DataError
 from experiments.data.corruptions import corrupt
 from experiments.data.datasets import FolderSet, ImageSet, decode_batches, in_order, load_dataset
-from experiments.data.splits import first_of_each_class
+from experiments.data.splits import first_of_each_class, split_indices
 from experiments.evaluation.measuring import CorruptedSets
-from experiments.recipes import Recipe
+from experiments.recipes import Cell, Recipe
+from experiments.training.released import HALVES
 
 
 class DataCache:
@@ -20,15 +21,30 @@ class DataCache:
         self.recipe, self.folder, self.device = recipe, folder, device
         self.loaded: dict[str, tuple[ImageSet | FolderSet, ImageSet]] = {}
         self.sets: dict[str, CorruptedSets] = {}
+        self.unseen: dict[str, tuple[ImageSet, str]] = {}
 
     def load(self, dataset: str) -> tuple[ImageSet | FolderSet, ImageSet]:
-        """The training split, on the device unless it is a folder of files, and the test images."""
+        """The training split, on the device unless it is a folder of files, and the test images: half of them where the
+        network was released."""
         if dataset not in self.loaded:
             available, test = load_dataset(dataset, self.folder)
             if isinstance(available, ImageSet):
                 available = available.to(self.device)
-            self.loaded[dataset] = available, self.resident(test)
+            test = self.resident(test)
+            if self.recipe.released:
+                halves = split_indices(test.labels, **HALVES)
+                self.unseen[dataset] = test.select(halves.holdout), halves.digest
+                test = test.select(halves.train)
+            self.loaded[dataset] = available, test
         return self.loaded[dataset]
+
+    def divide(self, cell: Cell) -> tuple[ImageSet | FolderSet, ImageSet | FolderSet, str]:
+        """What trained the cell's network, its hold-out, and the digest of that division."""
+        available, _ = self.load(cell.dataset)
+        if self.recipe.released:
+            return available, *self.unseen[cell.dataset]
+        split = cell.split(available.labels)
+        return available.select(split.train), available.select(split.holdout), split.digest
 
     def free_memory(self) -> None:
         """Give back what a failed cell used on the device, so that the next one has it."""

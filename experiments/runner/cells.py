@@ -24,6 +24,7 @@ from experiments.runner.provenance import conditions_of, refuse_other_recipe
 from experiments.runner.results import CellResults, describe_differences, is_finished, write_results
 from experiments.training.checkpoints import RunFolder
 from experiments.training.loop import check_device, train_network
+from experiments.training.released import RELEASED, load_released
 
 FAILED = "failed"
 STOPPING_SECONDS = 15.0
@@ -161,22 +162,26 @@ def _do_cell(
     if cell.dataset not in cache.loaded:
         report("loading", 0, 1)
     available, test = cache.load(cell.dataset)
-    split, network = cell.split(available.labels), cell.build_network(len(available.classes))
-    train = available.select(split.train)
-    progress = train_network(
-        recipe.training_of(cell),
-        network,
-        train,
-        seed=cell.seed,
-        device=cache.device,
-        folder=folders.runs / cell.training,
-        max_seconds=last_moment - time.monotonic(),
-        report=lambda progress: report("training", progress.step, progress.steps),
-    )
-    if not progress.finished:
-        return False
-    holdout = cache.fitting_part(available.select(split.holdout))
-    data = CellData(cache.fitting_part(train), holdout, test, split.digest)
+    train, holdout, split = cache.divide(cell)
+    network, folder, seconds = cell.build_network(len(available.classes)), folders.runs / cell.training, 0.0
+    if recipe.released:
+        load_released(network, folder / RELEASED, recipe.released[cell.network])
+        network.to(cache.device, memory_format=torch.channels_last)  # pyright: ignore[reportCallIssue]
+    else:
+        progress = train_network(
+            recipe.training_of(cell),
+            network,
+            train,
+            seed=cell.seed,
+            device=cache.device,
+            folder=folder,
+            max_seconds=last_moment - time.monotonic(),
+            report=lambda progress: report("training", progress.step, progress.steps),
+        )
+        if not progress.finished:
+            return False
+        seconds = progress.seconds
+    data = CellData(cache.fitting_part(train), cache.fitting_part(holdout), test, split)
     try:
         evaluation = evaluate_network(
             network,
@@ -184,7 +189,8 @@ def _do_cell(
             cache.corrupted(cell.dataset),
             seed=cell.seed,
             mc_dropout=cell.dropout > 0,
-            training_seconds=progress.seconds,
+            methods=recipe.methods,
+            training_seconds=seconds,
             deadline=last_moment,
             report=report,
         )
@@ -204,4 +210,6 @@ def read_status(recipe: Recipe, cell: Cell, folders: Folders) -> str:
     if describe_differences(folders.results, cell, conditions):
         return "measured by another recipe: `run` says what differs"
     running = ", running" if read_claim(folder) is not None else ""
+    if recipe.released:
+        return f"released{running}"
     return f"trained {RunFolder(folder, {}).share_trained():.0%}{running}"

@@ -13,7 +13,9 @@ from experiments.runner.results import describe_differences, results_path
 def conditions_of(recipe: Recipe, cell: Cell) -> dict[str, Any]:
     """What, beside the cell's name, has to be the same in all results that are compared."""
     return {
-        "training": asdict(recipe.training_of(cell)),
+        "training": {"released": recipe.released[cell.network]}
+        if recipe.released
+        else asdict(recipe.training_of(cell)),
         "corruptions": recipe.corruptions,
         "severities": recipe.severities,
         "probe_images": recipe.probe_images,

@@ -16,23 +16,28 @@ from experiments.training.checkpoints import check_shapes
 
 HALVES: Mapping[str, Any] = {"train_fraction": 0.5, "holdout_fraction": 0.5, "seed": 0}
 """Of the test images: one is the hold-out, the other is reported on. Arguments of `split_indices`."""
+RELEASED = "released.th"
+"""The file of the weights in the folder of a run."""
 PROBE_IMAGES = 2000
 """So many training images of each class teach the probes."""
 OUR_NAMES = ((r"^module\.", ""), (r"^conv1\.", "stem.0."), (r"^bn1\.", "stem.1."), (r"^(linear|fc)\.", "head."))
 """Patterns of the names that such files use -> ours, one after the other."""
 
 
-def load_released(network: nn.Module, path: Path) -> str:
-    """Put the weights into the network; the digest of the file. Only tensors are read, no code."""
+def load_released(network: nn.Module, path: Path, expected: str | None = None) -> str:
+    """Put the weights into the network; the digest of the file, which may be known. Only tensors are read, no code."""
     if not path.is_file():
-        raise SystemExit(f"There is no {path}. Get the released weights, and put them there.")
+        raise ValueError(f"There is no {path}. Put the released weights there.")
+    digest = hashlib.sha256(path.read_bytes()).hexdigest()
+    if expected not in (None, digest):
+        raise ValueError(f"{path} holds other weights: its SHA-256 is {digest}, expected {expected}.")
     content = torch.load(path, map_location="cpu", weights_only=True)
     found = {_our_name(name): values for name, values in content.get("state_dict", content).items()}
     counters = {name: values for name, values in network.state_dict().items() if name.endswith("num_batches_tracked")}
     stored: dict[str, Tensor] = {**counters, **found}  # files older than the counters lack them, and nothing reads them
     check_shapes(stored, network.state_dict(), path)
     network.load_state_dict(stored)
-    return hashlib.sha256(path.read_bytes()).hexdigest()
+    return digest
 
 
 def _our_name(name: str) -> str:

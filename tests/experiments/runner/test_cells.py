@@ -1,5 +1,6 @@
 """Runners do each cell once and go on after any interruption."""
 
+import hashlib
 import itertools
 import json
 import re
@@ -21,6 +22,7 @@ from experiments.runner.provenance import conditions_of
 from experiments.runner.results import find_results, is_finished, results_path
 from experiments.training.checkpoints import save_tensors
 from experiments.training.loop import check_device
+from experiments.training.networks import build_network
 from tests.experiments.runner.tiny_grid import folders_in, numbers, run_tiny
 from tests.experiments.sample import SHORT, sample_data, tiny_recipe
 
@@ -99,6 +101,31 @@ def test_a_cell_is_done_once_and_then_skipped(undisturbed: Path) -> None:
     assert outcome == Outcome((), (cell,), (), ())
     assert numbers(undisturbed) == before
     assert times == {path: path.stat().st_mtime_ns for path in undisturbed.rglob("*") if path.is_file()}
+
+
+def test_released_weights_take_the_place_of_training(tmp_path: Path) -> None:
+    network = build_network("resnet20", 10)
+    recipe = replace(
+        tiny_recipe(),
+        networks=("resnet20",),
+        fractions=((1.0, 0.0),),
+        released={"resnet20": "0" * 64},
+        methods=("sms",),
+    )
+    (cell,) = recipe.cells()
+    folders = folders_in(tmp_path)
+    file = folders.runs / cell.training / "released.th"
+    file.parent.mkdir(parents=True)
+    torch.save(network.state_dict(), file)
+    (reason,) = run_cells(recipe, [cell], folders, "cpu").failed.values()
+    assert "holds other weights" in reason
+    recipe = replace(recipe, released={"resnet20": hashlib.sha256(file.read_bytes()).hexdigest()})
+    assert run_cells(recipe, [cell], folders, "cpu").done == (cell,)
+    (results,) = find_results(folders.results)
+    assert results.facts["recipe"]["training"] == {"released": recipe.released["resnet20"]}
+    rows = results.facts["rows"]
+    assert rows["holdout"] == rows["test"] == len(sample_data().test) // 2
+    assert {row.method for row in results.rows} == {"sms"}
 
 
 def test_results_say_how_they_were_made(undisturbed: Path) -> None:
