@@ -28,7 +28,9 @@ def confusing(rows: int, seed: int, scale: float = 20.0) -> tuple[torch.Tensor, 
 def test_binomial_distribution_agrees_with_scipy(trials: int, data: Any, probability: float) -> None:
     successes = data.draw(st.integers(0, trials))
     assert binomial_tail(trials - successes, trials, 1 - probability) == pytest.approx(
-        float(binom.cdf(successes, trials, probability)), rel=1e-8, abs=1e-300
+        float(binom.cdf(successes, trials, probability)),
+        rel=1e-8,
+        abs=1e-100,  # scipy loses digits far out in the tail
     )
 
 
