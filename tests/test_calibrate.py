@@ -128,12 +128,6 @@ def test_each_of_the_paper_s_choices_can_be_taken_alone(problem: Problem) -> Non
     assert scaled.weights["head"] == pytest.approx(scaled.fit.temperature_weights[0], rel=1e-6)
 
 
-def test_the_seed_of_the_sgd_stack_is_the_calibration_s(problem: Problem) -> None:
-    settings = replace(lates.DEFAULT, solver="sgd")
-    first, second = (calibrate(problem, blocks=[], seed=seed, settings=settings).weights for seed in (0, 1))
-    assert first != second
-
-
 @pytest.mark.parametrize("settings", [lates.DEFAULT, lates.PAPER], ids=["default", "paper"])
 @pytest.mark.parametrize("kind", ["plain", "mc"])
 def test_the_seed_alone_decides(problem: Problem, settings: lates.Settings, kind: str) -> None:
@@ -302,30 +296,6 @@ def test_a_budget_too_small_warns_at_the_caller_and_scales_the_temperature(probl
             )  # fmt: skip
         assert caught[0].filename == __file__
         assert calibrated.member_names == ["head"]
-
-
-def test_calibrating_the_calibrated_leaves_little_to_do(problem: Problem, calibrated: lates.CalibratedModel) -> None:
-    again = lates.calibrate(calibrated, holdout=problem.holdout, blocks=[], progress=False)
-    assert again.temperature == pytest.approx(1, abs=0.01)
-    torch.testing.assert_close(
-        logits_of(again, problem.images), logits_of(calibrated, problem.images), atol=0.1, rtol=0.01
-    )
-
-
-@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
-def test_the_caller_s_gradient_mode_does_not_matter(problem: Problem, calibrated: lates.CalibratedModel, mode) -> None:
-    with mode():
-        inside = lates.calibrate(
-            problem.model, train=problem.train, holdout=problem.holdout, budget=None, views=None, progress=False
-        )
-    assert inside.weights == pytest.approx(calibrated.weights, rel=1e-4, abs=1e-6)
-
-
-def test_the_fit_knows_the_temperature_that_it_was_held_against(
-    problem: Problem, calibrated: lates.CalibratedModel
-) -> None:
-    scaled = lates.calibrate(problem.model, holdout=problem.holdout, blocks=[], progress=False)
-    assert calibrated.fit.temperature_weights == pytest.approx([1 / scaled.temperature], rel=1e-6)
 
 
 def test_a_network_without_a_block_warns_that_this_is_temperature_scaling() -> None:

@@ -42,11 +42,6 @@ def test_the_calibration_is_the_cpu_s(problem: Problem, on_device: lates.Calibra
     assert probabilities(on_device, problem.images).sub(expected.predict_proba(problem.images)).abs().mean() < 2e-3
 
 
-def test_again_it_is_the_same(here: Problem, on_device: lates.CalibratedModel) -> None:
-    again = calibrate(here, budget=None)
-    assert again.fit.nll == pytest.approx(on_device.fit.nll, abs=1e-5)
-
-
 def test_batches_may_come_from_the_device_or_from_pinned_memory(
     here: Problem, on_device: lates.CalibratedModel
 ) -> None:
@@ -60,17 +55,6 @@ def test_a_caller_s_stream_and_spilled_features_change_nothing(here: Problem, on
     with torch.cuda.stream(torch.cuda.Stream()) if DEVICE.type == "cuda" else nullcontext():
         found = calibrate(here, budget=None, memory=0)
     assert found.fit.nll == pytest.approx(on_device.fit.nll, abs=1e-4)
-
-
-def test_blocks_trained_at_once_are_as_one_by_one(here: Problem) -> None:
-    splits = [lates.extract(here.model, split, views=None) for split in (here.train, here.holdout)]
-    told: list[int] = []
-    at_once = lates.train_probes(*splits, progress=lambda stage, done, total: told.append(done))
-    alone = lates.train_probes(*splits, memory=0)
-    assert told[0] == (2 if DEVICE.type == "cuda" else 1)
-    for name, found in at_once.items():
-        torch.testing.assert_close(found.probe.down, alone[name].probe.down, atol=1e-6, rtol=0)
-        assert found.decay == alone[name].decay
 
 
 def test_a_file_goes_from_device_to_device(

@@ -4,7 +4,6 @@ from typing import Any, Literal
 import numpy as np
 import pytest
 import torch
-from scipy.optimize import minimize_scalar
 from sklearn.base import clone, is_classifier
 from sklearn.ensemble import RandomForestClassifier
 from sklearn.exceptions import NotFittedError
@@ -15,7 +14,7 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 import lates
-from tests.problems import noisy_views, sharpened, two_signals
+from tests.problems import noisy_views, sharpened
 
 ESTIMATORS = [lates.TemperatureScaling, lates.LogitStack]
 
@@ -24,27 +23,6 @@ def arrays(n: int = 400, classes: int = 4, members: int = 3) -> tuple[np.ndarray
     """Members [n, classes, members] and labels."""
     logits, labels = noisy_views(n, classes, members)
     return torch.stack(logits, dim=2).numpy(), labels.numpy()
-
-
-def test_the_temperature_is_the_one_scipy_finds() -> None:
-    members, labels = arrays()
-    logits = members[:, :, -1]
-
-    def nll(log_temperature: float) -> float:
-        return lates.metrics.nll(logits / np.exp(log_temperature), labels)
-
-    found: Any = minimize_scalar(nll, bracket=(-1, 2), tol=1e-12)
-    best = np.exp(found.x)
-    assert lates.TemperatureScaling(prior=0).fit(logits, labels).temperature_ == pytest.approx(best, rel=1e-6)
-
-
-def test_members_that_carry_signal_get_the_weights() -> None:
-    members, labels, weights = two_signals(20_000, 4, silent=2)
-    stack = lates.LogitStack().fit(torch.stack(members, dim=2), labels)
-    assert isinstance(stack.weights_, Tensor)
-    assert stack.weights_.tolist() == pytest.approx(weights.tolist(), abs=0.03)
-    assert list(stack.contributions_) == ["0", "1", "2", "head"]
-    assert sum(stack.contributions_.values()) == pytest.approx(1)
 
 
 def test_what_is_learned_is_what_fit_stack_finds() -> None:

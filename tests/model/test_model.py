@@ -14,7 +14,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 import lates
 from lates.model.storage import write_calibration
-from tests.conftest import Problem, ResidualNetwork
+from tests.conftest import Problem
 
 Both = tuple[lates.Features, lates.Features]
 BLOCKS = ["stages.0", "stages.1", "stages.2"]
@@ -270,22 +270,6 @@ def test_one_logit_gives_two_columns(flat: bool) -> None:
     assert members.shape == (400, 2, len(calibrated.member_names))
     assert float(members[:, 0, -1].abs().max()) == 0
     assert calibrated.fit.nll <= calibrated.fit.nll_temperature <= calibrated.fit.nll_network
-
-
-def test_loading_onto_a_fresh_network_of_the_same_values_is_silent(
-    problem: Problem, calibrated: lates.CalibratedModel, tmp_path_factory: pytest.TempPathFactory,
-    recwarn: pytest.WarningsRecorder,
-) -> None:  # fmt: skip
-    path = tmp_path_factory.mktemp("saved") / "calibration"
-    calibrated.save(path)
-    fresh = ResidualNetwork()
-    fresh.load_state_dict(problem.model.state_dict())
-    with torch.inference_mode():
-        loaded = lates.load(path, fresh)
-    assert not recwarn.list
-    loaded(problem.images[:5].clone().requires_grad_()).sum().backward()
-    assert torch.equal(logits_of(loaded, problem.images), logits_of(calibrated, problem.images))
-    assert fresh.training
 
 
 def test_weights_of_cached_logits_are_told_from_a_calibration(problem: Problem, tmp_path: Path) -> None:
