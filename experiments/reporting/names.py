@@ -19,7 +19,11 @@ METRIC_TITLES: Mapping[str, str] = {
     "aurc": "AURC",
 }
 DATASET_TITLES: Mapping[str, str] = {"cifar100": "CIFAR-100", "cifar10": "CIFAR-10", "imagenet": "ImageNet"}
-TRAINING_TITLES: Mapping[str, str] = {"paper": "paper's recipe", "strong": "strong recipe"}
+TRAINING_TITLES: Mapping[str, str] = {
+    "paper": "paper's recipe",
+    "strong": "strong recipe",
+    "public": "public networks (crops)",
+}
 NETWORK_TITLES: Mapping[str, str] = {
     "vgg16": "VGG16",
     "vgg19": "VGG19",

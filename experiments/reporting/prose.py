@@ -13,8 +13,8 @@ A template in `pages/` holds `{{…}}` where something is filled in:
     {{held METRIC IMAGES CANDIDATE}}                 0.713: of the search for default views, on hold-out images
 
 SETS is clean, corrupted, like or unlike (the jitter). PLACE is `both`, a data set, or `DATASET/NETWORK`, with `@TRAIN` for a
-share of the training split and `~RATE` for dropout, after `strong:` where networks of the strong recipe are meant. What was not
-run reads "not run".
+share of the training split and `~RATE` for dropout, after `strong:` where networks of the strong recipe are meant, after
+`public:` for released ones. What was not run reads "not run".
 """
 
 import math
@@ -33,7 +33,6 @@ from experiments.reporting.summaries import (
     LOW_DATA,
     PAPER_TRAINING,
     PLAIN,
-    STRONG_TRAINING,
     Measured,
     by_architecture,
     spread,
@@ -45,7 +44,7 @@ from experiments.reporting.tables.markdown import NOT_RUN, number
 PAGES = Path(__file__).parent / "pages"
 _FIELD = re.compile(r"\{\{(.*?)\}\}", re.DOTALL)
 _PLACE = re.compile(
-    r"(?P<strong>strong:)?(?P<dataset>\w+)(/(?P<network>\w+))?(@(?P<train>[\d.]+))?(~(?P<rate>[\d.]+))?"
+    r"((?P<training>strong|public):)?(?P<dataset>\w+)(/(?P<network>\w+))?(@(?P<train>[\d.]+))?(~(?P<rate>[\d.]+))?"
 )
 
 
@@ -85,7 +84,7 @@ def _filled(words: list[str], sources: Sources) -> str:
 def _place(measured: Sequence[Measured], text: str) -> Architectures:
     if (found := _PLACE.fullmatch(text)) is None:
         raise ValueError(f'"{text}" is no place')
-    training = STRONG_TRAINING if found["strong"] else PAPER_TRAINING
+    training = found["training"] or PAPER_TRAINING
     datasets = CIFAR_SETS if found["dataset"] == "both" else (found["dataset"],)
     if found["network"] is None:
         return [cells for dataset in datasets for cells in by_architecture(measured, dataset, training)]

@@ -59,7 +59,7 @@ def corrupted_gains(
 
 def network_gains(cells: Sequence[Measured], method: str, rival: str, metric: str, sets: Sequence[str]) -> Array:
     """[networks]: the mean over test sets; networks that lack one are left out."""
-    gains = np.asarray([_gains(cell, method, rival, metric, sets).mean() for cell in cells])
+    gains = np.asarray([_gains(cell, method, rival, metric, cell.asked(sets)).mean() for cell in cells])
     return gains[np.isfinite(gains)]
 
 

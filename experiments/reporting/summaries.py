@@ -17,15 +17,15 @@ from numpy.typing import NDArray
 from experiments.data.corruptions import LIKE_JITTER, NAMES, SEVERITIES, UNLIKE_JITTER
 from experiments.evaluation.image_blocks import CLEAN_GROUP, LIKE_GROUP, UNLIKE_GROUP, Blocks
 from experiments.evaluation.measuring import CLEAN, METRICS
-from experiments.recipes import AGAIN, ENSEMBLE, STRONG, STRONG_NETWORKS, STRONG_WIDE, Cell
+from experiments.recipes import AGAIN, ENSEMBLE, PUBLIC, RECIPES, STRONG, STRONG_NETWORKS, STRONG_WIDE, Cell
 from experiments.reporting import paper
 from experiments.reporting.names import LARGER_IS_BETTER, SOLVED_ALIKE
 from experiments.runner.results import CellResults, find_results
 
 MISSING = math.nan
 CLEAN_SET = (CLEAN,)
-PAPER_TRAINING, STRONG_TRAINING = "paper", "strong"
-TRAININGS = (STRONG_TRAINING, PAPER_TRAINING)
+PAPER_TRAINING, STRONG_TRAINING, PUBLIC_TRAINING = "paper", "strong", PUBLIC
+TRAININGS = (STRONG_TRAINING, PUBLIC_TRAINING, PAPER_TRAINING)
 
 
 def sets_of(corruptions: Sequence[str], severities: Sequence[int] = SEVERITIES) -> tuple[str, ...]:
@@ -77,8 +77,14 @@ class Measured:
     @property
     def training(self) -> str:
         """How the network was trained."""
-        strong = self.cell.recipe.removesuffix(ENSEMBLE) in (STRONG, STRONG_WIDE)
-        return STRONG_TRAINING if strong else PAPER_TRAINING
+        recipe = self.cell.recipe.removesuffix(ENSEMBLE)
+        trainings = {STRONG: STRONG_TRAINING, STRONG_WIDE: STRONG_TRAINING, PUBLIC: PUBLIC_TRAINING}
+        return trainings.get(recipe, PAPER_TRAINING)
+
+    def asked(self, sets: Sequence[str]) -> list[str]:
+        """Of these test sets those at the severities that the recipe measures."""
+        severities = self.facts.get("recipe", {}).get("severities", SEVERITIES)
+        return [name for name in sets if name == CLEAN or int(name.rpartition("-")[2]) in severities]
 
     def values(self, method: str, metric: str, sets: Sequence[str]) -> NDArray[np.float64]:
         """[sets], NaN where missing."""
@@ -88,8 +94,8 @@ class Measured:
         return column[[self.sets.get(name, -1) for name in sets]]
 
     def mean(self, method: str, metric: str, sets: Sequence[str] = CLEAN_SET) -> float:
-        """Over test sets; missing if one of them is."""
-        return mean(self.values(method, metric, sets).tolist())
+        """Over the test sets that were asked for; missing if one of them is."""
+        return mean(self.values(method, metric, self.asked(sets)).tolist())
 
     def relative_gain(self, method: str, metric: str, sets: Sequence[str] = CLEAN_SET) -> float:
         """By how many percent of its rival's value `method` is better, of the means over `sets`; see
@@ -131,7 +137,7 @@ class Part:
     holdout_fraction: float
 
 
-PLAIN = Part(0.9, 0.1)
+PLAIN, ALL = Part(0.9, 0.1), Part(1.0, 0.0)
 
 
 def trained(
@@ -147,6 +153,7 @@ def trained(
 ) -> tuple[Measured, ...]:
     """One per seed: recipes share networks (the low-data 90 % is the plain one), and of those that measured it this `recipe`
     counts, else the one with the most test sets. A network trained again counts nowhere; an ensemble where it is asked for."""
+    part = ALL if training == PUBLIC_TRAINING else part
     wanted = (part.train_fraction, part.holdout_fraction, dropout)
     by_seed: dict[int, Measured] = {}
     for each in measured:
@@ -162,6 +169,8 @@ def trained(
 
 
 def networks_of(dataset: str, training: str = PAPER_TRAINING) -> tuple[str, ...]:
+    if training == PUBLIC_TRAINING:
+        return RECIPES[PUBLIC].networks if dataset in RECIPES[PUBLIC].datasets else ()
     return STRONG_NETWORKS if training == STRONG_TRAINING else paper.networks_of(dataset)
 
 
