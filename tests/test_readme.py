@@ -11,6 +11,7 @@ from lates.demo import LATES, TEMPERATURE, calibrate_all, compare_all, load_netw
 from lates.demo.experiment import NETWORK
 from lates.metrics import verdict
 from tests.conftest import Problem
+from tests.docs_names import names_of_images
 
 README = Path(__file__).parent.parent / "README.md"
 TEXT = README.read_text(encoding="utf-8")
@@ -28,16 +29,8 @@ def test_the_code_of_the_readme_runs(
     problem: Problem, ensemble: list[nn.Module], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    names = {
-        "model": problem.model,
-        "other_model": ensemble[1],
-        "train_loader": problem.train,
-        "holdout_loader": problem.holdout,
-        "test_loader": [(problem.images, problem.labels)],
-        "images": problem.images,
-        "labels": problem.labels,
-        "probe_logits": torch.randn(len(problem.labels), 10, generator=torch.Generator().manual_seed(0)),
-    }
+    unlike = torch.randn(len(problem.labels), 10, generator=torch.Generator().manual_seed(0))
+    names = {**names_of_images(problem, ensemble), "probe_logits": unlike}
     for block in BLOCKS:
         exec(compile(block, str(README), "exec"), names)
     assert (tmp_path / "my.lates.safetensors").is_file()

@@ -46,40 +46,16 @@ def test_options_mean_what_they_mean_in_python(folder: Folder, arguments: list[s
     assert contents["fit"]["unbounded"] is False
 
 
-TEXT_MODULE = """
-from types import SimpleNamespace
+def test_the_tokenizer_is_what_the_function_returns(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen, plain = [], lates.calibrate
 
-import torch
-from torch import nn
-
-def make_model():
-    torch.manual_seed(0)
-    return nn.Sequential(nn.EmbeddingBag(30, 8), nn.Linear(8, 8), nn.Tanh(), nn.Linear(8, 3))
-
-def make_loaders():
-    batches = [(torch.randint(3, 30, (100, 6)), torch.arange(100) % 3) for _ in range(6)]
-    return {"train": batches[:4], "holdout": batches[4:]}
-
-def make_tokenizer():
-    return SimpleNamespace(all_special_ids=[0, 1, 2], mask_token_id=1, unk_token_id=2)
-"""
-
-
-def test_the_tokenizer_is_what_the_function_returns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    Path("texts.py").write_text(TEXT_MODULE, "utf-8")
-    seen: dict[str, Any] = {}
-    plain = lates.calibrate
-
-    def record(*arguments: Any, **options: Any) -> lates.CalibratedModel:
-        seen.update(options)
+    def record(*arguments: Any, tokenizer: object, **options: Any) -> lates.CalibratedModel:
+        seen.append(tokenizer)
         return plain(*arguments, **options)
 
     monkeypatch.setattr(lates, "calibrate", record)
-    named = ["--model", "texts.py:make_model", "--data", "texts.py:make_loaders", "--budget", "none"]
-    result = run("calibrate", *named, "-o", CALIBRATION, "--tokenizer", "texts.py:make_tokenizer")
-    assert result.exit_code == 0, result.output
-    assert seen["tokenizer"].mask_token_id == 1
+    assert calibrate(folder, "--tokenizer", folder.name("make_nothing")).exit_code == 0
+    assert seen == ["a network"]
 
 
 def test_temperature_scaling_needs_no_training_split(folder: Folder) -> None:

@@ -13,7 +13,6 @@ import typer
 from typer.testing import Result
 
 from lates.cli.errors import Command
-from lates.cli.outputs import check_output
 from tests.cli.commands import CALIBRATION, RUNNER, calibrate, run
 from tests.cli_problem import Folder
 from tests.terminal import start_command, wait_for
@@ -54,13 +53,6 @@ def test_command_ends_with_code_and_message(error: BaseException, code: int, pri
 
     result = run_command(body)
     assert (result.exit_code, result.stdout, result.stderr) == (code, "", printed)
-
-
-def test_command_prints_errors_of_lates_without_their_type(tmp_path: Path) -> None:
-    result = run_command(lambda: check_output(tmp_path / "none" / "file", force=False))
-    assert result.exit_code == 1
-    assert result.stderr.startswith(f"Error: Cannot save to {tmp_path / 'none' / 'file'}: there is no folder")
-    assert "--debug" not in result.stderr
 
 
 @pytest.mark.parametrize(("arguments", "variable"), [(["--debug"], ""), ([], "1")])

@@ -2,7 +2,7 @@
 
 import json
 import re
-from html import escape, unescape
+from html import unescape
 from html.parser import HTMLParser
 from typing import Any
 
@@ -42,19 +42,9 @@ def charts_in(html: str) -> dict[str, Any]:
     return json.loads(found[1])["charts"]
 
 
-def table_in(html: str, caption: str) -> list[list[str]]:
-    """The cells of the table with this caption, as text, row by row, its head first."""
-    found = re.search(rf'<table aria-label="{re.escape(escape(caption))}">(.*?)</table>', html, re.S)
-    assert found is not None, caption
-    rows = [re.findall(r"<t[hd][^>]*>(.*?)</t[hd]>", row) for row in found[1].split("</tr>")[:-1]]
-    return [[_text(cell) for cell in row] for row in rows]
-
-
-def facts_in(html: str) -> dict[str, str]:
-    found = re.search(r'<dl class="facts">(.*?)</dl>', html, re.S)
-    assert found is not None
-    return {_text(name): _text(value) for name, value in re.findall(r"<dt>(.*?)</dt><dd>(.*?)</dd>", found[1])}
-
-
-def _text(cell: str) -> str:
-    return unescape(re.sub(r"<[^>]*>", "", cell.replace("<small>", " | "))).replace("\u00a0", " ")
+def lines_of(html: str) -> list[str]:
+    """The text: a line for each heading, paragraph, fact and row of a table, whose cells | sets apart."""
+    html = re.sub(r" ?<small>", " · ", re.sub(r"</t[hd]>(?=<t[hd])|</dt>", " | ", html))
+    html = re.sub(r"</(p|h2|h3|tr|dd|summary|figcaption)>", "\n", html)
+    text = unescape(re.sub(r"<[^>]*>", "", html)).replace("\u00a0", " ")
+    return [line for line in text.splitlines() if line.strip()]
