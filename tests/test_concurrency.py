@@ -5,6 +5,7 @@ import threading
 import warnings
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
 from operator import attrgetter
 from typing import Any
 
@@ -13,6 +14,7 @@ import pytest
 import torch
 
 import lates
+from lates.runtime import full_precision, single_threaded
 from tests.networks import draw, loader, network
 
 OPTIONS: dict[str, Any] = {"budget": None, "progress": False}
@@ -79,7 +81,8 @@ def process_state() -> dict[str, Any]:
     }
 
 
-def test_threads_get_what_each_gets_alone_and_leave_the_process_as_it_was() -> None:
+def test_threads_get_what_each_gets_alone_and_leave_the_process_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(torch.__future__, "set_overwrite_module_params_on_conversion")  # no move needs the flag
     works = [
         calibrate_and_move(0, "jitter"),
         calibrate_and_move(
@@ -103,3 +106,30 @@ def test_threads_get_what_each_gets_alone_and_leave_the_process_as_it_was() -> N
     assert process_state() == before
     for expected, result in zip(alone, together, strict=True):
         assert result == pytest.approx(expected, rel=1e-5)
+
+
+@pytest.mark.parametrize("switch", [lambda: full_precision(torch.device("cpu")), single_threaded])
+def test_of_threads_within_a_switch_of_the_process_the_first_may_leave_first(
+    switch: Callable[[], AbstractContextManager[None]],
+) -> None:
+    threads = torch.get_num_threads()
+    torch.set_num_threads(2)
+    before, (entered, followed, left) = process_state(), [threading.Event() for _ in range(3)]
+
+    def enter_and_leave_first() -> None:
+        with switch():
+            entered.set()
+            assert followed.wait(10)
+        left.set()
+
+    def follow() -> None:
+        assert entered.wait(10)
+        with switch():
+            followed.set()
+            assert left.wait(10)
+
+    with ThreadPoolExecutor(2) as pool:
+        for work in [pool.submit(enter_and_leave_first), pool.submit(follow)]:
+            work.result()
+    assert process_state() == before
+    torch.set_num_threads(threads)
