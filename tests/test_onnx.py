@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 import lates
 from lates.export import OPSET, Check, check_onnx, export_onnx, export_program, make_onnx
-from lates.model import StackedNetwork
+from lates.model import NetworkCalibration, StackedNetwork
 from tests.conftest import Problem, draw_patterns
 from tests.model.test_model import NO_FIT
 from tests.test_export import Both, FixedRows, assert_same, voting
@@ -76,7 +76,9 @@ def test_the_check_measures_against_the_model_that_it_is_given(
 
 
 def of_its_head(network: nn.Module) -> lates.CalibratedModel:
-    return lates.CalibratedModel([StackedNetwork(network, ["head"], torch.ones(1), {}, {})], NO_FIT)
+    return lates.CalibratedModel(
+        [StackedNetwork(network, NetworkCalibration(("head",), torch.ones(1), {}, {}))], NO_FIT
+    )
 
 
 @pytest.mark.parametrize(("gap", "tied"), [(1e-5, True), (1e-3, False)])

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from lates.model.consistency import read_saved
-from lates.model.stacked import StackedNetwork
+from lates.model.stacked import NetworkCalibration, StackedNetwork
 from lates.model.storage import check_fingerprint, warn_of_changes, write_calibration
 from lates.model.table import fit_lines, member_html, member_table
 from lates.network import (
@@ -71,18 +71,11 @@ class CalibratedModel(nn.Module):
         names = [[*of_network, HEAD] for of_network in poolings]
         fit = stack.over(member_names(names))
         weights = fit.weights.split([len(of_network) for of_network in names])
-        networks = [
-            StackedNetwork(
-                network,
-                names[place],
-                weights[place],
-                probes[place],
-                poolings[place],
-                draws.dropout,
-                [accuracies[place][name] for name in names[place]] if accuracies else (),
-            )
-            for place, network in enumerate(draws.networks)
-        ]
+        networks = []
+        for place, network in enumerate(draws.networks):
+            known = tuple(accuracies[place][name] for name in names[place]) if accuracies else ()
+            part = NetworkCalibration(tuple(names[place]), weights[place], poolings[place], probes[place], known)
+            networks.append(StackedNetwork(network, part, draws.dropout))
         return cls(networks, fit, draws.samples, seed)
 
     def forward(self, *inputs: Any, **named_inputs: Any) -> Tensor:
@@ -259,12 +252,8 @@ def load(path: str | os.PathLike[str], model: nn.Module | Sequence[nn.Module]) -
             f"{path} calibrates {len(saved.networks)} network(s) with {saved.samples} sample(s) each; this model has "
             f"{len(draws.networks)} with {draws.samples}. Pass the same mc_dropout(…) or list of models."
         )
-    for network, own in zip(draws.networks, saved.networks, strict=True):
-        check_fingerprint(own.fingerprint, copy_network(network), str(path))
-    networks = [
-        StackedNetwork(
-            network, own.names, own.weights, own.probes, own.poolings, draws.dropout, own.accuracies, own.fingerprint
-        )
-        for network, own in zip(draws.networks, saved.networks, strict=True)
-    ]
+    networks = []
+    for network, part in zip(draws.networks, saved.networks, strict=True):
+        check_fingerprint(part.fingerprint, copy_network(network), str(path))
+        networks.append(StackedNetwork(network, part, draws.dropout))
     return CalibratedModel(networks, saved.fit, saved.samples, saved.seed)

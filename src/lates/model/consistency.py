@@ -5,7 +5,7 @@ against the others before anything is computed with it.
 """
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from os import PathLike
@@ -14,6 +14,7 @@ from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 import torch
 from torch import Tensor
 
+from lates.model.stacked import NetworkCalibration
 from lates.model.storage import read_calibration
 from lates.network import HEAD, Pooling
 from lates.probes import Probe
@@ -33,28 +34,11 @@ DIMENSIONS = (1, 2, 3)
 
 
 @dataclass(frozen=True, eq=False)
-class SavedNetwork:
-    """One network's members, the head last, and the probes of those that vote.
-
-    accuracies   of each member alone on the hold-out; empty if unknown
-    fingerprint  of the network when it was calibrated: tensor -> [shape, digest]
-    """
-
-    names: tuple[str, ...]
-    weights: Tensor
-    deviations: Tensor
-    accuracies: tuple[float, ...]
-    poolings: dict[str, Pooling]
-    probes: dict[str, Probe]
-    fingerprint: dict[str, Sequence[Any]]
-
-
-@dataclass(frozen=True, eq=False)
 class SavedCalibration:
     samples: int
     seed: int
     fit: Stack
-    networks: tuple[SavedNetwork, ...]
+    networks: tuple[NetworkCalibration, ...]
 
 
 def read_saved(path: str | PathLike[str]) -> SavedCalibration:
@@ -81,7 +65,7 @@ def parse_saved(
         members = {
             "names": member_names([network.names for network in networks]),
             "weights": torch.cat([network.weights.double() for network in networks]),
-            "deviations": torch.cat([network.deviations.double() for network in networks]),
+            "deviations": torch.cat([tensors[f"{place}.deviations"].double() for place in range(len(networks))]),
         }
         fit = read_stack({**metadata["fit"], **members})
         _demand(len(fit.temperature_weights) == len(networks), "temperature_weights", fit.temperature_weights)
@@ -128,7 +112,7 @@ def read_stack(fields: Mapping[str, Any]) -> Stack:
     return fit
 
 
-def _network(saved: Mapping[str, Any], tensors: Mapping[str, Tensor], classes: int) -> SavedNetwork:
+def _network(saved: Mapping[str, Any], tensors: Mapping[str, Tensor], classes: int) -> NetworkCalibration:
     names, accuracies = tuple(saved["names"]), tuple(saved.get("accuracies", ()))
     _demand({*map(type, names)} == {str} and names[-1] == HEAD and len({*names}) == len(names), "names", names)
     known = len(accuracies) == len(names) and all(type(value) is float and 0 <= value <= 1 for value in accuracies)
@@ -145,9 +129,7 @@ def _network(saved: Mapping[str, Any], tensors: Mapping[str, Tensor], classes: i
     _demand(votes <= {*probes}, "members without a probe", votes - {*probes})
     for name, (shape, digest) in saved["network"].items():
         _demand({*map(type, shape)} <= {int} and type(digest) is str, f"network.{name}", shape)
-    return SavedNetwork(
-        names, tensors["weights"], tensors["deviations"], accuracies, poolings, probes, saved["network"]
-    )
+    return NetworkCalibration(names, tensors["weights"], poolings, probes, accuracies, saved["network"])
 
 
 def _probe(parts: Mapping[str, Tensor], classes: int) -> Probe:

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
 from functools import reduce
 from typing import Any
 
@@ -44,42 +45,45 @@ def _frozen(values: Tensor) -> nn.Parameter:
     return nn.Parameter(values.clone(memory_format=torch.contiguous_format), requires_grad=False)
 
 
+@dataclass(frozen=True, eq=False)
+class NetworkCalibration:
+    """What belongs to one network.
+
+    names        of all members considered, the head last; weights [members]
+    poolings     block -> how its output becomes features, and its probe, for all that vote at least
+    accuracies   of each member alone on the hold-out, its probe as trained, whatever its weight; empty if unknown
+    fingerprint  of the network when it was calibrated, tensor -> [shape, digest], if a file says so; empty: that of now
+    """
+
+    names: tuple[str, ...]
+    weights: Tensor
+    poolings: Mapping[str, Pooling]
+    probes: Mapping[str, Probe]
+    accuracies: tuple[float, ...] = ()
+    fingerprint: Mapping[str, Sequence[Any]] = field(default_factory=dict)
+
+
 class StackedNetwork(nn.Module):
     """One network with the weights of its members: forward gives sum_k weight_k logits_k, [n, classes].
-
-    names          of all members considered, the head last; weights [members]
-    accuracies     of each member alone on the hold-out, its probe as trained, whatever its weight; empty if unknown
-    calibrated_as  the network's fingerprint when it was calibrated, if a file says so; by default, that of now
 
     A member of weight 0 has no probe and no recorder here: it costs nothing. Nor is a head of weight 0 in the sum, so that
     an exported graph ends with the last block that votes.
     """
 
-    def __init__(
-        self,
-        model: nn.Module,
-        names: Sequence[str],
-        weights: Tensor,
-        probes: Mapping[str, Probe],
-        poolings: Mapping[str, Pooling],
-        dropout: bool = False,
-        accuracies: Sequence[float] = (),
-        calibrated_as: Mapping[str, Sequence[Any]] | None = None,
-    ) -> None:
+    def __init__(self, model: nn.Module, calibration: NetworkCalibration, dropout: bool = False) -> None:
         super().__init__()
-        device = device_of(model)
+        device, self.names = device_of(model), calibration.names
+        self.accuracies, self.dropout = calibration.accuracies, dropout
         with torch.inference_mode(False):  # tensors made under a caller's inference mode would never allow gradients
-            weights = weights.to(device, torch.float32, copy=True)
-            frozen = {name: LinearProbe(probe).to(device) for name, probe in probes.items()}
-        self.names = tuple(names)
-        self.voting = tuple(name for name, weight in zip(names[:-1], weights.tolist(), strict=False) if weight > 0)
-        self.poolings = {name: poolings[name] for name in self.voting}
-        self.dropout = dropout
-        self.accuracies = tuple(accuracies)
+            weights = calibration.weights.to(device, torch.float32, copy=True)
+            votes = zip(self.names[:-1], weights.tolist(), strict=False)
+            self.voting = tuple(name for name, weight in votes if weight > 0)
+            probes = [LinearProbe(calibration.probes[name]).to(device) for name in self.voting]
+        self.poolings = {name: calibration.poolings[name] for name in self.voting}
         self.network = RecordedNetwork(model, self.poolings)
-        self._calibrated_as = fingerprint(self.network.network) if calibrated_as is None else dict(calibrated_as)
+        self._calibrated_as = calibration.fingerprint or fingerprint(self.network.network)
         self._dtypes = self._dtypes_now()
-        self.probes = nn.ModuleList(frozen[name] for name in self.voting)
+        self.probes = nn.ModuleList(probes)
         self.weights: Tensor
         self.register_buffer("weights", weights)
         self._places = tuple(self.names.index(name) for name in self.voting)
