@@ -51,6 +51,18 @@ def test_requirements_satisfy_the_extra(extra: str, files: list[str], torch: str
     assert not unmet, f'add or change their lines in requirements/{files[-1]}.txt, then "make lock"'
 
 
+@pytest.mark.parametrize("file", sorted((ROOT / "requirements").glob("*.txt")), ids=lambda file: file.stem)
+def test_set_up_installs_only_wheels_of_known_digests(file: Path) -> None:
+    entries = re.split(r"\n(?=\S)", re.sub(r"^#.*\n", "", file.read_text("utf-8"), flags=re.MULTILINE).strip())
+    assert entries
+    for entry in entries:
+        assert re.fullmatch(r"[\w.-]+==[\w.+]+(?: \\\n    --hash=sha256:[0-9a-f]{64})+", entry), entry
+    makefile = (ROOT / "Makefile").read_text("utf-8")
+    installs = [line for line in makefile.splitlines() if f"requirements/{file.name}" in line and " -r " in line]
+    assert all("$(LOCKED)" in line for line in installs)
+    assert re.search(r"^LOCKED := .* --no-deps --require-hashes --only-binary :all:$", makefile, re.MULTILINE)
+
+
 def test_the_build_backend_is_the_locked_one() -> None:
     (backend,) = map(Requirement, PROJECT["build-system"]["requires"])
     assert str(backend.specifier) == f"=={pins('demo')[backend.name]}"
@@ -60,6 +72,14 @@ def test_workflow_pins_its_actions_and_only_reads() -> None:
     text = (ROOT / ".github" / "workflows" / "ci.yml").read_text("utf-8")
     assert all(re.fullmatch(r"[\w/-]+@[0-9a-f]{40}", action) for action in re.findall(r"uses: (\S+)", text))
     assert re.search(r"^permissions:\n  contents: read$", text, re.MULTILINE)
+
+
+def test_what_ships_brings_its_licences_and_the_security_policy() -> None:
+    listed = [*PROJECT["project"]["license-files"], "SECURITY.md"]
+    assert [path for path in listed if not (ROOT / path).is_file()] == []
+    notices = {str(path.relative_to(ROOT)) for path in (ROOT / "src").rglob("NOTICE")}
+    assert notices <= {*listed}
+    assert "/SECURITY.md" in PROJECT["tool"]["hatch"]["build"]["targets"]["sdist"]["include"]
 
 
 def test_citation_names_this_version() -> None:
