@@ -98,19 +98,22 @@ def values(outcomes: Outcomes, places: list[int]) -> list[float]:
     return [*means[:2], float(outcomes.ece(once)[places].mean()), means[2]]
 
 
-def worse_than(outcomes: Outcomes, reference: Outcomes, places: list[int], counts: Tensor) -> list[list[float]]:
-    """How much worse each metric is, with its standard error over images: paired; for the ECE by resampling the images."""
+def worse_than(
+    outcomes: Outcomes, reference: Outcomes, places: list[int], resampled: tuple[Tensor, Tensor]
+) -> list[list[float]]:
+    """How much worse each metric is, with its standard error over images: paired; for the ECE, of both, by resampling the
+    images [sets, resamples]."""
 
     def paired(worse: Tensor) -> list[float]:
         of_images = worse[places].mean(0)
         return [float(of_images.mean()), float(of_images.std() / len(of_images) ** 0.5)]
 
-    resampled = (outcomes.ece(counts) - reference.ece(counts))[places].mean(0)
+    of_resamples = (resampled[0] - resampled[1])[places].mean(0)
     ece = values(outcomes, places)[2] - values(reference, places)[2]
     return [
         paired(outcomes.nll - reference.nll),
         paired(outcomes.brier - reference.brier),
-        [ece, float(resampled.std())],
+        [ece, float(of_resamples.std())],
         paired(reference.correct - outcomes.correct),
     ]
 
@@ -207,12 +210,12 @@ def summarise(measured: Mapping[str, Outcomes], sets: Sequence[str]) -> dict[str
     images = next(iter(measured.values())).nll.shape[1]
     drawn = torch.randint(images, (RESAMPLES, images), generator=torch.Generator().manual_seed(0))
     counts = torch.zeros(RESAMPLES, images).double().scatter_add_(1, drawn, torch.ones_like(drawn).double())
-    parts = parts_of(sets)
+    parts, resampled = parts_of(sets), {name: outcomes.ece(counts) for name, outcomes in measured.items()}
 
     def described(name: str, outcomes: Outcomes) -> dict[str, Any]:
         compared = {
             other: {
-                part: worse_than(outcomes, reference, places, counts)
+                part: worse_than(outcomes, reference, places, (resampled[name], resampled[other]))
                 for part, places in parts.items()
                 if other == REFERENCE or part in ("clean", "shifted")
             }

@@ -5,11 +5,19 @@ from pathlib import Path
 import lates
 from experiments.reporting.shift_search import FAMILIES, read_search
 
-SEARCH = read_search(Path(__file__).parents[3] / "results" / "search_shift")
+RESULTS = Path(__file__).parents[3] / "results"
+SEARCH = read_search(RESULTS / "search_shift")
 
 
 def test_the_default_is_what_the_rule_chooses_whichever_family_is_left_out() -> None:
     assert {SEARCH.choose(without=family) for family in (None, *FAMILIES)} == {lates.DEFAULT.views}
+
+
+def test_the_second_round_names_a_default_and_a_setting_for_expected_shift() -> None:
+    search = read_search(RESULTS / "search_shift_public")
+    assert (search.choose(), search.choose_for_shift()) == ("robust, to Brier", "robust, rescaled")
+    lower, error = search.worse("robust, to Brier", "robust, rescaled", "shifted", "ece")
+    assert lower > 2 * error
 
 
 def test_violations_count_against_a_candidate_before_its_clean_loss() -> None:
