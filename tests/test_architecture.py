@@ -3,10 +3,12 @@
 import ast
 import inspect
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
 from importlib import import_module
+from itertools import takewhile
 from pathlib import Path
 
 import pytest
@@ -80,13 +82,16 @@ def test_a_package_imports_lower_packages_through_their_init(package: str) -> No
         assert outside <= MAY_IMPORT[package], path.relative_to(ROOT)
 
 
-@pytest.mark.parametrize("package", ["network", "probes", "stack", "model", "runtime"])
+@pytest.mark.parametrize("package", sorted(path.parent.name for path in ROOT.glob("*/__init__.py")))
 def test_a_package_and_the_documentation_list_its_files(package: str) -> None:
-    lines = (import_module(f"lates.{package}").__doc__ or "").strip().splitlines()[2:]
-    listed = [line.split()[0] for line in lines]
-    assert {*listed} == {path.stem for path in (ROOT / package).glob("*.py")} - {"__init__"}
     design = (ROOT.parents[1] / "docs" / "design.md").read_text("utf-8")
-    assert f"| {', '.join(f'`{name}`' for name in listed)} |" in design
+    row = re.search(rf"^\| `{package}` \|.*\| (.*) \|$", design, re.MULTILINE)
+    assert row is not None
+    listed = re.findall(r"`(\w+)`", row[1])
+    assert {*listed} == {path.stem for path in (ROOT / package).glob("*.py")} - {"__init__"}
+    if package != "metrics":  # whose docstring is a page of the reference
+        lines = (import_module(f"lates.{package}").__doc__ or "").strip().splitlines()[2:]
+        assert [line.split()[0] for line in takewhile(str.strip, lines)] == listed
 
 
 @pytest.mark.parametrize("package", ["data", "training", "evaluation", "runner", "reporting"])

@@ -1,6 +1,14 @@
 """The report: what a calibration did, as one HTML page that opens from disk.
 
-predictions ─► findings ─► formats, sentences ─► style, member_charts, charts ─► sections ─► page
+predictions    one pass over a test set -> the logits of each method
+findings       all numbers
+formats        how numbers and names are written
+sentences      what the numbers mean
+style          what all charts share
+member_charts  the charts of the layers
+charts         all charts
+sections       the text, the places of the charts, the tables
+page           one HTML file
 """
 
 import os
