@@ -6,14 +6,14 @@ import os
 import statistics
 import subprocess
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self, TextIO, cast
 
 from benchmarks.environments import PEERS, ROOT, own_python, python_of
+from benchmarks.inputs import save_logits
 
 THREADS = 2
 OURS = "lates"
@@ -113,9 +113,7 @@ class Contender:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *exception: object) -> None:
         self.process.communicate()
 
 
@@ -124,16 +122,16 @@ def interleave(runs: dict[str, Callable[[], Run]], rounds: int = ROUNDS) -> list
     times = {who: Times(who) for who in runs}
     for measured in range(rounds + 1):
         for who, run in runs.items():
-            own = times[who]
-            if own.is_done(rounds):
+            record = times[who]
+            if record.is_done(rounds):
                 continue
             try:
                 done = run()
             except Exception as fault:
-                own.fault = str(fault)
+                record.fault = str(fault)
                 continue
             if measured or (done.seconds > VERY_SLOW and who != OURS):
-                own.runs.append(done)
+                record.runs.append(done)
     return list(times.values())
 
 
@@ -144,7 +142,7 @@ def in_units(unit: Callable[[], float], run: Callable[[], float], rounds: int) -
         runs.append(run())
         units.append(unit())
     around = zip(runs, units, units[1:], strict=False)
-    return Ratios(tuple(runs), tuple(units), tuple(2 * own / (before + after) for own, before, after in around))
+    return Ratios(tuple(runs), tuple(units), tuple(2 * seconds / (before + after) for seconds, before, after in around))
 
 
 def in_pairs(unit: Callable[[], float], run: Callable[[], float], rounds: int) -> Ratios:
@@ -156,7 +154,7 @@ def in_pairs(unit: Callable[[], float], run: Callable[[], float], rounds: int) -
         units.append(unit())
         if not pair % 2:
             runs.append(run())
-    ratios = tuple(own / other for own, other in zip(runs, units, strict=True))
+    ratios = tuple(seconds / unit for seconds, unit in zip(runs, units, strict=True))
     return Ratios(tuple(runs), tuple(units), ratios)
 
 
@@ -169,17 +167,29 @@ def seconds_of(function: Callable[[], object]) -> float:
 
 def gather(stack: ExitStack, adapters: Sequence[str], threads: int = THREADS) -> tuple[list[Contender], dict[str, str]]:
     """Workers for `lates` and for those of these adapters that can be had, and why the others cannot."""
-    found, absent = [stack.enter_context(Contender(OURS, "ours", own_python(), threads))], {}
+    contenders, absent = [stack.enter_context(Contender(OURS, "ours", own_python(), threads))], {}
     for peer in PEERS:
         if peer.adapter not in adapters:
             continue
         try:
             worker = stack.enter_context(Contender(peer.name, peer.adapter, python_of(peer), threads))
             worker.ask(do="tasks")
-            found.append(worker)
+            contenders.append(worker)
         except RuntimeError as fault:
             absent[peer.name] = str(fault)
-    return found, absent
+    return contenders, absent
+
+
+def load_sizes(
+    stack: ExitStack, sizes: Sequence[tuple[int, int]], adapters: Sequence[str], threads: int, folder: Path
+) -> Iterator[tuple[tuple[int, int], dict[str, str], list[Contender], dict[str, str]]]:
+    """For each size the files of its inputs, the contenders that have read them, and who is absent."""
+    contenders, absent = gather(stack, adapters, threads)
+    for size in sizes:
+        files = save_logits(folder, *size)
+        for contender in contenders:
+            contender.ask(do="load", **files)
+        yield size, files, contenders, absent
 
 
 def compete(contenders: Sequence[Contender], task: str, rounds: int = ROUNDS) -> list[Times]:

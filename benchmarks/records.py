@@ -47,6 +47,17 @@ def beside_unit(who: str, unit: str, times: Ratios, reached: str = "", calls: in
     )
 
 
+def rank(times: Sequence[Times]) -> tuple[Times, list[Times], dict[str, str]]:
+    """Ours, the peers from the fastest to the slowest, and the faults of those that failed."""
+    faults = {each.who: each.fault for each in times if each.fault}
+    ours, *peers = (each for each in times if not each.fault)
+    return ours, sorted(peers, key=lambda each: each.median), faults
+
+
+def beside_ours(ours: Times, times: Times, reached: str) -> Line:
+    return Line(times.who, times.median, ratio=times.median / ours.median, reached=reached, repeats=times.seconds)
+
+
 @dataclass(frozen=True)
 class Goal:
     """What was to be shown, what came out, and whether that is it (None: nothing was promised)."""

@@ -14,8 +14,8 @@ def draw_end(groups: Iterable[Group]) -> str:
     groups = list(groups)
     absent = dict.fromkeys(f"Not measured: {who}: {why}" for group in groups for who, why in group.absent.items())
     verdicts = [goal.met for group in groups for goal in group.goals if goal.met is not None]
-    told = [fill(line, WIDTH, subsequent_indent="   ") for line in absent]
-    return "\n".join([*told, f"{sum(verdicts)} of {len(verdicts)} goals met"])
+    lines = [fill(line, WIDTH, subsequent_indent="   ") for line in absent]
+    return "\n".join([*lines, f"{sum(verdicts)} of {len(verdicts)} goals met"])
 
 
 def draw_group(group: Group) -> str:
@@ -26,8 +26,8 @@ def draw_group(group: Group) -> str:
         lines.append(f"   {line.who:<20}{amount(line.amount, line.unit):>12}{ratio:>8}{runs:>9}   {line.reached}")
     for goal in group.goals:
         name = "seen" if goal.met is None else "goal"
-        told = f"{name}: {goal.text}: {goal.found}  {MARKS[goal.met]}"
-        lines.append(fill(told, WIDTH, initial_indent="   ", subsequent_indent="      "))
+        text = f"{name}: {goal.text}: {goal.found}  {MARKS[goal.met]}"
+        lines.append(fill(text, WIDTH, initial_indent="   ", subsequent_indent="      "))
     return "\n".join(line[:WIDTH].rstrip() for line in lines)
 
 

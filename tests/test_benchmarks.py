@@ -147,7 +147,7 @@ def test_an_environment_that_is_there_is_used_again_until_other_versions_are_ask
 @pytest.mark.parametrize("peer", PEERS, ids=lambda peer: peer.name)
 def test_every_peer_has_an_adapter_and_a_pinned_version(peer: Peer) -> None:
     folder = Path(environments.__file__).parent / "adapters"
-    assert "def native(" in (folder / f"{peer.adapter}.py").read_text("utf-8")
+    assert "import native as native" in (folder / f"{peer.adapter}.py").read_text("utf-8")
     assert peer.version
     pinned = {line.partition("==")[0] for line in environments.CONSTRAINTS.read_text("utf-8").splitlines()}
     assert {*peer.requirements, *peer.alone} <= pinned

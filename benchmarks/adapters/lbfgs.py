@@ -1,12 +1,9 @@
 """What one writes by hand: torch's LBFGS with a line search on the inverse temperature."""
 
-import numpy as np
 import torch
 from torch import Tensor
 
-
-def native(logits: np.ndarray, labels: np.ndarray) -> tuple[Tensor, Tensor]:
-    return torch.from_numpy(logits), torch.from_numpy(labels)
+from benchmarks.adapters.tensors import native as native
 
 
 def temperature(logits: Tensor, labels: Tensor) -> float:

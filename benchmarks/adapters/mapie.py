@@ -4,14 +4,11 @@ from importlib import import_module
 
 import numpy as np
 
+from benchmarks.adapters.arrays import native as native
 from benchmarks.adapters.arrays import softmax as softmax
 
 METRICS = import_module("mapie.metrics.calibration")
 EDGES = 16  # of 15 bins: its num_bins counts edges
-
-
-def native(logits: np.ndarray, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    return logits, labels
 
 
 def ece(probabilities: np.ndarray, labels: np.ndarray) -> float:

@@ -5,11 +5,9 @@ from importlib import import_module
 import numpy as np
 import torch
 
+from benchmarks.adapters.arrays import native as native
+
 SCALING, METRICS = import_module("netcal.scaling"), import_module("netcal.metrics")
-
-
-def native(logits: np.ndarray, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    return logits, labels
 
 
 def softmax(logits: np.ndarray) -> np.ndarray:

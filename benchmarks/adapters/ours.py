@@ -1,14 +1,9 @@
 """`lates`, as a user calls it."""
 
-import numpy as np
-import torch
 from torch import Tensor
 
 import lates
-
-
-def native(logits: np.ndarray, labels: np.ndarray) -> tuple[Tensor, Tensor]:
-    return torch.from_numpy(logits), torch.from_numpy(labels)
+from benchmarks.adapters.tensors import native as native
 
 
 def temperature(logits: Tensor, labels: Tensor) -> float:

@@ -2,16 +2,12 @@
 
 from importlib import import_module
 
-import numpy as np
-import torch
 from torch import Tensor
+
+from benchmarks.adapters.tensors import native as native
 
 CALIBRATORS = import_module("probmetrics.calibrators")
 DISTRIBUTIONS = import_module("probmetrics.distributions")
-
-
-def native(logits: np.ndarray, labels: np.ndarray) -> tuple[Tensor, Tensor]:
-    return torch.from_numpy(logits), torch.from_numpy(labels)
 
 
 def temperature(logits: Tensor, labels: Tensor) -> float:

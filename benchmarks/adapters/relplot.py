@@ -4,11 +4,9 @@ from importlib import import_module
 
 import numpy as np
 
+from benchmarks.adapters.arrays import native as native
+
 METRICS, SPECIAL = import_module("relplot.metrics"), import_module("scipy.special")
-
-
-def native(logits: np.ndarray, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    return logits, labels
 
 
 def softmax(logits: np.ndarray) -> np.ndarray:

@@ -4,6 +4,7 @@ from importlib import import_module
 
 import numpy as np
 
+from benchmarks.adapters.arrays import native as native
 from benchmarks.adapters.arrays import softmax as softmax
 
 BASE, CALIBRATION = import_module("sklearn.base"), import_module("sklearn.calibration")
@@ -22,10 +23,6 @@ class _Logits(BASE.ClassifierMixin, BASE.BaseEstimator):
 
     def decision_function(self, X: np.ndarray) -> np.ndarray:
         return X
-
-
-def native(logits: np.ndarray, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    return logits, labels
 
 
 def temperature(logits: np.ndarray, labels: np.ndarray) -> float:

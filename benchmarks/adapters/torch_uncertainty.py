@@ -12,9 +12,10 @@ from importlib.util import find_spec
 from types import ModuleType
 from typing import Any
 
-import numpy as np
-import torch
 from torch import Tensor
+
+from benchmarks.adapters.tensors import native as native
+from benchmarks.adapters.tensors import softmax as softmax
 
 
 def _enter(package: str) -> ModuleType:
@@ -36,14 +37,6 @@ SCALER = import_module("torch_uncertainty.post_processing.calibration.temperatur
 CALIBRATION = import_module("torch_uncertainty.metrics.classification.calibration")
 BRIER = import_module("torch_uncertainty.metrics.classification.brier_score").BrierScore
 NLL = import_module("torch_uncertainty.metrics.classification.categorical_nll").CategoricalNLL
-
-
-def native(logits: np.ndarray, labels: np.ndarray) -> tuple[Tensor, Tensor]:
-    return torch.from_numpy(logits), torch.from_numpy(labels)
-
-
-def softmax(logits: Tensor) -> Tensor:
-    return logits.softmax(dim=1)
 
 
 def temperature(logits: Tensor, labels: Tensor) -> float:

@@ -2,15 +2,11 @@
 
 from importlib import import_module
 
-import numpy as np
-import torch
 from torch import Tensor
 
+from benchmarks.adapters.tensors import native as native
+
 METRICS = import_module("torchmetrics.functional.classification")
-
-
-def native(logits: np.ndarray, labels: np.ndarray) -> tuple[Tensor, Tensor]:
-    return torch.from_numpy(logits), torch.from_numpy(labels)
 
 
 def ece(logits: Tensor, labels: Tensor) -> float:

@@ -26,16 +26,16 @@ def measure(
 ) -> Iterator[Group]:
     torch.set_num_threads(threads)
     network = make_network().to(device)
-    training, held = make_loader(train, seed=1), make_loader(holdout, seed=2)
+    training, holdout_loader = make_loader(train, seed=1), make_loader(holdout, seed=2)
     stages: dict[str, float] = {}
 
     def fit() -> None:
         with warnings.catch_warnings():
             # too few rows to mean anything, enough to time
             warnings.filterwarnings("ignore", "The weights are fitted to")
-            lates.calibrate(network, train=training, holdout=held, progress=stopwatch(stages))
+            lates.calibrate(network, train=training, holdout=holdout_loader, progress=stopwatch(stages))
 
-    infer(network, held, device)  # so that the unit is not longer for what comes only once
+    infer(network, holdout_loader, device)  # so that the unit is not longer for what comes only once
     times = in_units(lambda: seconds_of(lambda: infer(network, training, device)), lambda: seconds_of(fit), rounds)
     passes, (low, high) = times.median, times.quartiles
     shares = {name.split()[-1]: seconds / sum(times.runs) for name, seconds in stages.items()}

@@ -4,10 +4,9 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
-from benchmarks.contest import ROUNDS, THREADS, Run, Times, compete, gather
+from benchmarks.contest import ROUNDS, THREADS, Run, Times, compete, load_sizes
 from benchmarks.environments import HOME
-from benchmarks.inputs import save_logits
-from benchmarks.records import Goal, Group, Line, keeps_up
+from benchmarks.records import Goal, Group, beside_ours, keeps_up, rank
 from benchmarks.table import amount
 
 SIZES = ((10_000, 1_000), (50_000, 1_000))
@@ -32,11 +31,7 @@ def measure(
 ) -> Iterator[Group]:
     tired: dict[str, dict[str, str]] = {task: {} for task in TITLES}
     with ExitStack() as stack:
-        contenders, absent = gather(stack, adapters, threads)
-        for n, classes in sizes:
-            files = save_logits(folder, n, classes)
-            for contender in contenders:
-                contender.ask(do="load", **files)
+        for (n, classes), _, contenders, absent in load_sizes(stack, sizes, adapters, threads, folder):
             for task in TITLES:
                 able = [each for each in contenders if each.who not in tired[task]]
                 times = compete(able, task, rounds)
@@ -49,22 +44,13 @@ def measure(
 
 
 def _group(task: str, n: int, classes: int, times: list[Times], absent: dict[str, str]) -> Group:
-    absent = absent | {each.who: each.fault for each in times if each.fault}
-    present = [each for each in times if not each.fault]
-    ours, peers = present[0], sorted(present[1:], key=lambda each: each.median)
-    lines = tuple(
-        Line(
-            each.who, each.median, ratio=each.median / ours.median, reached=_reached(each.middle), repeats=each.seconds
-        )
-        for each in (ours, *peers)
-    )
-    goals = []
-    if peers:
-        goals.append(keeps_up(ours, peers))
+    ours, peers, faults = rank(times)
+    lines = tuple(beside_ours(ours, each, _reached(each.middle)) for each in (ours, *peers))
+    goals = [keeps_up(ours, peers)] if peers else []
     faster = [f"{each.who} {ours.median / rest(each.middle):.2f}x" for each in peers if rest(each.middle) < ours.median]
     if faster:
         goals.append(Goal("faster than lates from probabilities in hand", ", ".join(faster), None))
-    return Group(3, f"{TITLES[task]}, {n:,} x {classes:,}", lines, tuple(goals), absent)
+    return Group(3, f"{TITLES[task]}, {n:,} x {classes:,}", lines, tuple(goals), absent | faults)
 
 
 def rest(run: Run) -> float:

@@ -7,10 +7,9 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from benchmarks.contest import OURS, ROUNDS, THREADS, Times, compete, gather
+from benchmarks.contest import OURS, ROUNDS, THREADS, Times, compete, load_sizes
 from benchmarks.environments import HOME
-from benchmarks.inputs import save_logits
-from benchmarks.records import Goal, Group, Line, keeps_up
+from benchmarks.records import Goal, Group, beside_ours, keeps_up, rank
 
 SIZES = ((50_000, 100), (5_000, 1_000), (50_000, 1_000))
 ADAPTERS = ("lbfgs", "probmetrics", "netcal", "scikit_learn", "torch_uncertainty")
@@ -25,37 +24,22 @@ def measure(
     folder: Path = HOME / "data",
 ) -> Iterator[Group]:
     with ExitStack() as stack:
-        contenders, absent = gather(stack, adapters, threads)
-        for n, classes in sizes:
-            files = save_logits(folder, n, classes)
-            for contender in contenders:
-                contender.ask(do="load", **files)
-            times = compete(contenders, "temperature", rounds)
-            yield _group(n, classes, times, absent, files)
+        for (n, classes), files, contenders, absent in load_sizes(stack, sizes, adapters, threads, folder):
+            yield _group(n, classes, compete(contenders, "temperature", rounds), absent, files)
 
 
 def _group(n: int, classes: int, times: list[Times], absent: dict[str, str], files: dict[str, str]) -> Group:
-    absent = absent | {each.who: each.fault for each in times if each.fault}
-    present = [each for each in times if not each.fault]
-    values = {each.who: each.middle.value for each in present}
+    ours, peers, faults = rank(times)
+    values = {each.who: each.middle.value for each in (ours, *peers)}
     losses = {who: log_loss(files, value) for who, value in values.items() if value is not None}
-    ours, peers = present[0], sorted(present[1:], key=lambda each: each.median)
-    lines = [
-        Line(
-            each.who,
-            each.median,
-            ratio=each.median / ours.median,
-            reached=f"NLL {losses[OURS]:.9f}" if each is ours else f"NLL {losses[each.who] - losses[OURS]:+.1e}",
-            repeats=each.seconds,
-        )
-        for each in (ours, *peers)
-    ]
+    lines = [beside_ours(ours, ours, f"NLL {losses[OURS]:.9f}")]
+    lines += [beside_ours(ours, each, f"NLL {losses[each.who] - losses[OURS]:+.1e}") for each in peers]
     goals = []
     if peers:
         excess = losses[OURS] - min(losses.values())
         goals.append(keeps_up(ours, peers))
         goals.append(Goal(f"same NLL to {AGREEMENT:.0e}", f"{excess:+.1e} of the best", excess <= AGREEMENT))
-    return Group(1, f"Temperature fit, {n:,} x {classes:,}", tuple(lines), tuple(goals), absent)
+    return Group(1, f"Temperature fit, {n:,} x {classes:,}", tuple(lines), tuple(goals), absent | faults)
 
 
 def log_loss(files: dict[str, str], weight: float) -> float:

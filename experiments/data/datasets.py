@@ -189,11 +189,11 @@ def load_folder(root: Path, size: int = 224) -> FolderSet:
     paths: list[str] = []
     labels: list[int] = []
     for label, name in enumerate(classes):
-        found = sorted(str(p) for p in (root / name).iterdir() if p.suffix.lower() in (".jpg", ".jpeg", ".png"))
-        if not found:
+        files = sorted(str(p) for p in (root / name).iterdir() if p.suffix.lower() in (".jpg", ".jpeg", ".png"))
+        if not files:
             raise DataError(f"{root / name} holds no JPEG or PNG file. Remove the folder or fill it.")
-        paths += found
-        labels += [label] * len(found)
+        paths += files
+        labels += [label] * len(files)
     return FolderSet(tuple(paths), torch.tensor(labels), tuple(classes), size)
 
 

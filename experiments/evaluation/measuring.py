@@ -191,9 +191,9 @@ def best_auc(logits: Tensor, labels: Tensor, at_one: float) -> float:
     best, place, step = at_one, 0.0, WIDEST
     while step >= FINEST and not math.isnan(best):
         near = {place + sign * step: lates.metrics.auc(logits / 2 ** (place + sign * step), labels) for sign in (-1, 1)}
-        found = max(near, key=near.__getitem__)
-        if near[found] > best and abs(found) <= FARTHEST:
-            best, place = near[found], found
+        candidate = max(near, key=near.__getitem__)
+        if near[candidate] > best and abs(candidate) <= FARTHEST:
+            best, place = near[candidate], candidate
         else:
             step /= 2
     return best

@@ -16,9 +16,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal, Protocol
 
-import numpy as np
 import torch
 from torch import Tensor
+from torch.nn.functional import cross_entropy
 
 import lates
 from experiments.evaluation.prepared import AVERAGE, DENSITY, MIRRORED, PAPER, SHIFTED, VIEWS, HoldOut, Prepared
@@ -101,21 +101,17 @@ def temperature(
 
 
 def temperature_by_tau(prepared: Prepared) -> Fitted:
-    """softmax(z / tau) by the paper's SGD in tau rather than in beta = 1 / tau, with the same rate, batch and epochs.
-
-    With p = softmax(z / tau) a row's loss has d/dtau = -(1 / tau²) (sum_c p_c z_c - z_y).
-    """
+    """softmax(z / tau) by the paper's SGD in tau rather than in beta = 1 / tau, with the same rate, batch and epochs."""
     logits, labels = prepared.holdout.logits.double().cpu(), prepared.holdout.labels.cpu()
-    excess = (logits - logits.gather(1, labels[:, None])).numpy()  # torch would split each small step among threads
     generator = torch.Generator().manual_seed(prepared.seed)
-    tau = 1.0
-    for _ in range(TAU_EPOCHS):
-        for batch in torch.randperm(len(labels), generator=generator).split(TAU_BATCH):
-            rows = excess[batch.numpy()]
-            powers = np.exp((rows - rows.max(1, keepdims=True)) / tau)
-            slope = -float(((powers * rows).sum(1) / powers.sum(1)).mean()) / tau**2
-            tau = max(tau - TAU_RATE * slope, SMALLEST_TAU)
-    return Fitted(lambda features: features.logits / tau, {HEAD: 1 / tau})
+    tau = torch.ones((), dtype=torch.float64, requires_grad=True)
+    with torch.enable_grad():
+        for _ in range(TAU_EPOCHS):
+            for batch in torch.randperm(len(labels), generator=generator).split(TAU_BATCH):
+                (slope,) = torch.autograd.grad(cross_entropy(logits[batch] / tau, labels[batch]), tau)
+                tau.data = (tau.data - TAU_RATE * slope).clamp(min=SMALLEST_TAU)
+    learned = tau.item()
+    return Fitted(lambda features: features.logits / learned, {HEAD: 1 / learned})
 
 
 class Rival(Protocol):

@@ -167,10 +167,10 @@ def _density_reader(network: nn.Module, train: ImageSet, seed: int) -> Read:
     like = _without_rows(seen)
 
     def read(images: ImageSet) -> lates.Features:
-        found = lates.extract(network, Batches(images), like=like, settings=averaged, seed=seed)
-        distances = neighbours.squared_distances({**found.blocks, "logits": found.logits})
-        nearest, kth = distances.to(found.logits.device).unbind(2)
-        return replace(found, blocks={"nearest": nearest, "kth": kth}, poolings={}, centre={}, deviation={})
+        features = lates.extract(network, Batches(images), like=like, settings=averaged, seed=seed)
+        distances = neighbours.squared_distances({**features.blocks, "logits": features.logits})
+        nearest, kth = distances.to(features.logits.device).unbind(2)
+        return replace(features, blocks={"nearest": nearest, "kth": kth}, poolings={}, centre={}, deviation={})
 
     return read
 

@@ -80,8 +80,8 @@ def _seconds(work: Callable[[], None]) -> float:
 
 def read_timing(file: Path) -> Timing:
     try:
-        found = parse_json(file.read_bytes())
-        return Timing(found["recipe_epochs"], tuple(found["epochs"]), tuple(found["calibrations"]))
+        facts = parse_json(file.read_bytes())
+        return Timing(facts["recipe_epochs"], tuple(facts["epochs"]), tuple(facts["calibrations"]))
     except (DamagedError, KeyError, TypeError) as error:
         raise DamagedError(f"{file} is damaged ({error}). Run `python -m experiments timing` again.") from error
 

@@ -79,9 +79,9 @@ def minimise(margins: Array, frequencies: Array, decay: float) -> Array:
     members = margins.shape[1]
     beta = np.zeros((len(frequencies), members))
     for _ in range(NEWTON_STEPS):
-        doubt = 1 / (1 + np.exp(beta @ margins.T))
-        gradient = decay * beta - (frequencies * doubt) @ margins
-        curvature = frequencies * doubt * (1 - doubt)
+        sigma = 1 / (1 + np.exp(beta @ margins.T))  # σ(−m·β)
+        gradient = decay * beta - (frequencies * sigma) @ margins
+        curvature = frequencies * sigma * (1 - sigma)
         hessian = np.einsum("so,oi,oj->sij", curvature, margins, margins, optimize=True) + decay * np.eye(members)
         step = np.linalg.solve(hessian, gradient[..., None])[..., 0]
         beta = beta - step
@@ -120,13 +120,13 @@ def measure_excess(
     least = float(population.loss(population.best))
     temperature = population.best_temperature_loss
     norm, rho = float(population.best @ population.best), population.lipschitz
-    found: list[Excess] = []
+    excesses: list[Excess] = []
     for n in sizes:
         decay = c / n**0.5
         frequencies = random.multinomial(n, population.probabilities, size=samples) / n
         losses = population.loss(minimise(population.margins, frequencies, decay))
         bound = decay / 2 * norm + 2 * rho**2 / (decay * n)
-        found.append(
+        excesses.append(
             Excess(
                 n=n,
                 mean=float(losses.mean()) - least,
@@ -137,7 +137,7 @@ def measure_excess(
                 beaten_by_temperature=float((losses > temperature).mean()),
             )
         )
-    return tuple(found)
+    return tuple(excesses)
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ A template in `pages/` holds `{{…}}` where something is filled in:
     {{networks PLACE}}                               9
     {{seeds PLACE}}                                  3, or 1 to 3
     {{most FACT PLACE METHOD}}                       1.00: the largest share, in percent, that METHOD adds to a network
-    {{held METRIC IMAGES CANDIDATE}}                 0.713: of the search for default views, on hold-out images
+    {{holdout METRIC IMAGES CANDIDATE}}              0.713: of the search for default views, on hold-out images
 
 SETS is clean, corrupted, like or unlike (the jitter). PLACE is `both`, a data set, or `DATASET/NETWORK`, with `@TRAIN` for a
 share of the training split and `~RATE` for dropout, after `strong:` where networks of the strong recipe are meant, after
@@ -71,27 +71,27 @@ def _filled(words: list[str], sources: Sources) -> str:
     try:
         if kind == "table":
             return sources.tables[arguments[0]].rstrip("\n")
-        if kind == "held":
+        if kind == "holdout":
             metric, images, *candidate = arguments
             value = sources.search.value(" ".join(candidate), images, metric)
             return NOT_RUN if math.isnan(value) else number(value, 3)
         return _QUANTITIES[kind](sources.measured, *arguments)
     except (KeyError, TypeError, ValueError) as error:
-        known = f"tables: {', '.join(sorted(sources.tables))}; quantities: held, {', '.join(_QUANTITIES)}"
+        known = f"tables: {', '.join(sorted(sources.tables))}; quantities: holdout, {', '.join(_QUANTITIES)}"
         raise TemplateError(f"{{{{{' '.join(words)}}}}} cannot be filled: {error}. Known {known}.") from error
 
 
 def _place(measured: Sequence[Measured], text: str) -> Architectures:
-    if (found := _PLACE.fullmatch(text)) is None:
+    if (parsed := _PLACE.fullmatch(text)) is None:
         raise ValueError(f'"{text}" is no place')
-    training = found["training"] or PAPER_TRAINING
-    datasets = CIFAR_SETS if found["dataset"] == "both" else (found["dataset"],)
-    if found["network"] is None:
+    training = parsed["training"] or PAPER_TRAINING
+    datasets = CIFAR_SETS if parsed["dataset"] == "both" else (parsed["dataset"],)
+    if parsed["network"] is None:
         return [cells for dataset in datasets for cells in by_architecture(measured, dataset, training)]
-    share = float(found["train"] or PLAIN.train_fraction)
+    share = float(parsed["train"] or PLAIN.train_fraction)
     part = next(part for part in (PLAIN, *LOW_DATA.parts, *HOLDOUT_SIZE.parts) if part.train_fraction == share)
-    options = {"dropout": float(found["rate"] or 0), "training": training}
-    return [trained(measured, dataset, found["network"], part, **options) for dataset in datasets]
+    options = {"dropout": float(parsed["rate"] or 0), "training": training}
+    return [trained(measured, dataset, parsed["network"], part, **options) for dataset in datasets]
 
 
 def _cells(measured: Sequence[Measured], place: str) -> list[Measured]:

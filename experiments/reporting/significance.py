@@ -1,23 +1,13 @@
 """Is one method better than another by more than chance? Paired gains, intervals and tests.
 
-A gain is how much better `method` is than `rival` on the same test images; positive is better. Choices, stated once:
+A gain is how much better `method` is than `rival` on the same test images; positive is better. What was named beforehand, the
+unit (the architecture), and how to read both intervals stand on the page `results/statistics.md`. In addition:
 
-- *Named beforehand.* The primary endpoint is the NLL, the second one smooth ECE; the rival is structured matrix scaling; the
-  method is the library's default; the networks are those of the strong recipe. The primary family is that comparison, clean
-  and corrupted, on each data set. Holm's correction is over that family. Everything else is exploratory: it has intervals and
-  no claim of significance.
-- *Unit.* The architecture. Seeds of one architecture resemble one another, and the 95 corrupted sets of one network share its
-  weights and images. A network's gain is its mean over test sets, an architecture's the mean over its seeds; each counts once.
-  In the primary family every architecture has the same seeds: those that all of them have.
-- *t intervals* are over architectures, with architectures − 1 degrees of freedom.
-- *Bootstrap intervals* beside them: architectures are drawn with replacement, then seeds within them, crossed with test images
-  (in 200 blocks, the same for every network) where a metric is a mean over images: log-loss, Brier score, accuracy. ECE and
-  areas under curves are not; there they are crossed with corruption types, each with all its severities, and the interval
-  does not cover the choice of the 10,000 test images. With five architectures a bootstrap is too narrow; trust the wider one.
+- *Bootstrap*: architectures are drawn with replacement, then seeds within them, crossed with test images (in 200 blocks, the
+  same for every network) where a metric is a mean over images, else with corruption types, each with all its severities.
 - *The paper's tests*, only to stand beside its numbers: Wilcoxon's signed rank with every (network, corrupted set) as a pair,
   zeros ranked and split evenly, p exact up to 50 pairs; and the repeated-measures ANOVA with the corruption type as subject, on
-  means over networks and severities. With two methods F(1, types − 1) is t² of the paired t-test. Such pairs are not
-  independent, and both p-values are far too small.
+  means over networks and severities. With two methods F(1, types − 1) is t² of the paired t-test.
 """
 
 import math
@@ -33,7 +23,7 @@ from scipy import stats
 from experiments.data.corruptions import NAMES, SEVERITIES
 from experiments.evaluation.image_blocks import BLOCKS, IMAGE_METRICS
 from experiments.reporting.names import DEFAULT, LARGER_IS_BETTER
-from experiments.reporting.summaries import MISSING, STRONG_TRAINING, Group, Measured, sets_of
+from experiments.reporting.summaries import MISSING, STRONG_TRAINING, Group, Measured, common_seeds, sets_of
 
 Array = NDArray[np.float64]
 Architectures = Sequence[Sequence[Measured]]
@@ -67,8 +57,8 @@ def architecture_gains(
     architectures: Architectures, method: str, rival: str, metric: str, sets: Sequence[str]
 ) -> Array:
     """[architectures that were run]: the mean over seeds."""
-    found = [network_gains(cells, method, rival, metric, sets) for cells in architectures]
-    return np.asarray([gains.mean() for gains in found if len(gains)])
+    by_architecture = [network_gains(cells, method, rival, metric, sets) for cells in architectures]
+    return np.asarray([gains.mean() for gains in by_architecture if len(gains)])
 
 
 def count_better(gains: Array) -> int:
@@ -100,9 +90,8 @@ def image_gains(cells: Sequence[Measured], method: str, rival: str, metric: str,
 
 def with_equal_seeds(architectures: Architectures) -> list[tuple[Measured, ...]]:
     """Of every architecture that was run, the seeds that all of them have."""
-    run = [cells for cells in architectures if cells]
-    seeds = frozenset.intersection(*(frozenset(each.cell.seed for each in cells) for cells in run)) if run else ()
-    return [tuple(each for each in cells if each.cell.seed in seeds) for cells in run]
+    seeds = common_seeds(architectures)
+    return [tuple(each for each in cells if each.cell.seed in seeds) for cells in architectures if cells]
 
 
 # One comparison

@@ -113,8 +113,7 @@ class Measured:
 
 def read_measured(results: Path) -> tuple[Measured, ...]:
     """Every finished cell under `results` but those of the recipe smoke, whose numbers mean nothing; ordered by name."""
-    found = find_results(results)
-    return tuple(_by_name(each) for each in found if each.cell.recipe.removesuffix(ENSEMBLE) != "smoke")
+    return tuple(_by_name(each) for each in find_results(results) if each.cell.recipe.removesuffix(ENSEMBLE) != "smoke")
 
 
 def _by_name(results: CellResults) -> Measured:
@@ -168,6 +167,12 @@ def trained(
     return tuple(by_seed[seed] for seed in sorted(by_seed))
 
 
+def common_seeds(groups: Iterable[Sequence[Measured]]) -> frozenset[int]:
+    """Those of all groups that were run."""
+    seeds = [frozenset(each.cell.seed for each in cells) for cells in groups if cells]
+    return frozenset.intersection(*seeds) if seeds else frozenset()
+
+
 def networks_of(dataset: str, training: str = PAPER_TRAINING) -> tuple[str, ...]:
     if training == PUBLIC_TRAINING:
         return RECIPES[PUBLIC].networks if dataset in RECIPES[PUBLIC].datasets else ()
@@ -203,9 +208,9 @@ def all_trained(measured: Sequence[Measured], dataset: str, training: str = PAPE
 
 def methods_run(measured: Sequence[Measured], dataset: str, training: str = PAPER_TRAINING) -> frozenset[str]:
     """Those that were measured on every plain network of a data set; the ensemble, where there is one."""
-    found = [frozenset(each.methods) for each in all_trained(measured, dataset, training)]
+    methods = [frozenset(each.methods) for each in all_trained(measured, dataset, training)]
     ensembles = any(by_architecture(measured, dataset, training, ensemble=True))
-    return (frozenset.intersection(*found) if found else frozenset()) | ({"ensemble"} if ensembles else frozenset())
+    return (frozenset.intersection(*methods) if methods else frozenset()) | ({"ensemble"} if ensembles else frozenset())
 
 
 @dataclass(frozen=True)
@@ -229,13 +234,11 @@ def of_each_part(
 
     Nothing where only the plain part was run, or where no seed is common: neither shows a trend.
     """
-    found = {part: trained(measured, dataset, network, part, recipe=variation.recipe) for part in variation.parts}
-    if not any(cells for part, cells in found.items() if part != PLAIN):
+    by_part = {part: trained(measured, dataset, network, part, recipe=variation.recipe) for part in variation.parts}
+    if not any(cells for part, cells in by_part.items() if part != PLAIN):
         return {}
-    seeds = frozenset.intersection(*(frozenset(each.cell.seed for each in cells) for cells in found.values() if cells))
-    if not seeds:
-        return {}
-    return {part: tuple(each for each in cells if each.cell.seed in seeds) for part, cells in found.items()}
+    seeds = common_seeds(by_part.values())
+    return {part: tuple(each for each in cells if each.cell.seed in seeds) for part, cells in by_part.items() if seeds}
 
 
 # Numbers

@@ -26,11 +26,11 @@ def measure(problem: Problem, seed: int) -> dict[str, np.ndarray]:
     clean = holdout[CLEAN]
     test = {name: lates.extract(problem.model, loader, like=clean) for name, loader in problem.test.items()}
     halves = [torch.arange(clean.rows) % 2 == side for side in (0, 1)]
-    found: dict[str, np.ndarray] = {}
+    predictions: dict[str, np.ndarray] = {}
     for split, sets in ((HOLDOUT, holdout), (TEST, test)):
         for name, features in sets.items():
-            found[f"{split}|{LABELS}|{name}"] = features.labels.numpy()
-            found[f"{split}|{NETWORK}|{name}"] = _log_probabilities(features.logits)
+            predictions[f"{split}|{LABELS}|{name}"] = features.labels.numpy()
+            predictions[f"{split}|{NETWORK}|{name}"] = _log_probabilities(features.logits)
     for method, views in {TEMPERATURE: None, NO_VIEWS: None, **problem.views}.items():
         train = lates.extract(problem.model, problem.train, like=clean, views=views, passes=None, seed=seed)
         fits = [_fit(problem, method, train, rows) for rows in (*(rows_of(clean, half) for half in halves), clean)]
@@ -38,10 +38,10 @@ def measure(problem: Problem, seed: int) -> dict[str, np.ndarray]:
             predicted = torch.empty_like(features.logits)
             for half, predict in zip(reversed(halves), fits[:2], strict=True):
                 predicted[half] = predict(rows_of(features, half))
-            found[f"{HOLDOUT}|{method}|{name}"] = _log_probabilities(predicted)
+            predictions[f"{HOLDOUT}|{method}|{name}"] = _log_probabilities(predicted)
         for name, features in test.items():
-            found[f"{TEST}|{method}|{name}"] = _log_probabilities(fits[2](features))
-    return found
+            predictions[f"{TEST}|{method}|{name}"] = _log_probabilities(fits[2](features))
+    return predictions
 
 
 def rows_of(features: lates.Features, chosen: Tensor) -> lates.Features:

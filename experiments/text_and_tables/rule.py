@@ -78,7 +78,7 @@ class Outcome:
             [lates.metrics.summary(seed[f"{split}|{method}|{name}"], seed[f"{split}|{LABELS}|{name}"]) for name in sets]
             for seed in self.seeds
         ]
-        values = {metric: [mean(found[metric] for found in own) for own in by_seed] for metric in METRICS}
+        values = {metric: [mean(scores[metric] for scores in of_sets) for of_sets in by_seed] for metric in METRICS}
         return {metric: [mean(of), stdev(of) if len(of) > 1 else 0.0] for metric, of in values.items()}
 
     def as_json(self) -> dict[str, Any]:

@@ -70,11 +70,11 @@ def train_network(rows: Tensor, labels: Tensor, seed: int) -> nn.Module:
 def shifted_loaders(rows: Tensor, labels: Tensor) -> dict[str, list[Split]]:
     """Rows are in units of the columns' deviations around their means."""
     generator = torch.Generator().manual_seed(SHIFT_SEED)
-    found = {CLEAN: rows}
+    sets = {CLEAN: rows}
     for strength, missing, drift, step, noise in ((1, 1, 0.25, 0.75, 0.25), (2, 2, 0.5, 1.5, 0.5)):
         ranks = torch.rand(rows.shape, generator=generator).argsort(1).argsort(1)
-        found[f"missing {strength}"] = torch.where(ranks < missing, 0.0, rows)
-        found[f"drift {strength}"] = rows + drift * torch.randn(rows.shape[1], generator=generator)
-        found[f"coarse {strength}"] = (rows / step).round() * step
-        found[f"noise {strength}"] = rows + noise * torch.randn(rows.shape, generator=generator)
-    return {name: batches(found[name], labels) for name in FAMILIES.sets}
+        sets[f"missing {strength}"] = torch.where(ranks < missing, 0.0, rows)
+        sets[f"drift {strength}"] = rows + drift * torch.randn(rows.shape[1], generator=generator)
+        sets[f"coarse {strength}"] = (rows / step).round() * step
+        sets[f"noise {strength}"] = rows + noise * torch.randn(rows.shape, generator=generator)
+    return {name: batches(sets[name], labels) for name in FAMILIES.sets}

@@ -111,13 +111,13 @@ def _frost_folder() -> Path:
 def _read_photographs(folder: Path) -> tuple[Tensor, ...]:
     photographs: list[Tensor] = []
     for name in _PHOTOGRAPHS:
-        found = [path for path in (folder / f"{name}.png", folder / f"{name}.jpg") if path.is_file()]
-        if not found:
+        files = [path for path in (folder / f"{name}.png", folder / f"{name}.jpg") if path.is_file()]
+        if not files:
             raise FileNotFoundError(
                 f'No {name}.png or {name}.jpg in the frost folder "{folder}". It must hold frost1 … frost5, as the '
                 "folder imagecorruptions/frost of the package imagecorruptions-imaug does."
             )
-        with Image.open(found[0]) as picture:
+        with Image.open(files[0]) as picture:
             photographs.append(torch.from_numpy(np.array(picture.convert("RGB"))).permute(2, 0, 1))
     return tuple(photographs)
 

@@ -75,11 +75,11 @@ class Neighbours:
         return torch.stack([self._of_layer(train, _unit(layers[name])) for name, train in self.layers.items()], 1)
 
     def _of_layer(self, train: Tensor, rows: Tensor) -> Tensor:
-        found = []
+        chunks = []
         for chunk in rows.split(max(ENTRIES // len(train), 1)):
             nearest = (chunk.to(train.device) @ train.T).topk(self.k).values
-            found.append((2 - 2 * nearest[:, [0, -1]]).clamp(min=0))
-        return torch.cat(found)
+            chunks.append((2 - 2 * nearest[:, [0, -1]]).clamp(min=0))
+        return torch.cat(chunks)
 
 
 def _unit(values: Tensor) -> Tensor:

@@ -42,8 +42,8 @@ def fit(logits: Tensor, labels: Tensor) -> Dirichlet:
     best, least = DECAYS[0], torch.inf
     for decay in DECAYS:
         starts = [_solve(x[fold != k], labels[fold != k], decay, start) for k, start in enumerate(starts)]
-        held = [cross_entropy(_map(x[fold == k], point), labels[fold == k]) for k, point in enumerate(starts)]
-        loss = float(torch.stack(held).mean())
+        losses = [cross_entropy(_map(x[fold == k], point), labels[fold == k]) for k, point in enumerate(starts)]
+        loss = float(torch.stack(losses).mean())
         if loss >= least:
             break
         best, least = decay, loss

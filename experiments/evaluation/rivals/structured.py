@@ -52,9 +52,9 @@ def fit(logits: Tensor, labels: Tensor, *, diagonal: bool = False, passes: int =
         return cross_entropy(x + x @ change.T + shifts, labels) + penalty + strong * (off * change).square().sum()
 
     numbers = classes if diagonal else classes**2
-    found = minimise(loss, torch.zeros(classes + numbers, dtype=torch.float64, device=device))
-    change = found[classes:].diag() if diagonal else found[classes:].view(classes, classes)
-    return StructuredScaling(start, 1 - off + change, found[:classes], rows, 1 + len(found))
+    best = minimise(loss, torch.zeros(classes + numbers, dtype=torch.float64, device=device))
+    change = best[classes:].diag() if diagonal else best[classes:].view(classes, classes)
+    return StructuredScaling(start, 1 - off + change, best[:classes], rows, 1 + len(best))
 
 
 def smoothed(start: Temperature, logits: Tensor, rows: int) -> Tensor:

@@ -44,14 +44,14 @@ def draw_severity(measured: Sequence[Measured]) -> Figure:
         axes.set_title(f"gain in {METRIC_TITLES[metric]}")
         drawn = False
         for method in methods:
-            found = [architecture_gains(architectures, method, REFERENCE, metric, each) for each in sets]
-            if not all(map(len, found)) or not any(each.any() for each in found):  # not run; or no prediction changes
+            gains = [architecture_gains(architectures, method, REFERENCE, metric, each) for each in sets]
+            if not all(map(len, gains)) or not any(each.any() for each in gains):  # not run; or no prediction changes
                 continue
             drawn, x = True, np.arange(len(sets)) + offsets[method]
-            means = [each.mean() for each in found]
-            line = "-" if min(map(len, found)) > 1 else "none"
+            means = [each.mean() for each in gains]
+            line = "-" if min(map(len, gains)) > 1 else "none"
             axes.plot(x, means, markersize=3.5, linestyle=line, **style.look(method))
-            bands = [t_test(each)[0] for each in found]
+            bands = [t_test(each)[0] for each in gains]
             if not math.isnan(bands[0].low):
                 low, high = [band.low for band in bands], [band.high for band in bands]
                 axes.fill_between(x, low, high, color=style.COLOURS[method], alpha=0.12, linewidth=0)
@@ -164,11 +164,11 @@ def draw_corruptions(measured: Sequence[Measured]) -> Figure:
         architectures = by_architecture(measured, dataset)
         drawn = False
         for method in methods:
-            found = [architecture_gains(architectures, method, REFERENCE, metric, sets_of((name,))) for name in order]
-            if all(map(len, found)):
+            gains = [architecture_gains(architectures, method, REFERENCE, metric, sets_of((name,))) for name in order]
+            if all(map(len, gains)):
                 drawn = True
                 axes.scatter(
-                    [each.mean() for each in found], height - offsets[method], s=14, zorder=3, **style.look(method)
+                    [each.mean() for each in gains], height - offsets[method], s=14, zorder=3, **style.look(method)
                 )
         if not drawn:
             style.show_not_run(axes)

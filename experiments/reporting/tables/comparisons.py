@@ -62,11 +62,11 @@ def primary(measured: Sequence[Measured]) -> Table:
     rows: list[tuple[str, ...]] = []
     for endpoint, metric in (("primary", ENDPOINT), ("second", SECOND_ENDPOINT)):
         places = list(product(CIFAR, ("clean", "corrupted")))
-        found = [
+        compared = [
             compare(equal[dataset], PRIMARY_METHOD, PRIMARY_RIVAL, metric, GROUPS[group]) for dataset, group in places
         ]
-        corrected = holm([gain.p for gain in found])
-        for (dataset, group), gain, p in zip(places, found, corrected, strict=True):
+        corrected = holm([gain.p for gain in compared])
+        for (dataset, group), gain, p in zip(places, compared, corrected, strict=True):
             where = (endpoint, METRIC_TITLES[metric], DATASET_TITLES[dataset], group)
             rows.append((*where, *shown(gain), str(gain.architectures), p_value(gain.p), p_value(p)))
     header = ("endpoint", "metric", "data set", "test sets", *GAIN_COLUMNS, "architectures", "p", "p, Holm")
@@ -152,9 +152,9 @@ def wins(measured: Sequence[Measured]) -> Table:
     rows: list[tuple[str, ...]] = []
     cells = [cell for dataset in CIFAR_SETS for cell in all_trained(measured, dataset)]
     for group, method, rival in EXPECTED:
-        found = [network_gains(cells, method, rival, metric, GROUPS[group].sets) for metric in metrics]
-        counts = [f"{count_better(gains)} of {gains.size}" if gains.size else ABSENT for gains in found]
-        row = counts if found[0].size else [NOT_RUN, *counts[1:]]
+        by_metric = [network_gains(cells, method, rival, metric, GROUPS[group].sets) for metric in metrics]
+        counts = [f"{count_better(gains)} of {gains.size}" if gains.size else ABSENT for gains in by_metric]
+        row = counts if by_metric[0].size else [NOT_RUN, *counts[1:]]
         rows.append((GROUPS[group].title, method_title(method), method_title(rival), *row))
     header = ("test sets", "method", "better than", *titles(metrics))
     note = "Networks of the paper's recipe, both data sets, by the mean over the test sets. Seeds are not independent."
@@ -184,8 +184,10 @@ def mc_dropout_gains(measured: Sequence[Measured]) -> Table:
     for dataset, rate in paper.MC_DROPOUT:
         cells = trained(measured, dataset, "wide_resnet_28_10", dropout=rate)
         for pair in MC_COMPARISONS:
-            found = [shown(compare([cells], *pair, metric, GROUPS["clean"])) for metric in metrics]
-            texts = [gain if bootstrapped == ABSENT else f"{gain} {bootstrapped}" for gain, bootstrapped, *_ in found]
+            compared = [shown(compare([cells], *pair, metric, GROUPS["clean"])) for metric in metrics]
+            texts = [
+                gain if bootstrapped == ABSENT else f"{gain} {bootstrapped}" for gain, bootstrapped, *_ in compared
+            ]
             rows.append((DATASET_TITLES[dataset], f"{rate:g}", *map(mc_title, pair), str(len(cells)), *texts))
     return Table(
         "mc_dropout_gains",
@@ -234,8 +236,8 @@ def paper_tests(measured: Sequence[Measured]) -> Table:
 
 
 def _anova(architectures: Architectures, metric: str, types: Sequence[str]) -> tuple[str, str]:
-    found = [corrupted_gains(cells, *PAPERS_OWN, metric, types) for cells in architectures]
-    means = [each.mean(axis=0) for each in found if len(each)]
+    gains_of_each = [corrupted_gains(cells, *PAPERS_OWN, metric, types) for cells in architectures]
+    means = [each.mean(axis=0) for each in gains_of_each if len(each)]
     F, p = anova(np.asarray(means))
     return (ABSENT if math.isnan(F) else f"F(1, {len(types) - 1}) = {F:.2f}"), p_value(p)
 

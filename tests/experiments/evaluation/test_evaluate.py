@@ -25,17 +25,8 @@ POOL = ThreadPoolExecutor(2)
 
 
 @pytest.fixture(scope="module")
-def heard() -> list[tuple[str, int, int]]:
-    return []
-
-
-@pytest.fixture(scope="module")
-def results(sets: CorruptedSets, heard: list[tuple[str, int, int]]) -> Evaluation:
-    def hear(stage: str, done: int, total: int) -> None:
-        heard.append((stage, done, total))
-
-    network = tiny_network("tiny_vgg")
-    return evaluate_network(network, sample_data(), sets, seed=0, training_seconds=12.5, report=hear)
+def results(sets: CorruptedSets) -> Evaluation:
+    return evaluate_network(tiny_network("tiny_vgg"), sample_data(), sets, seed=0, training_seconds=12.5)
 
 
 def test_there_is_a_row_for_every_method_and_set(results: Evaluation) -> None:
@@ -55,12 +46,6 @@ def test_the_networks_row_is_the_network(results: Evaluation) -> None:
     with torch.no_grad():
         logits = network(as_inputs(corrupt(test.images, "gaussian_noise", 5, CORRUPTION_SEED)))
     assert noisy.metrics["nll"] == pytest.approx(lates.metrics.nll(logits, test.labels), rel=1e-5)
-
-
-def test_temperature_changes_no_prediction_and_lates_does(results: Evaluation) -> None:
-    accuracy = {row.method: row.metrics["accuracy"] for row in results.rows if row.set == "clean"}
-    assert accuracy["network"] == accuracy["temperature"] == accuracy["temperature_jittered_holdout"]
-    assert accuracy["lates_none_all"] != accuracy["network"]
 
 
 def test_facts_say_under_what_the_numbers_were_made(results: Evaluation) -> None:
@@ -103,17 +88,12 @@ def test_blocks_of_images_are_kept_for_the_methods_that_are_compared(results: Ev
             assert means == pytest.approx([row.metrics[metric] for metric in IMAGE_METRICS], abs=1e-6)
 
 
-def test_progress_is_heard(results: Evaluation, heard: list[tuple[str, int, int]]) -> None:
-    fits, measures = [("fitting", 0, 1), ("fitting", 1, 1)], [("evaluating", k, 3) for k in (1, 2, 3)]
-    assert heard == fits + measures
-
-
 def test_a_passed_deadline_stops_between_stages_and_between_sets(sets: CorruptedSets) -> None:
     past = time.monotonic() - 1
     with pytest.raises(OutOfTimeError, match="before the stage extraction_holdout"):
         evaluate_network(tiny_network("tiny_vgg"), sample_data(), sets, seed=0, deadline=past)
     with pytest.raises(OutOfTimeError, match="after 0 of 3 test sets"):
-        measure_sets(lambda images: {}, sets, POOL, past, lambda stage, done, total: None)
+        measure_sets(lambda images: {}, sets, POOL, past)
 
 
 # MC dropout
@@ -157,16 +137,8 @@ def test_facts_describe_each_method_of_the_draws(dropped_out: Evaluation) -> Non
 
 
 def test_dropout_off_is_the_plain_network(dropout_network: nn.Module, dropped_out: Evaluation) -> None:
-    data = sample_data()
     accuracy = {row.method: row.metrics["accuracy"] for row in dropped_out.rows}
-    assert accuracy["network"] == accuracy["temperature"] == measure_accuracy(dropout_network, data.test)
-    nll = {row.method: row.metrics["nll"] for row in dropped_out.rows}
-    assert nll["mcd"] != nll["network"]
-    train, holdout = Batches(data.train), Batches(data.holdout)
-    calibrated = lates.calibrate(dropout_network, train=train, holdout=holdout, views="shift", passes=2, progress=False)
-    with torch.no_grad():
-        logits = calibrated(as_inputs(data.test.images))
-    assert nll["lates_shift_1"] == pytest.approx(lates.metrics.nll(logits, data.test.labels), rel=1e-4)
+    assert accuracy["network"] == accuracy["temperature"] == measure_accuracy(dropout_network, sample_data().test)
 
 
 def test_rows_of_the_draws_are_the_librarys_calibrations(dropout_network: nn.Module, dropped_out: Evaluation) -> None:
@@ -192,16 +164,6 @@ def test_rows_of_the_draws_are_the_librarys_calibrations(dropout_network: nn.Mod
     assert abs(nll["mcd_temperature"] - expected) < 0.5 * abs(nll["mcd_temperature"] - nll["mcd"])
 
 
-def test_matrices_are_multiplied_in_full_whatever_training_left_behind(sets: CorruptedSets) -> None:
-    torch.set_float32_matmul_precision("high")
-    try:
-        with pytest.raises(OutOfTimeError):
-            evaluate_network(tiny_network("tiny_vgg"), sample_data(), sets, seed=0, deadline=0)
-        assert torch.get_float32_matmul_precision() == "highest"
-    finally:
-        torch.set_float32_matmul_precision("highest")
-
-
 def test_methods_share_their_draws(dropout_network: nn.Module) -> None:
     """Each prediction is what its model gives from the first model's seed, whatever it has drawn before."""
     sampled, holdout = lates.mc_dropout(dropout_network, samples=3), Batches(sample_data().holdout)
@@ -209,9 +171,9 @@ def test_methods_share_their_draws(dropout_network: nn.Module) -> None:
     sampled.generator.manual_seed(5)
     scaled.generator.manual_seed(6)
     ours = predict_draws({"mcd": sampled, "scaled": scaled}, sample_data().test)
-    inputs = as_inputs(sample_data().test.images)
     for name, model in (("mcd", sampled), ("scaled", scaled)):
         model.generator.manual_seed(5)
         with torch.no_grad():
-            torch.testing.assert_close(ours[name], model(inputs), rtol=1e-4, atol=1e-6)
+            expected = torch.cat([model(inputs) for inputs, _ in Batches(sample_data().test)])
+        torch.testing.assert_close(ours[name], expected, rtol=1e-4, atol=1e-6)
     assert not torch.allclose(ours["mcd"], ours["scaled"], atol=1e-2)

@@ -90,7 +90,7 @@ def test_each_set_is_measured_whole_and_blocks_are_means_over_a_groups_sets() ->
         logits = test.images.float().mean((2, 3)) @ mixing
         return {"temperature": logits, "network": logits / 2, "isotonic": 2 * logits}
 
-    rows, blocks = measure_sets(predict, sets, POOL, math.inf, lambda stage, done, total: None)
+    rows, blocks = measure_sets(predict, sets, POOL)
     logits = {name: predict(each) for name, each in sets}
     assert [(row.method, row.set) for row in rows] == [
         (method, name) for method in ("temperature", "network", "isotonic") for name in logits
@@ -103,22 +103,6 @@ def test_each_set_is_measured_whole_and_blocks_are_means_over_a_groups_sets() ->
     for (method, group), values in blocks.items():
         each = [block_means(logits[name][method], test.labels) for name in groups[group]]
         np.testing.assert_allclose(values, sum(each) / len(each), rtol=1e-6)
-
-
-def test_measuring_keeps_the_number_of_threads_even_when_it_fails(sets: CorruptedSets) -> None:
-    torch.set_num_threads(2)
-    try:
-        with pytest.raises(ValueError, match="NaN"):
-            measure_sets(
-                lambda images: {"broken": torch.full((len(images), 10), math.nan)},
-                sets,
-                POOL,
-                math.inf,
-                lambda stage, done, total: None,
-            )
-        assert torch.get_num_threads() == 2
-    finally:
-        torch.set_num_threads(1)
 
 
 KILLED_WITH_ITS_POOL = """

@@ -55,12 +55,6 @@ def test_gains_shares_and_wins_agree_with_the_files(results: Path, measured: tup
     assert filled(measured, f"{{{{wins {place}}}}}") == ("1 of 1" if ours < theirs else "0 of 1")
 
 
-def test_a_gain_over_several_architectures_has_both_intervals(measured: tuple[Measured, ...]) -> None:
-    found = filled(measured, "{{gain nll clean cifar100 lates_shift_1 temperature}}")
-    number = r"−?\d\.\d{3}"
-    assert re.fullmatch(rf"{number} \(bootstrap {number} to {number}, t {number} to {number}\)", found)
-
-
 def test_places_may_be_parts_of_the_split_and_rates_of_dropout(results: Path, measured: tuple[Measured, ...]) -> None:
     quarter = column(results, "low_data-cifar100-resnet18-s0-t0.25", "temperature", "nll")["clean"]
     assert filled(measured, "{{mean nll clean cifar100/resnet18@0.25 temperature}}") == f"{quarter:.3f}"
@@ -81,8 +75,8 @@ def test_what_was_not_run_says_so(measured: tuple[Measured, ...]) -> None:
 def test_hold_out_numbers_come_from_the_search_for_default_views() -> None:
     search = read_search(ROOT / "results" / "search_shift")
     expected = f"{search.value('robust, to Brier', 'shifted', 'nll'):.3f}"
-    assert fill("{{held nll shifted robust,\n> to Brier}}", Sources((), {}, search)) == expected
-    assert fill("{{held nll clean robust}}", Sources((), {}, Search({}))) == "not run"
+    assert fill("{{holdout nll shifted robust,\n> to Brier}}", Sources((), {}, search)) == expected
+    assert fill("{{holdout nll clean robust}}", Sources((), {}, Search({}))) == "not run"
 
 
 @pytest.mark.parametrize(
@@ -99,7 +93,7 @@ def test_a_field_that_cannot_be_filled_is_an_error_with_what_is_known(
     measured: tuple[Measured, ...], field: str
 ) -> None:
     with pytest.raises(
-        TemplateError, match=rf"{{{{{field}}}}} cannot be filled: .*tables: cost; quantities: held, mean"
+        TemplateError, match=rf"{{{{{field}}}}} cannot be filled: .*tables: cost; quantities: holdout, mean"
     ):
         filled(measured, f"{{{{{field}}}}}")
 

@@ -12,7 +12,7 @@ from PIL import Image
 from experiments.reporting.figures import draw_figures, main
 from experiments.reporting.figures.curves import draw_low_data, draw_severity
 from experiments.reporting.figures.networks import draw_clean
-from experiments.reporting.figures.style import COLOURS, dodge, figure_style, save
+from experiments.reporting.figures.style import COLOURS, figure_style, save
 from experiments.reporting.summaries import Measured, mean_over_networks, read_measured
 from tests.experiments.reporting.synthetic import write_cell
 
@@ -110,14 +110,3 @@ def test_with_less_data_single_networks_are_dots_of_one_seed_throughout(measured
     assert not axes.lines
     parts = [first[recipe, "resnet18"] for recipe in ("low_data", "in_distribution")]
     assert points(axes, "lates_none_1")[:, 1] == pytest.approx([each.mean("lates_none_1", "nll") for each in parts])
-
-
-def test_dodged_methods_lie_around_their_place() -> None:
-    offsets = dodge(["a", "b", "c"], 0.6)
-    assert list(offsets.values()) == pytest.approx([-0.2, 0, 0.2])
-
-
-def test_a_folder_that_is_not_there_is_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main([f"--results={tmp_path / 'nowhere'}", f"--out={tmp_path / 'figures'}"]) == 1
-    assert "nowhere is no folder" in capsys.readouterr().out
-    assert not (tmp_path / "figures").exists()

@@ -11,12 +11,6 @@ from scipy import optimize
 from experiments.reporting.proposition import ece_pitfall, make_population, measure_excess, minimise
 
 
-def test_the_best_weights_are_the_ones_built_in() -> None:
-    population = make_population((0.2, 0.0, 1.1, 0.4), seed=5)
-    found = minimise(population.margins, population.probabilities[None], 0.0)
-    assert found[0] == pytest.approx(population.best, abs=1e-9)
-
-
 @settings(max_examples=20, deadline=None)
 @given(st.integers(0, 10_000), st.floats(0.01, 2))
 def test_the_minimiser_is_scipys(seed: int, decay: float) -> None:

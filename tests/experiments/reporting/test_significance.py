@@ -94,12 +94,6 @@ def test_t_test_is_scipys(values: list[float]) -> None:
     assert (interval.low, interval.high) == pytest.approx(oracle.confidence_interval(0.95), abs=1e-9)
 
 
-def test_of_one_architecture_there_is_no_t_interval() -> None:
-    interval, p = t_test(np.asarray([0.3]))
-    assert math.isnan(interval.low)
-    assert math.isnan(p)
-
-
 def test_bootstrap_deviation_is_the_crossed_designs() -> None:
     """For additive effects the variance of the redrawn mean is var(networks)/N + var(corruptions)/C, both over n."""
     random = np.random.default_rng(3)
@@ -117,17 +111,10 @@ def test_bootstrap_draws_architectures_first_and_counts_each_once() -> None:
     assert (often.low, often.high) == pytest.approx((alone.low, alone.high), abs=0.02)
 
 
-def test_bootstrap_covers_the_truth_where_architectures_differ() -> None:
-    random = np.random.default_rng(0)
-    covered = 0
-    for _ in range(200):
-        effects = random.normal(0, 1, 12)
-        found = bootstrap([effect + random.normal(0, 1, (3, 1)) for effect in effects], draws=400)
-        covered += found.low <= 0 <= found.high
-    assert 0.85 <= covered / 200 <= 0.99
-
-
-def test_bootstrap_of_nothing_or_of_one_number_is_missing() -> None:
+def test_intervals_of_nothing_or_of_one_number_are_missing() -> None:
+    interval, p = t_test(np.asarray([0.3]))
+    assert math.isnan(interval.low)
+    assert math.isnan(p)
     assert math.isnan(bootstrap([np.empty((0, 19))]).low)
     assert math.isnan(bootstrap([np.ones((1, 1))]).low)
 

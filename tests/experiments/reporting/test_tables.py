@@ -1,7 +1,5 @@
 """Tables from invented results: the numbers in them, and what is missing."""
 
-import csv
-import io
 import json
 import math
 from pathlib import Path
@@ -9,14 +7,13 @@ from statistics import mean, stdev
 
 import pytest
 
-from experiments.data.corruptions import LIKE_JITTER
 from experiments.recipes import ensemble_cell
 from experiments.reporting.names import VIEW_RIVALS, method_title
 from experiments.reporting.summaries import Spread, mean_over_networks, read_measured, spread, trained
 from experiments.reporting.tables import make_tables
 from experiments.reporting.tables.costs import timing_table
-from experiments.reporting.tables.markdown import as_csv, markdown, number, p_value, signed, with_deviation
-from experiments.reporting.tables.scores import imagenet, main_table, methods_table, scores
+from experiments.reporting.tables.markdown import markdown, number, p_value, signed, with_deviation
+from experiments.reporting.tables.scores import imagenet, main_table, methods_table
 from experiments.runner.results import CellResults, read_results, write_results
 from tests.experiments.reporting.synthetic import PLAIN_METHODS, SEEDS_RUN, column, read_column, rows_of, write_cell
 
@@ -62,19 +59,6 @@ def test_scores_by_network_have_mean_and_deviation_over_seeds(results: Path, tab
     (row,) = rows_of(tables["corrupted_ece"], PAPER, "CIFAR-100", "WRN-28-10")
     by_set = column(results, "in_distribution-cifar100-wide_resnet_28_10-s0", "lates_none_1", "ece")
     assert row["LATES, no views"] == f"{mean(value for name, value in by_set.items() if name != 'clean'):.3f}"
-
-
-def test_the_csv_of_scores_has_every_method_and_group(results: Path) -> None:
-    rows = list(csv.DictReader(io.StringIO(as_csv(scores(read_measured(results))))))
-    (row,) = (
-        row
-        for row in rows
-        if (row["data set"], row["network"], row["test sets"], row["method"])
-        == ("CIFAR-10", "VGG19", "corrupted, like the jitter", "temperature")
-    )
-    by_set = column(results, "in_distribution-cifar10-vgg19-s0", "temperature", "nll")
-    like = mean(value for name, value in by_set.items() if name.split("-")[0] in LIKE_JITTER)
-    assert float(row["NLL"]) == pytest.approx(like, abs=6e-5)
 
 
 def test_methods_say_which_were_not_run_and_which_on_some_networks_alone(tmp_path: Path) -> None:
@@ -160,13 +144,6 @@ def test_time_is_that_of_one_calibration_beside_all_epochs(tmp_path: Path) -> No
     (row,) = rows_of(markdown(timing_table(tmp_path)), "CIFAR-100", "VGG16")
     assert row["training, s"] == "120", "the first epoch and 199 of the median"
     assert (row["calibrate, s"], row["its spread, s"], row["time, %"]) == ("2.40", "2.00 to 3.00", "2.00")
-
-
-def test_depth_lists_every_member_and_their_contributions_sum_to_one(tables: dict[str, str]) -> None:
-    rows = rows_of(tables["depth"], "paper", "CIFAR-10", "VGG16")
-    assert len(rows) == 14
-    assert rows[-1]["member"] == "head"
-    assert math.fsum(float(row["LATES, no views"]) for row in rows) == pytest.approx(1, abs=0.01)
 
 
 # What is missing

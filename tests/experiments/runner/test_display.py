@@ -54,15 +54,6 @@ def test_a_reason_for_failing_is_printed_once() -> None:
     assert lines == ["[1/2] cifar10-resnet18-s1  failed: No images."]
 
 
-def test_progress_lines_are_at_least_ten_seconds_apart() -> None:
-    seconds = itertools.count()
-    lines: list[str] = []
-    show = Lines(lines.append, lambda: next(seconds))
-    for done in range(100):
-        show(Moment(Cell("smoke", "cifar10", "resnet18", 0), 1, 1, "training", done, 1000))
-    assert len(lines) == 10
-
-
 @pytest.mark.parametrize(
     ("seconds", "words"), [(0.4, "0 s"), (59.6, "1 min 0 s"), (3599, "59 min 59 s"), (7260, "2 h 1 min")]
 )

@@ -3,7 +3,6 @@
 import hashlib
 import json
 import math
-import os
 from collections.abc import Callable
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -189,35 +188,6 @@ def test_everything_whole_is_found_and_the_damaged_named(tmp_path: Path) -> None
     with pytest.warns(UserWarning, match=r"resnet18-s1\.json cannot be used.*counts as missing"):
         assert [found.cell for found in find_results(tmp_path)] == [cells[0], cells[2]]
     assert find_results(tmp_path / "nothing") == []
-
-
-@pytest.mark.filterwarnings("ignore:.*cannot be used")
-@pytest.mark.parametrize("fatal", [1, 2])
-def test_a_write_that_fails_between_the_files_leaves_no_finished_cell(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fatal: int
-) -> None:
-    """Whether the cell was there before or not: a new CSV beside an old JSON is no cell."""
-    rename, calls = os.replace, []
-
-    def rename_unless_fatal(source: Path, target: Path) -> None:
-        calls.append(target)
-        if len(calls) == fatal:
-            raise OSError("no space left")
-        rename(source, target)
-
-    for before in (False, True):
-        root = tmp_path / str(before)
-        if before:
-            write_results(root, results_of(value=0.25))
-        calls.clear()
-        with monkeypatch.context() as patch:
-            patch.setattr(os, "replace", rename_unless_fatal)
-            with pytest.raises(OSError, match="no space"):
-                write_results(root, results_of())
-        untouched = before and fatal == 1
-        assert is_finished(root, CELL, RECIPE) == untouched
-        write_results(root, results_of())
-        assert is_finished(root, CELL, RECIPE)
 
 
 def test_a_number_that_json_lacks_is_refused_before_anything_is_written(tmp_path: Path) -> None:

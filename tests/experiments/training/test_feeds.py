@@ -59,13 +59,6 @@ def test_an_epoch_shows_each_image_at_most_once_and_leaves_the_partial_batch_out
     assert torch.equal(draws.order, first)
 
 
-def test_about_half_of_the_images_are_flipped_and_shifts_cover_their_range() -> None:
-    draws = EpochDraws(10_000, 100, 4, 0, CPU)
-    draws.begin(0)
-    assert draws.flips.double().mean() == pytest.approx(0.5, abs=0.02)
-    assert draws.shifts.unique().tolist() == list(range(-4, 5))
-
-
 @pytest.mark.parametrize("world", [2, 5])
 def test_processes_share_each_batch_without_overlap(world: int) -> None:
     whole = EpochDraws(400, 100, 2, 0, CPU)

@@ -5,23 +5,11 @@ import torch
 
 from experiments.training.hyperparameters import (
     MC_DROPOUT,
-    PAPER_CIFAR,
-    PAPER_IMAGENET,
     STRONG,
     STRONG_WIDE,
     Hyperparameters,
-    choose_hyperparameters,
     learning_rates,
 )
-
-
-def test_recipes_are_the_papers() -> None:
-    assert Hyperparameters(epochs=200, batch=128, rate=0.1, weight_decay=1e-4, momentum=0.9) == PAPER_CIFAR
-    assert (PAPER_IMAGENET.epochs, PAPER_IMAGENET.warmup_epochs, PAPER_IMAGENET.batch) == (95, 5, 256)
-    assert (MC_DROPOUT.rate, MC_DROPOUT.nesterov, MC_DROPOUT.crop) == (0.05, True, 4)
-    assert choose_hyperparameters("cifar100") is PAPER_CIFAR
-    assert choose_hyperparameters("imagenet") is PAPER_IMAGENET
-    assert choose_hyperparameters("cifar10", dropout=0.1) is MC_DROPOUT
 
 
 def test_the_strong_recipes_are_as_published() -> None:

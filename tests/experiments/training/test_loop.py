@@ -87,21 +87,9 @@ def test_files_give_the_same_training_as_images_in_memory(tmp_path: Path, images
     assert measure_accuracy(from_files, files, batch=7, workers=0) == measure_accuracy(from_memory, memory)
 
 
-@pytest.mark.parametrize(
-    ("hyper", "device", "message"),
-    [
-        (replace(SHORT, batch=500), "cpu", "A batch of 500 needs as many images; got 400"),
-        pytest.param(
-            SHORT,
-            "cuda",
-            "--device cuda: torch .* sees no GPU here",
-            marks=pytest.mark.skipif(torch.cuda.is_available(), reason="a GPU is here"),
-        ),
-    ],
-)
-def test_what_cannot_be_trained_is_refused(images: ImageSet, hyper: Hyperparameters, device: str, message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        train_network(hyper, plain_network(), images, seed=0, device=device)
+def test_a_batch_larger_than_the_data_is_refused(images: ImageSet) -> None:
+    with pytest.raises(ValueError, match="A batch of 500 needs as many images; got 400"):
+        train_network(replace(SHORT, batch=500), plain_network(), images, seed=0, device="cpu")
 
 
 def test_divergence_is_an_error_not_a_network(tmp_path: Path, images: ImageSet) -> None:
