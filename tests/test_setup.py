@@ -56,7 +56,7 @@ def test_set_up_installs_only_wheels_of_known_digests(file: Path) -> None:
     entries = re.split(r"\n(?=\S)", re.sub(r"^#.*\n", "", file.read_text("utf-8"), flags=re.MULTILINE).strip())
     assert entries
     for entry in entries:
-        assert re.fullmatch(r"[\w.-]+==[\w.+]+(?: \\\n    --hash=sha256:[0-9a-f]{64})+", entry), entry
+        assert re.fullmatch(r"[\w.-]+==[\w.+]+(?: ; .+)?(?: \\\n    --hash=sha256:[0-9a-f]{64})+", entry), entry
     makefile = (ROOT / "Makefile").read_text("utf-8")
     installs = [line for line in makefile.splitlines() if f"requirements/{file.name}" in line and " -r " in line]
     assert all("$(LOCKED)" in line for line in installs)
