@@ -25,17 +25,10 @@ def broken(part: str, value: float) -> Network:
 
 
 @pytest.mark.parametrize(("value", "fault"), [(torch.nan, "NaN"), (torch.inf, r"\+inf")])
-def test_logits_without_a_softmax_are_an_error(value: float, fault: str) -> None:
+def test_logits_and_blocks_that_are_not_finite_are_named(value: float, fault: str) -> None:
     model = broken("last", value)
-    with (
-        untouched(model),
-        pytest.raises(ValueError, match=rf"the network's logits .* hold {fault} in row 0 \(20 of 20"),
-    ):
+    with untouched(model), pytest.raises(ValueError, match=rf"network's logits .* hold {fault} in row 0 \(20 of 20"):
         lates.extract(model, loader())
-
-
-@pytest.mark.parametrize("value", [torch.nan, torch.inf])
-def test_blocks_that_put_out_nan_are_named(value: float) -> None:
     with pytest.raises(ValueError, match=r'Block "body\.2" puts out NaN or infinite values in 20 of 20 rows'):
         lates.extract(broken("body.0", value), loader())
 
@@ -95,7 +88,7 @@ def test_dense_outputs_are_refused() -> None:
         ({"loader": [draw()[0]]}, ValueError, "holds no labels"),
     ],
 )
-def test_other_bad_arguments(change: dict[str, Any], error: type[Exception], message: str) -> None:
+def test_bad_arguments_of_extract_are_refused(change: dict[str, Any], error: type[Exception], message: str) -> None:
     model = network().train()
     with untouched(model), pytest.raises(error, match=message):
         lates.extract(model, **{"loader": loader(), **change})
@@ -229,9 +222,6 @@ def test_choices_are_checked_before_anything_is_read(problem: Problem) -> None:
         calibrate(problem, holdout=iter(problem.holdout))
     with pytest.raises(TypeError, match="can be read only once"):
         calibrate(problem, train=iter(problem.train))
-
-
-# The hold-out's beginning, before the training split
 
 
 class Masking(Network):

@@ -1,4 +1,4 @@
-"""What a user does on a graphics card, where there is one; elsewhere the same on the CPU, so that these tests do not rot."""
+"""What a user does on a GPU, where there is one; elsewhere the same on the CPU, so that these tests do not rot."""
 
 import copy
 from contextlib import nullcontext
@@ -32,29 +32,23 @@ def probabilities(model: lates.CalibratedModel, images: Tensor) -> Tensor:
     return model.predict_proba(images.to(DEVICE)).cpu()
 
 
-def test_the_device_of_the_network_is_the_calibration_s(on_device: lates.CalibratedModel) -> None:
+def test_calibration_is_on_the_network_s_device_and_agrees_with_the_cpu(
+    problem: Problem, on_device: lates.CalibratedModel
+) -> None:
     assert {tensor.device.type for tensor in [*on_device.parameters(), *on_device.buffers()]} == {DEVICE.type}
-
-
-def test_the_calibration_is_the_cpu_s(problem: Problem, on_device: lates.CalibratedModel) -> None:
     expected = calibrate(problem, budget=None)
     assert on_device.fit.nll == pytest.approx(expected.fit.nll, abs=2e-3)
     assert probabilities(on_device, problem.images).sub(expected.predict_proba(problem.images)).abs().mean() < 2e-3
 
 
-def test_batches_may_come_from_the_device_or_from_pinned_memory(
+def test_batches_of_the_device_a_caller_s_stream_and_spilled_features_change_nothing(
     here: Problem, on_device: lates.CalibratedModel
 ) -> None:
     holdout = [(images.to(DEVICE), labels.to(DEVICE)) for images, labels in here.holdout]
     train = DataLoader(here.train.dataset, batch_size=250, pin_memory=DEVICE.type == "cuda")
-    found = calibrate(here, train=train, holdout=holdout, budget=None)
-    assert found.fit.nll == pytest.approx(on_device.fit.nll, abs=1e-5)
-
-
-def test_a_caller_s_stream_and_spilled_features_change_nothing(here: Problem, on_device: lates.CalibratedModel) -> None:
     with torch.cuda.stream(torch.cuda.Stream()) if DEVICE.type == "cuda" else nullcontext():
-        found = calibrate(here, budget=None, memory=0)
-    assert found.fit.nll == pytest.approx(on_device.fit.nll, abs=1e-4)
+        for choices in ({"train": train, "holdout": holdout}, {"memory": 0}):
+            assert calibrate(here, budget=None, **choices).fit.nll == pytest.approx(on_device.fit.nll, abs=1e-4)
 
 
 def test_a_file_goes_from_device_to_device(
@@ -69,21 +63,21 @@ def test_a_file_goes_from_device_to_device(
     torch.testing.assert_close(probabilities(elsewhere.to(DEVICE), problem.images), expected, atol=1e-6, rtol=0)
 
 
-def test_views_and_mc_dropout(here: Problem) -> None:
+def test_views_and_mc_dropout_run_on_the_device(here: Problem) -> None:
     sampled = replace(here, model=lates.mc_dropout(here.model, samples=3))
     found = calibrate(sampled, views="auto", passes=1, budget=None)
     assert found.fit.nll < found.fit.nll_temperature < found.fit.nll_network
     torch.testing.assert_close(probabilities(found, here.images).sum(1), torch.ones(len(here.images)))
 
 
-def test_a_network_of_bfloat16(here: Problem) -> None:
+def test_network_of_bfloat16_is_calibrated(here: Problem) -> None:
     train, holdout = ([(images.bfloat16(), labels) for images, labels in one] for one in (here.train, here.holdout))
     coarse = replace(here, model=copy.deepcopy(here.model).bfloat16())
     found = calibrate(coarse, train=train, holdout=holdout, budget=None)
     assert found.fit.nll < found.fit.nll_temperature < found.fit.nll_network
 
 
-def test_cached_logits(here: Problem) -> None:
+def test_cached_logits_stay_on_their_device(here: Problem) -> None:
     features = lates.extract(here.model, here.holdout, views=None)
     logits, labels = features.logits.to(DEVICE), features.labels.to(DEVICE)  # extract leaves them where they fit
     stack = lates.LogitStack().fit({"head": logits}, labels)
@@ -94,7 +88,7 @@ def test_cached_logits(here: Problem) -> None:
     torch.testing.assert_close(there.cpu(), elsewhere, atol=1e-6, rtol=0)
 
 
-def test_a_program_runs_where_the_network_is(problem: Problem, on_device: lates.CalibratedModel) -> None:
+def test_program_runs_where_the_network_is(problem: Problem, on_device: lates.CalibratedModel) -> None:
     program = export_program(on_device, problem.images[:2])
     with torch.no_grad():
         found = program.module()(problem.images.to(DEVICE)).softmax(1).cpu()

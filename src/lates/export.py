@@ -120,8 +120,8 @@ def check_onnx(calibrated: CalibratedModel, graph: str | os.PathLike[str] | byte
             f"The graph takes the inputs {', '.join(wanted)}; here are {', '.join(given)}. Pass inputs in the form of the "
             "example that it was exported with."
         )
-    (found,) = session.run([PROBABILITIES], {name: given[name].cpu().numpy() for name in wanted})
-    probabilities = torch.from_numpy(found).double()
+    (output,) = session.run([PROBABILITIES], {name: given[name].cpu().numpy() for name in wanted})
+    probabilities = torch.from_numpy(output).double()
     of_its_top_class = expected.gather(1, probabilities.argmax(1, keepdim=True))
     return Check(
         rows=len(expected),

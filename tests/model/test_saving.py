@@ -5,12 +5,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from torch import nn
-from torch.utils.data import DataLoader
 
 import lates
 from tests.conftest import Problem
-from tests.networks import random_rows
 
 
 @pytest.fixture
@@ -70,20 +67,18 @@ def test_a_failure_before_the_rename_leaves_the_old_file_whole_and_names_where_t
         assert list(saved.parent.iterdir()) == [saved]
 
 
-def test_a_saved_file_can_be_read_by_whom_the_umask_lets(tmp_path: Any) -> None:
-    calibrated = lates.calibrate(nn.Linear(4, 3), holdout=DataLoader(random_rows(60, 4), 10), blocks=[], progress=False)
-    before = os.umask(0o022)
+def test_new_file_has_the_mode_of_the_umask_and_a_replaced_one_keeps_its_mode(
+    tmp_path: Path, calibrated: lates.CalibratedModel
+) -> None:
+    path, before = tmp_path / "file", os.umask(0o022)
     try:
-        calibrated.save(tmp_path / "a.lates.safetensors")
+        calibrated.save(path)
     finally:
         os.umask(before)
-    assert (tmp_path / "a.lates.safetensors").stat().st_mode & 0o777 == 0o644
-
-
-def test_a_file_that_is_replaced_keeps_its_mode(saved: Path, calibrated: lates.CalibratedModel) -> None:
-    saved.chmod(0o640)
-    calibrated.save(saved)
-    assert saved.stat().st_mode & 0o777 == 0o640
+    assert path.stat().st_mode & 0o777 == 0o644
+    path.chmod(0o640)
+    calibrated.save(path)
+    assert path.stat().st_mode & 0o777 == 0o640
 
 
 @pytest.mark.skipif(not hasattr(os, "O_TMPFILE"), reason="this system has no nameless files")

@@ -227,16 +227,6 @@ def test_holdout_of_few_rows_is_enough_to_spend_a_budget(features: Both, trained
     assert parameters(fit_budget(trained, few, 0.02)) <= 0.02 * holdout.parameters
 
 
-def test_search_uses_enough_rows_however_many_the_classes(
-    features: Both, trained: Trained, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    wide = replace(features[1], logits=features[1].logits.new_zeros(1, 1).expand(len(features[1].labels), 21_841))
-    monkeypatch.setattr("lates.probes.budget.SEARCHED_ROWS", 30)
-    assert len(Search.of(trained, wide).labels) == 4_000_000 // 21_841
-    monkeypatch.setattr("lates.probes.budget.SEARCHED_ROWS", 190)
-    assert len(Search.of(trained, wide).labels) == 190
-
-
 @pytest.mark.parametrize(
     ("budget", "message"),
     [
@@ -258,16 +248,6 @@ def test_affordable_rank_is_the_largest_that_fits(width: int, classes: int, limi
     rank = cost.affordable(limit)
     assert cost.of(rank) <= limit
     assert rank == classes or cost.of(rank + 1) > limit
-
-
-@pytest.mark.parametrize("budget", [0.01, 0.03])
-def test_calibrated_model_deploys_no_more_than_the_budget(problem: Problem, budget: float) -> None:
-    calibrated = lates.calibrate(
-        problem.model, train=problem.train, holdout=problem.holdout, budget=budget, views=None, progress=False
-    )
-    network = sum(parameter.numel() for parameter in problem.model.parameters())
-    assert 0 < calibrated.added_parameters <= budget * network
-    assert calibrated.fit.nll < calibrated.fit.nll_temperature
 
 
 def test_curve_goes_from_temperature_scaling_over_the_plan_to_dense_probes(features: Both, trained: Trained) -> None:

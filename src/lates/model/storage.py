@@ -43,17 +43,17 @@ def read_calibration(path: str | os.PathLike[str]) -> tuple[dict[str, Tensor], d
         raise FileNotFoundError(f"There is no file {source}.")
     try:
         with safe_open(str(source), framework="pt") as file:
-            found, names = file.metadata() or {}, file.keys()
+            metadata, names = file.metadata() or {}, file.keys()
             tensors = {name: file.get_tensor(name) for name in names}
     except SafetensorError as fault:
         raise ValueError(
             f"{source} is no calibration, or a damaged one: it is not a whole safetensors file ({fault}). "
             "Save the calibration again."
         ) from fault
-    if KEY not in found:
+    if KEY not in metadata:
         raise ValueError(f"{source} holds tensors but no calibration: expected a file written by CalibratedModel.save.")
     try:
-        content = json.loads(found[KEY])
+        content = json.loads(metadata[KEY])
     except (ValueError, RecursionError) as fault:
         raise ValueError(f"The metadata of {source} are damaged ({fault}). Save the calibration again.") from fault
     known = content.get("format") if isinstance(content, dict) else type(content).__name__
@@ -62,7 +62,7 @@ def read_calibration(path: str | os.PathLike[str]) -> tuple[dict[str, Tensor], d
             f"{source} has format {known}; this version of lates reads format {' and '.join(map(str, READ))}. "
             "Update lates, or calibrate and save again."
         )
-    digest = content.pop(DIGEST, found.get(DIGEST))
+    digest = content.pop(DIGEST, metadata.get(DIGEST))
     if digest != _digest_of_all(tensors, content) and not (known < FORMAT and digest is None):
         raise ValueError(
             f"{source} is damaged: what it holds is not what was written, by its digest. Copy it anew from where it is whole, "
@@ -82,14 +82,14 @@ def tensors_of(network: nn.Module) -> dict[str, Tensor]:
 
 def check_fingerprint(saved: Mapping[str, Sequence[Any]], network: nn.Module, source: str) -> None:
     """Other names or shapes: an error that says what differs. Other values: a warning."""
-    found = fingerprint(network)
-    shapes, expected = ({name: shape for name, (shape, _) in one.items()} for one in (found, saved))
+    now = fingerprint(network)
+    shapes, expected = ({name: shape for name, (shape, _) in one.items()} for one in (now, saved))
     if listed := differences(shapes, expected):
         raise ValueError(
             f"{source} was made for another network. {listed}. Load it with the model that was calibrated."
         )
     warn_of_changes(
-        [name for name in saved if found[name][1] != saved[name][1]],
+        [name for name in saved if now[name][1] != saved[name][1]],
         len(saved),
         "cast or trained on since, or its trained weights were never loaded. The calibration may no longer hold: load them, "
         "or calibrate again.",

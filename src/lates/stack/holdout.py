@@ -136,7 +136,7 @@ class Holdout:
         """The same rows of each network alone."""
         first = range(0, len(self.draws), self.samples)
         draws = [self.draws[place : place + self.samples] for place in first]
-        return [replace(self, names=(names,), draws=own) for names, own in zip(self.names, draws, strict=True)]
+        return [replace(self, names=(names,), draws=part) for names, part in zip(self.names, draws, strict=True)]
 
     def split(self, weights: Tensor) -> list[Tensor]:
         """The weights of each draw's members, from those of all networks' members."""

@@ -98,7 +98,8 @@ def mean_log_loss(holdout: Holdout, weights: Tensor) -> tuple[float, Tensor]:
             means.append((chunk.excess * (logits - log_normaliser).exp_()).sum(dim=2))
         scores = torch.stack(log_label)
         value = (math.log(len(chunks)) - scores.logsumexp(dim=0)).sum()
-        of_draws = [mean @ own for mean, own in zip(means, scores.softmax(dim=0), strict=True)]
+        responsibilities = scores.softmax(dim=0)
+        of_draws = [mean @ responsibility for mean, responsibility in zip(means, responsibilities, strict=True)]
         of_networks = [torch.stack(of_draws[i : i + samples]).sum(0) for i in range(0, len(chunks), samples)]
         return torch.cat([value[None], *of_networks])
 

@@ -78,9 +78,9 @@ def minimise_convex(
         step = box_minimiser(point, here.gradient, here.hessian, upper) - point
         slope = float(here.gradient @ step)
         if residual <= TOLERANCE:
-            settled = moves is None or not moves(step)
-            if settled or -slope <= NEGLIGIBLE or steps >= MAX_STEPS:
-                unbounded = not settled or bool((point >= upper).any())
+            at_rest = moves is None or not moves(step)
+            if at_rest or -slope <= NEGLIGIBLE or steps >= MAX_STEPS:
+                unbounded = not at_rest or bool((point >= upper).any())
                 return Minimum(point, here.value, start_value, kkt_residual(point, here.gradient), steps, unbounded)
         elif steps >= MAX_STEPS:
             raise NotConvergedError(_not_converged(residual, steps))

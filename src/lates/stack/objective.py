@@ -21,7 +21,7 @@ from lates.stack.prior import Prior
 
 CAP = 1000.0  # of scaled weights
 NLL_RISE = 0.01  # relative: as much as the soft ECE may raise the log-loss
-NOTICEABLE = 1e-3  # a change of the margins; a step that makes none has settled
+NOTICEABLE = 1e-3  # a change of the margins; a step that makes none is at rest
 
 
 @dataclass(frozen=True)

@@ -117,7 +117,9 @@ def _ratios(holdout: Holdout, draw: Members) -> Tensor:
     parts = [centred(chunk.excess).square_().mean(dim=2).sqrt().float().cpu() for (chunk,) in chunks]
     sizes, half = torch.cat(parts, dim=1).nan_to_num(nan=torch.inf), BINS_PER_OCTAVE * OCTAVES
     bins = (sizes.double().log2() * BINS_PER_OCTAVE).round().clamp(-half, half).long() + half
-    counts = holdout.reduce(torch.stack([torch.bincount(own, minlength=2 * half + 1) for own in bins]).double())
+    counts = holdout.reduce(
+        torch.stack([torch.bincount(of_member, minlength=2 * half + 1) for of_member in bins]).double()
+    )
     below = counts.cumsum(dim=1)
     median = (2 * below < below[:, -1:]).sum(dim=1)
     size = torch.where(median > 0, torch.exp2((median.double() - half) / BINS_PER_OCTAVE), torch.inf)

@@ -1,9 +1,7 @@
 """Weights beta >= 0 over member logits: the layer stack softmax(R beta), fitted on the hold-out. One member is temperature
 scaling. For the log-loss, with R of shape [n, classes, members] and z = R beta,
 
-    minimise over beta >= 0    mean_i [ logsumexp_c z_ic - z_i,y_i ] + prior(beta) + (lambda / 2) ||beta||^2,
-    gradient  g_k  = mean_i ( sum_c p_ic R_ick - R_i,y_i,k ) + …,
-    Hessian   H_kl = mean_i Cov_{c ~ p_i}( R_ick, R_icl ) + …,
+    minimise over beta >= 0    mean_i [ logsumexp_c z_ic - z_i,y_i ] + prior(beta) + (lambda / 2) ||beta||^2
 
 is convex and solved exactly by Newton's method, in the scaled variables beta_k s_k, where s_k is the rms of member k's
 class-centred logits (its *deviation*), so that a member's scale matters neither for the path nor for the tolerance. The
