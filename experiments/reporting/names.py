@@ -81,8 +81,8 @@ LATES: Mapping[str, str] = {
     "lates_none_brier": "LATES, no views, to Brier",
     "lates_shift_brier": "LATES, shifted views, to Brier",
     "lates_jitter_brier": "LATES, jittered views, to Brier",
-    "lates_expect_shift": "LATES expecting shift (robust views, to Brier)",
-    "lates_rescaled": "LATES, robust views, rescaled on a robust hold-out",
+    "lates_expect_shift": "LATES, robust views, to Brier",
+    "lates_rescaled": "LATES expecting shift (robust views, rescaled on a robust hold-out)",
     "lates_brier_rescaled": "LATES, robust views, to Brier, rescaled on a robust hold-out",
     "lates_jittered_holdout": "LATES, jittered views and hold-out",
     "lates_both_holdouts": "LATES, jittered views, hold-out plain and jittered",
@@ -106,7 +106,7 @@ METHOD_TITLES: Mapping[str, str] = {
 }
 ALONE = ("mcd", "mcd_temperature", "mcd_lates", "mcd_lates_shift")
 """Methods of networks with dropout, which have tables of their own."""
-DEFAULT, EXPECT_SHIFT, FORMER_DEFAULT = "lates_robust_1", "lates_expect_shift", "lates_shift_1"
+DEFAULT, EXPECT_SHIFT, FORMER_DEFAULT = "lates_robust_1", "lates_rescaled", "lates_shift_1"
 SOLVED_ALIKE: Mapping[str, str] = {"lates_paper": "temperature_sgd"}
 """Over what a gain is one, where that is not exact temperature scaling: both sides are solved in the same way."""
 VIEWS = ("none", "shift", "jitter", "robust")

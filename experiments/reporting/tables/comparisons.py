@@ -102,9 +102,10 @@ COMPARISONS = (
     ("lates_robust_1", "temperature_robust_holdout"),
     ("lates_robust_1", "last_layer_grid"),
     ("lates_robust_sms", "lates_robust_1"),
-    ("lates_expect_shift", "temperature"),
-    ("lates_expect_shift", "temperature_robust_holdout"),
-    ("lates_expect_shift", "head_refitted_robust_holdout"),
+    ("lates_rescaled", "temperature"),
+    ("lates_rescaled", "temperature_robust_holdout"),
+    ("lates_rescaled", "head_refitted_robust_holdout"),
+    ("lates_rescaled", "lates_robust_1"),
     ("lates_expect_shift", "lates_robust_1"),
     ("head_refitted_jitter", "temperature"),
 )
@@ -142,7 +143,7 @@ EXPECTED = (
     ("corrupted", "lates_jitter_1", "head_refitted_jitter"),
     ("corrupted", "lates_both_holdouts", "temperature_jittered_holdout"),
     ("corrupted", "lates_robust_1", "temperature"),
-    ("corrupted", "lates_expect_shift", "temperature_robust_holdout"),
+    ("corrupted", "lates_rescaled", "temperature_robust_holdout"),
 )
 
 

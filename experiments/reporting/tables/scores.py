@@ -38,6 +38,7 @@ from experiments.reporting.tables.markdown import ABSENT, NOT_RUN, Table, merge_
 Row = tuple[str, ...]
 
 MEANS = "Means over seeds, then over the architectures that were run: each counts once."
+PUBLIC_NOTE = "Public networks: one half of the test images, corruptions at severity 3 alone."
 FLOOR = "Floor: the ECE that perfect calibration would measure with these confidences."
 CIFAR = ("cifar100", "cifar10")
 
@@ -99,7 +100,7 @@ def main_table(measured: Sequence[Measured]) -> Table:
         tuple(dict.fromkeys(rows)),
         f"{MEANS} LATES stays within 1 % of the network's parameters. The best rivals were chosen on these very test sets, in "
         "their favour: by clean NLL among those that need logits alone, by corrupted NLL among those that see views, features "
-        "or training images.",
+        f"or training images. {PUBLIC_NOTE}",
         text_columns=3,
     )
 
@@ -138,7 +139,8 @@ def methods_table(measured: Sequence[Measured]) -> Table:
             *(f"{each}, corrupted" for each in titles(corrupted)),
         ),
         tuple(rows),
-        f"{MEANS} AUC at best T: at the temperature that serves the method's AUC best, so that calibration alone earns little. "
+        f"{MEANS} {PUBLIC_NOTE} AUC at best T: at the temperature that serves the method's AUC best, so that calibration alone "
+        "earns little. "
         + (f"Run on some networks alone, see tables/scores.csv: {'; '.join(partly)}. " if partly else "")
         + (f"Not run: {'; '.join(missing)}." if missing else ""),
         text_columns=3,
@@ -147,7 +149,7 @@ def methods_table(measured: Sequence[Measured]) -> Table:
 
 BY_NETWORK = (
     "temperature", "vector_scaling", "sms", "temperature_jittered_holdout", "head_refitted_jitter", "head_refitted_robust",
-    "lates_none_1", "lates_shift_1", "lates_jitter_1", "lates_robust_1", "lates_expect_shift",
+    "lates_none_1", "lates_shift_1", "lates_jitter_1", "lates_robust_1", "lates_expect_shift", "lates_rescaled",
 )  # fmt: skip
 
 
@@ -162,7 +164,7 @@ def by_network(name: str, title: str, measured: Sequence[Measured], metric: str,
         rows.append((*where, str(len(cells)), *(with_deviation(each, 3) for each in values)))
     header = ("networks trained by", "data set", "network", "seeds", *map(method_title, shown))
     merged = merge_missing(rows, shared=2, text_columns=4)
-    return Table(name, title, header, merged, "Mean ± standard deviation over seeds.", text_columns=3)
+    return Table(name, title, header, merged, f"Mean ± standard deviation over seeds. {PUBLIC_NOTE}", text_columns=3)
 
 
 def network_tables(measured: Sequence[Measured]) -> list[Table]:
