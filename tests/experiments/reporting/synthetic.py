@@ -16,7 +16,7 @@ from experiments.recipes import Cell
 from experiments.runner.results import CellResults, write_results
 
 SETS = ("clean", *(f"{name}-{severity}" for name in NAMES for severity in SEVERITIES))
-MEMBERS = {"vgg16": 14, "vgg19": 17, "resnet18": 8, "resnet50": 16, "wide_resnet_28_10": 12}
+MEMBERS = {"vgg16": 14, "vgg19": 17, "resnet18": 8, "resnet50": 16, "wide_resnet_28_10": 12, "resnet32": 15}
 PLAIN_METHODS = (
     "network", "temperature", "temperature_sgd", "temperature_jittered_holdout", "temperature_tau_sgd",
     "temperature_brier", "vector_scaling", "head_refitted_shift", "head_refitted_jitter", "lates_paper",
@@ -40,6 +40,7 @@ def write_cell(
     holdout_fraction: float = 0.1,
     dropout: float = 0.0,
     sets: Sequence[str] = SETS,
+    severities: Sequence[int] = SEVERITIES,
 ) -> Path:
     """One cell's CSV and JSON; returns the CSV. The same arguments give the same numbers."""
     cell = Cell(recipe, dataset, network, seed, train_fraction, holdout_fraction, dropout)
@@ -54,6 +55,7 @@ def write_cell(
     facts = {
         "commit": "0" * 40,
         "device": "invented",
+        "recipe": {"severities": severities},
         "seconds": {"training": 180.0, "extraction": 0.4},
         **_votes(network, error, methods),
     }

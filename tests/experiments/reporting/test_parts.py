@@ -4,6 +4,7 @@ import shutil
 from pathlib import Path
 from statistics import mean
 
+from experiments.data.corruptions import NAMES
 from experiments.reporting.summaries import HOLDOUT_SIZE, LOW_DATA, of_each_part, read_measured
 from experiments.reporting.tables.comparisons import wins
 from experiments.reporting.tables.costs import runs
@@ -61,6 +62,15 @@ def test_networks_whose_split_was_not_varied_are_one_line(tables: dict[str, str]
         networks = [list(dict.fromkeys(row["network"] for row in rows_of(tables[name], d))) for d in BOTH]
         assert networks == [["ResNet18", "all others"], ["all"]]
         assert [rows_of(tables[name], d)[-1]["method"] for d in BOTH] == ["not run"] * 2
+
+
+def test_released_networks_are_averaged_over_the_severities_of_their_recipe(tmp_path: Path) -> None:
+    where, shares = (tmp_path, "public", "cifar10", "resnet32", 0), {"train_fraction": 1.0, "holdout_fraction": 0.0}
+    sets = ["clean", *(f"{name}-3" for name in NAMES)]
+    values = read_column(write_cell(*where, **shares, sets=sets, severities=[3]), "temperature", "nll")
+    table = markdown(main_table(read_measured(tmp_path)))
+    (row,) = rows_of(table, "public networks (crops)", "CIFAR-10", "temperature scaling")
+    assert row["NLL, corrupted"] == f"{mean(values[name] for name in sets[1:]):.3f}"
 
 
 def test_two_runs_of_one_network_stand_side_by_side_and_the_second_counts_nowhere_else(
