@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn.utils.parametrizations import weight_norm
 
 import lates
-from lates.network.blocks import automatic_blocks, choose_blocks, layer_behind, named_modules
+from lates.network.blocks import choose_blocks, layer_behind, named_modules
 
 
 class Block(nn.Module):
@@ -95,9 +95,30 @@ def shared_activation() -> nn.Module:
     return nn.Sequential(nn.Linear(4, 4), relu, nn.Linear(4, 4), nn.LayerNorm(4), relu, nn.Linear(4, 3))
 
 
+def block_in_two_places() -> nn.Module:
+    block = Block()
+    return nn.ModuleDict({"a": nn.Sequential(Block(), block), "b": nn.Sequential(block, Block())})
+
+
+def layer_in_two_places() -> nn.Module:
+    layer = nn.Linear(4, 4)
+    return nn.Sequential(nn.Linear(4, 4), nn.Tanh(), layer, nn.Sequential(layer, nn.Flatten()), nn.Linear(4, 3))
+
+
+class Tail(nn.Module):
+    """Two composites, and more layers than a pooler and a head."""
+
+    def __init__(self, layers: int) -> None:
+        super().__init__()
+        self.first, self.second = (nn.TransformerEncoderLayer(8, 2, 16) for _ in range(2))
+        self.tail = nn.Sequential(*(nn.Linear(8, 8) for _ in range(layers)))
+
+
 @pytest.mark.parametrize(
     ("model", "names"),
     [
+        (block_in_two_places(), ["a.0", "a.1", "b.1"]),
+        (layer_in_two_places(), ["1", "2"]),
         (Residual(), ["layer1.0", "layer1.1", "layer2.0", "layer2.1"]),
         (vgg(), ["0.2", "0.5", "2.1"]),
         (nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 4), nn.Tanh(), nn.Linear(4, 3)), ["1", "3"]),
@@ -120,25 +141,19 @@ def test_natural_blocks(model: nn.Module, names: list[str]) -> None:
     assert lates.list_blocks(model) == names
 
 
-def test_the_last_composite_needs_no_probe_but_the_last_layer_before_the_head_does() -> None:
-    assert choose_blocks(Residual(), None) == ["layer1.0", "layer1.1", "layer2.0"]
-    assert choose_blocks(vgg(), None) == lates.list_blocks(vgg())
-
-
-def test_the_only_composite_keeps_its_probe() -> None:
-    assert choose_blocks(encoder(1), None) == lates.list_blocks(encoder(1)) == ["encoder.layers.0"]
-
-
-def test_a_block_in_two_places_counts_once_under_its_first_name() -> None:
-    block = Block()
-    model = nn.ModuleDict({"a": nn.Sequential(Block(), block), "b": nn.Sequential(block, Block())})
-    assert lates.list_blocks(model) == ["a.0", "a.1", "b.1"]
-
-
-def test_a_layer_in_two_places_counts_once_under_its_first_name() -> None:
-    layer = nn.Linear(4, 4)
-    model = nn.Sequential(nn.Linear(4, 4), nn.Tanh(), layer, nn.Sequential(layer, nn.Flatten()), nn.Linear(4, 3))
-    assert lates.list_blocks(model) == ["1", "2"]
+@pytest.mark.parametrize(
+    ("model", "names"),
+    [
+        (Residual(), ["layer1.0", "layer1.1", "layer2.0"]),
+        (vgg(), lates.list_blocks(vgg())),
+        (encoder(1), ["encoder.layers.0"]),
+        (Tail(2), ["first"]),
+        (Tail(5), ["first", "second"]),
+        (nn.ModuleDict({"head": Block(), "body": Block(), "tail": Block()}), ["body"]),
+    ],
+)
+def test_the_automatic_choice_leaves_out_what_the_head_itself_reads(model: nn.Module, names: list[str]) -> None:
+    assert choose_blocks(model, None) == names
 
 
 def compiled(model: nn.Module) -> nn.Module:
@@ -194,25 +209,7 @@ def test_an_int_takes_the_last_of_the_automatic_choice(count: int) -> None:
 def test_a_list_takes_exactly_those_in_the_network_s_order(names: list[str]) -> None:
     assert choose_blocks(Residual(), names) == ["stem", "layer1", "layer1.0", "layer2.0.two", "layer2.1"]
     assert choose_blocks(Residual(), tuple(names[:1])) == names[:1]
-
-
-def test_no_blocks_at_all_is_a_choice() -> None:
-    assert choose_blocks(Residual(), []) == choose_blocks(Residual(), 0) == []
-
-
-def test_an_unknown_block_is_answered_with_the_blocks_that_exist() -> None:
-    message = r'Unknown block "layer9"\. Blocks of this model: layer1\.0, layer1\.1, layer2\.0, layer2\.1\.'
-    with pytest.raises(ValueError, match=message):
-        choose_blocks(Residual(), ["layer1.0", "layer9"])
-    with pytest.raises(ValueError, match='Unknown block ""'):
-        choose_blocks(Residual(), [""])
-    with pytest.raises(ValueError, match="Blocks of this model: none found"):
-        choose_blocks(nn.Linear(2, 2), ["x"])
-
-
-def test_a_long_list_of_blocks_is_shortened_in_errors() -> None:
-    with pytest.raises(ValueError, match=r"model: 0, 1, 2, 3, 4, 5, 6, 7 and 12 more\.$"):
-        choose_blocks(nn.Sequential(*(Block() for _ in range(20))), ["x"])
+    assert choose_blocks(Residual(), []) == []
 
 
 @pytest.mark.parametrize(
@@ -224,6 +221,12 @@ def test_a_long_list_of_blocks_is_shortened_in_errors() -> None:
         ("layer1.0", TypeError, "blocks='layer1.0': expected"),
         (1.0, TypeError, "blocks=1.0: expected"),
         (["layer1.0", "layer1.0"], ValueError, "names a block twice"),
+        (
+            ["layer1.0", "layer9"],
+            ValueError,
+            r'Unknown block "layer9"\. Blocks of this model: layer1\.0, layer1\.1, layer2\.0, layer2\.1\.',
+        ),
+        ([""], ValueError, 'Unknown block ""'),
     ],
 )
 def test_other_choices_are_refused(blocks: Any, error: type[Exception], message: str) -> None:
@@ -231,11 +234,21 @@ def test_other_choices_are_refused(blocks: Any, error: type[Exception], message:
         choose_blocks(Residual(), blocks)
 
 
+@pytest.mark.parametrize(
+    ("model", "message"),
+    [
+        (nn.Linear(2, 2), "Blocks of this model: none found"),
+        (nn.Sequential(*(Block() for _ in range(20))), r"model: 0, 1, 2, 3, 4, 5, 6, 7 and 12 more\.$"),
+    ],
+)
+def test_an_unknown_block_is_answered_with_few_of_those_that_exist(model: nn.Module, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        choose_blocks(model, ["x"])
+
+
 def test_no_block_may_bear_the_name_of_the_head_s_member() -> None:
-    model = nn.ModuleDict({"head": Block(), "body": Block(), "tail": Block()})
     with pytest.raises(ValueError, match='"head" would be mistaken'):
-        choose_blocks(model, ["head"])
-    assert choose_blocks(model, None) == ["body"]
+        choose_blocks(nn.ModuleDict({"head": Block(), "body": Block()}), ["head"])
 
 
 def test_the_layer_behind_an_activation_is_the_one_before_it() -> None:
@@ -246,17 +259,3 @@ def test_the_layer_behind_an_activation_is_the_one_before_it() -> None:
     assert layer_behind(modules, "0") is modules["0"]
     alone = named_modules(nn.Sequential(nn.ReLU()))
     assert layer_behind(alone, "0") is alone["0"]
-
-
-def test_composites_before_a_long_tail_all_get_a_probe() -> None:
-    def block() -> nn.Module:
-        return nn.TransformerEncoderLayer(8, 2, 16)
-
-    class Tail(nn.Module):
-        def __init__(self, layers: int) -> None:
-            super().__init__()
-            self.first, self.second = block(), block()
-            self.tail = nn.Sequential(*(nn.Linear(8, 8) for _ in range(layers)))
-
-    assert automatic_blocks(Tail(2)) == ["first"]
-    assert automatic_blocks(Tail(5)) == ["first", "second"]

@@ -3,7 +3,6 @@
 import copy
 import random
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -64,17 +63,6 @@ def test_each_pass_draws_fresh_views_by_the_seed() -> None:
     assert not torch.equal(one.logits, lates.extract(model, loader(), views="jitter", seed=4).logits)
 
 
-def test_readings_in_threads_repeat_from_their_seed_though_others_draw() -> None:
-    model = network()
-    alone = [lates.extract(model, loader(), views="robust", passes=3, seed=seed).logits for seed in (1, 2)]
-    with ThreadPoolExecutor(2) as pool:
-        readings = [pool.submit(lates.extract, model, loader(), views="robust", passes=3, seed=seed) for seed in (1, 2)]
-        while not all(reading.done() for reading in readings):
-            torch.rand(1)
-    for reading, expected in zip(readings, alone, strict=True):
-        assert torch.equal(reading.result().logits, expected)
-
-
 @pytest.mark.parametrize("source", ["torch", "numpy", "python"])
 def test_the_user_s_view_is_applied_to_fresh_inputs_and_follows_the_seed(source: str) -> None:
     draws = {"torch": lambda: float(torch.rand(())), "numpy": np.random.rand, "python": random.random}
@@ -100,16 +88,6 @@ def test_without_images_auto_reads_once() -> None:
     assert lates.extract(model, batches, views=None, passes=3).rows == 18, "the loader itself may draw views"
 
 
-def test_calibrate_reports_every_stage_with_its_total() -> None:
-    calls: list[tuple[str, int, int | None]] = []
-    train, holdout = loader(40), loader(30, seed=1)
-    lates.calibrate(
-        network(), train=train, holdout=holdout, passes=2, budget=None, progress=lambda *call: calls.append(call)
-    )
-    for stage, total in {"reading train": 2 * len(train), "reading holdout": len(holdout)}.items():
-        assert [call for call in calls if call[0] == stage] == [(stage, i, total) for i in range(1, total + 1)]
-
-
 def test_without_views_the_training_split_is_read_once() -> None:
     read: list[int] = []
 
@@ -122,12 +100,3 @@ def test_without_views_the_training_split_is_read_once() -> None:
     train = DataLoader(Counted(*random_rows(60, 4).tensors), 10)
     lates.calibrate(model, train=train, holdout=DataLoader(random_rows(60, 4, seed=1), 10), views=None, progress=False)
     assert len(read) == 60
-
-
-def test_disjoint_lists_of_rows_are_no_overlap() -> None:
-    data = random_rows(60, 4)
-    train, holdout = DataLoader(data, 10, sampler=range(40)), DataLoader(data, 10, sampler=range(40, 60))
-    model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3))
-    lates.calibrate(model, train=train, holdout=holdout, progress=False)
-    with pytest.raises(ValueError, match="share 20 rows"):
-        lates.calibrate(model, train=DataLoader(data, 10, sampler=range(60)), holdout=holdout, progress=False)

@@ -44,6 +44,7 @@ def quarters(raster: Tensor) -> Tensor:
         (ENCODER, draw(5, 9, 6), draw(5, 9, 6).mean(1)),
         (LINEAR, draw(5, 5, 6), draw(5, 5, 6).mean(1)),
         (SEQUENCE_FIRST, draw(9, 5, 6), draw(9, 5, 6).mean(0)),
+        (SEQUENCE_FIRST, draw(5, 9, 6), draw(5, 9, 6).mean(1)),  # it turned its sequence itself
         (CONV1D, draw(5, 6, 4), draw(5, 6, 4).unflatten(2, (2, 2)).mean(3).flatten(1)),
         (CONV2D, draw(5, 6, 4, 4), quarters(draw(5, 6, 4, 4))),
         (LINEAR, draw(5, 4, 4, 6), quarters(draw(5, 4, 4, 6).permute(0, 3, 1, 2))),
@@ -63,10 +64,6 @@ def quarters(raster: Tensor) -> Tensor:
 )
 def test_layouts(layer: nn.Module, output: Tensor, expected: Tensor) -> None:
     assert torch.allclose(pool(layer, output, rows=5), expected, atol=1e-6)
-
-
-def test_an_attention_that_turns_its_sequence_itself_has_its_rows_first() -> None:
-    assert torch.allclose(pool(SEQUENCE_FIRST, draw(5, 9, 6), rows=5), draw(5, 9, 6).mean(1), atol=1e-6)
 
 
 def test_a_recurrent_layer_is_read_sequence_first_unless_told() -> None:
@@ -111,19 +108,12 @@ def test_masked_tokens_do_not_count(lengths: list[int], extra: int, sequence_fir
     assert torch.allclose(features, expected, atol=1e-5)
 
 
-def test_tokens_before_those_of_the_mask_count() -> None:
+def test_tokens_before_those_of_the_mask_count_and_padding_alone_gives_zeros() -> None:
     mask = torch.tensor([[1, 1, 0]])
-    features = pool(LINEAR, draw(1, 4, 6), 1, mask=mask)
-    assert torch.allclose(features, draw(1, 4, 6)[:, :3].mean(1), atol=1e-6)
-
-
-def test_fewer_tokens_than_the_mask_has_are_refused() -> None:
+    assert torch.allclose(pool(LINEAR, draw(1, 4, 6), 1, mask=mask), draw(1, 4, 6)[:, :3].mean(1), atol=1e-6)
+    assert pool(LINEAR, draw(1, 4, 6), 1, mask=torch.zeros(1, 4)).tolist() == [[0.0] * 6]
     with pytest.raises(ValueError, match=r"4 tokens under an attention mask of 6.*naming the others in blocks="):
         pool(LINEAR, draw(1, 4, 6), 1, mask=torch.ones(1, 6))
-
-
-def test_nothing_but_padding_gives_zeros_not_nan() -> None:
-    assert pool(LINEAR, draw(1, 4, 6), 1, mask=torch.zeros(1, 4)).tolist() == [[0.0] * 6]
 
 
 def test_nested_tensors_are_averaged_over_their_own_tokens() -> None:
@@ -170,19 +160,6 @@ def test_half_precision_is_averaged_in_single(dtype: torch.dtype, shape: tuple[i
     assert torch.equal(pool(layer, output, 5), pool(layer, output.float(), 5))
 
 
-@pytest.mark.parametrize("method", ["none", "class", "mean", "grid"])
-def test_features_share_no_memory_with_the_output(method: Any) -> None:
-    shapes = {"none": (5, 6), "class": (5, 1, 6), "mean": (5, 1, 6), "grid": (5, 6, 2, 2)}
-    output = draw(*shapes[method])
-    axis = 1 if method == "grid" else -1
-    layout = {"none": "vector", "grid": "raster"}.get(method, "tokens")
-    pooling = Pooling(layout, 0, axis, (2, 2) if method == "grid" else (), method)  # pyright: ignore[reportArgumentType]
-    features = pooling(output, None)
-    before = features.clone()
-    output.zero_()
-    assert torch.equal(features, before)
-
-
 # Outputs that hold the tensor
 
 
@@ -213,14 +190,16 @@ def test_an_output_without_one_is_refused(output: Any) -> None:
         find_tensor(output)
 
 
-def test_an_output_without_one_row_per_input_is_refused() -> None:
-    with pytest.raises(ValueError, match=r'Block "block" puts out shape \[20, 6\] for 5 rows.*naming the others'):
-        pool(LINEAR, draw(20, 6), rows=5)
-
-
-def test_a_raster_of_four_dimensions_is_refused() -> None:
-    with pytest.raises(ValueError, match="raster of 4 dimensions; expected one to three"):
-        pool(nn.Identity(), draw(5, 6, 2, 2, 2, 2), rows=5)
+@pytest.mark.parametrize(
+    ("output", "message"),
+    [
+        (draw(20, 6), r'Block "block" puts out shape \[20, 6\] for 5 rows.*naming the others'),
+        (draw(5, 6, 2, 2, 2, 2), "raster of 4 dimensions; expected one to three"),
+    ],
+)
+def test_outputs_of_other_shapes_are_refused(output: Tensor, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        pool(nn.Identity(), output, rows=5)
 
 
 # The layer behind an activation tells the layout

@@ -2,18 +2,16 @@ import copy
 import math
 import random
 from contextlib import nullcontext
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
-from torch.utils.data import DataLoader
 
 import lates
-from lates.network.sampling import mean_log_probability, read_draws
-from lates.stack import Holdout, fit_weights
+from lates.network.sampling import MCDropout, mean_log_probability, read_draws
 from tests.conftest import Problem
-from tests.networks import random_rows
 
 
 class Noisy(nn.Module):
@@ -30,33 +28,35 @@ class Noisy(nn.Module):
         return self.fc(self.second(self.drop(self.first(rows))))
 
 
-def test_the_generator_makes_calls_repeatable(problem: Problem) -> None:
-    sampled = lates.mc_dropout(problem.model, samples=4, seed=3)
-    with torch.no_grad():
-        first, second = sampled(problem.images[:50]), sampled(problem.images[:50])
-        sampled.generator.manual_seed(3)
-        again = sampled(problem.images[:50])
-        twin = lates.mc_dropout(problem.model, samples=4, seed=3)(problem.images[:50])
-        other = lates.mc_dropout(problem.model, samples=4, seed=4)(problem.images[:50])
-    assert torch.equal(first, again)
-    assert torch.equal(first, twin)
-    assert not torch.equal(first, second)
-    assert not torch.equal(first, other)
+def global_states() -> list[Any]:
+    numpy_state = np.random.get_state(legacy=False)["state"]["key"]
+    return [torch.get_rng_state().tolist(), random.getstate(), numpy_state.tolist()]
 
 
-def test_the_global_random_state_neither_changes_nor_matters(problem: Problem) -> None:
+@pytest.mark.parametrize("calibrated", [False, True])
+def test_the_generator_alone_decides_the_draws_and_the_global_state_stays(problem: Problem, calibrated: bool) -> None:
+    def build(seed: int) -> MCDropout | lates.CalibratedModel:
+        sampled = lates.mc_dropout(problem.model, samples=1 if calibrated else 4, seed=seed)
+        if not calibrated:
+            return sampled
+        return lates.calibrate(sampled, holdout=problem.holdout, blocks=[], seed=seed, progress=False)
+
     found: list[Tensor] = []
     for state in (1, 2):
         torch.manual_seed(state)
         random.seed(state)
         np.random.seed(state)
-        expected = torch.get_rng_state(), random.getstate(), np.random.get_state(legacy=False)["state"]["key"]
-        sampled = lates.mc_dropout(problem.model, samples=3)
+        expected, model = global_states(), build(3)
+        twin = copy.deepcopy(model)
         with torch.no_grad():
-            found.append(sampled(problem.images[:20]))
-        assert torch.equal(torch.get_rng_state(), expected[0])
-        assert random.getstate() == expected[1]
-        assert np.array_equal(np.random.get_state(legacy=False)["state"]["key"], expected[2])
+            first, second = model(problem.images[:20]), model(problem.images[:20])
+            assert torch.equal(twin(problem.images[:20]), first), "a copy draws on by itself"
+            model.generator.manual_seed(3)
+            assert torch.equal(model(problem.images[:20]), first)
+            assert not torch.equal(build(4)(problem.images[:20]), first)
+        assert not torch.equal(first, second)
+        assert global_states() == expected
+        found.append(first)
     assert torch.equal(*found)
 
 
@@ -125,13 +125,6 @@ def test_what_is_neither_a_model_nor_models_is_refused(problem: Problem) -> None
         read_draws([lates.mc_dropout(problem.model), problem.model])
 
 
-def test_a_copy_draws_on_by_itself(problem: Problem) -> None:
-    sampled = lates.mc_dropout(problem.model, samples=2)
-    twin = copy.deepcopy(sampled)
-    with torch.no_grad():
-        assert torch.equal(sampled(problem.images[:10]), twin(problem.images[:10]))
-
-
 @pytest.fixture(scope="module")
 def sampled_and_calibrated(problem: Problem) -> lates.CalibratedModel:
     return lates.calibrate(
@@ -147,34 +140,34 @@ def ensemble_calibrated(problem: Problem, ensemble: list[nn.Module]) -> lates.Ca
     )
 
 
-def test_calibrating_mc_dropout_lowers_the_log_loss_of_its_mean(
-    problem: Problem, sampled_and_calibrated: lates.CalibratedModel
+def test_calibrating_a_mean_lowers_its_log_loss(
+    problem: Problem, sampled_and_calibrated: lates.CalibratedModel, ensemble_calibrated: lates.CalibratedModel
 ) -> None:
-    calibrated = sampled_and_calibrated
-    assert calibrated.fit.nll < calibrated.fit.nll_temperature < calibrated.fit.nll_network
-    assert "mean of 4 draws" in str(calibrated)
+    for calibrated in (sampled_and_calibrated, ensemble_calibrated):
+        assert calibrated.fit.nll < calibrated.fit.nll_temperature < calibrated.fit.nll_network
+        assert not calibrated.fit.certified, "the log-loss of a mean is not convex"
+    assert "mean of 4 draws" in str(sampled_and_calibrated)
     with torch.no_grad():
         before = lates.mc_dropout(problem.model, samples=4)(problem.images)
-        calibrated.generator.manual_seed(0)
-        after = calibrated(problem.images)
+        sampled_and_calibrated.generator.manual_seed(0)
+        after = sampled_and_calibrated(problem.images)
     assert lates.metrics.nll(after, problem.labels) < lates.metrics.nll(before, problem.labels) - 0.05
     torch.testing.assert_close(after.exp().sum(1), torch.ones(len(after)), atol=1e-4, rtol=0)
 
 
-def test_the_fit_s_log_loss_is_that_of_the_mean_on_the_hold_out(
+def test_an_ensemble_has_weights_for_each_network_draws_nothing_and_has_the_log_loss_of_its_fit(
     problem: Problem, ensemble_calibrated: lates.CalibratedModel
 ) -> None:
+    blocks = ["stages.0", "stages.1", "stages.2", "head"]
+    assert list(ensemble_calibrated.weights) == [f"{place}/{name}" for place in (0, 1) for name in blocks]
+    assert sum(ensemble_calibrated.contributions.values()) == pytest.approx(1)
     images, labels = (torch.cat(parts) for parts in zip(*problem.holdout, strict=True))
+    state = ensemble_calibrated.generator.get_state()
     with torch.no_grad():
-        logits = ensemble_calibrated(images)
+        logits, again = ensemble_calibrated(images), ensemble_calibrated(images)
+    assert torch.equal(logits, again)
+    assert torch.equal(ensemble_calibrated.generator.get_state(), state)
     assert lates.metrics.nll(logits, labels) == pytest.approx(ensemble_calibrated.fit.nll, abs=1e-5)
-
-
-def test_the_log_loss_of_a_mean_is_not_convex_and_so_never_certified(
-    sampled_and_calibrated: lates.CalibratedModel, ensemble_calibrated: lates.CalibratedModel
-) -> None:
-    assert not sampled_and_calibrated.fit.certified
-    assert not ensemble_calibrated.fit.certified
 
 
 def test_members_of_several_draws_come_draw_by_draw(
@@ -196,13 +189,6 @@ def test_members_of_several_draws_come_draw_by_draw(
             assert draw.shape == (7, 10, len(names))
             parts.append((draw @ weights).softmax(1))
         torch.testing.assert_close(torch.stack(parts).mean(0), logits.exp(), atol=1e-5, rtol=0)
-
-
-def test_an_ensemble_has_weights_for_each_network(ensemble_calibrated: lates.CalibratedModel) -> None:
-    blocks = ["stages.0", "stages.1", "stages.2", "head"]
-    assert list(ensemble_calibrated.weights) == [f"{place}/{name}" for place in (0, 1) for name in blocks]
-    assert sum(ensemble_calibrated.contributions.values()) == pytest.approx(1)
-    assert ensemble_calibrated.fit.nll < ensemble_calibrated.fit.nll_temperature < ensemble_calibrated.fit.nll_network
 
 
 @pytest.mark.parametrize("kind", ["mc", "ensemble"])
@@ -248,13 +234,6 @@ def test_experts_that_err_loudly_are_not_silenced() -> None:
     assert together.fit.nll <= together.fit.nll_temperature <= together.fit.nll_network < 1.2
 
 
-def test_nor_are_they_by_probes_that_know_nothing() -> None:
-    _, rows, labels = loud_experts()
-    members = [{"probe": torch.randn(200, 10), "head": own} for own in rows.split(10, dim=1)]
-    fit = fit_weights(Holdout.of(members, labels), "nll", lates.DEFAULT)
-    assert fit.nll <= fit.nll_temperature < 1.2
-
-
 @pytest.mark.parametrize(("regularise", "speak"), [(31.0, True), (70.0, False)])
 def test_where_the_mean_s_fit_begins_is_chosen_with_the_penalty(regularise: float, speak: bool) -> None:
     """As they are the experts cost 1.06 + regularise / sqrt(200) / 2, silent log 10. Of the stronger penalty's two valleys
@@ -286,29 +265,6 @@ def test_networks_of_different_numbers_of_classes_have_no_mean() -> None:
         lates.calibrate(networks, holdout=[(rows, labels)], blocks=[], progress=False)
 
 
-def test_an_ensemble_draws_nothing_and_is_deterministic(
-    problem: Problem, ensemble_calibrated: lates.CalibratedModel
-) -> None:
-    state = ensemble_calibrated.generator.get_state()
-    with torch.no_grad():
-        first, second = ensemble_calibrated(problem.images[:9]), ensemble_calibrated(problem.images[:9])
-    assert torch.equal(first, second)
-    assert torch.equal(ensemble_calibrated.generator.get_state(), state)
-
-
-def test_one_sample_draws_from_the_generator_too(problem: Problem) -> None:
-    calibrated = lates.calibrate(
-        lates.mc_dropout(problem.model, samples=1), holdout=problem.holdout, blocks=[], progress=False
-    )
-    found: list[Tensor] = []
-    for state in (1, 2):
-        torch.manual_seed(state)
-        calibrated.generator.manual_seed(0)
-        with torch.no_grad():
-            found.append(calibrated(problem.images[:20]))
-    assert torch.equal(*found)
-
-
 @pytest.mark.parametrize("loss", ["brier", "soft_ece"])
 def test_the_mean_is_fitted_to_the_log_loss_only(problem: Problem, ensemble: list[nn.Module], loss: str) -> None:
     with pytest.raises(ValueError, match=f'loss="{loss}" is for single networks'):
@@ -337,9 +293,3 @@ def test_dropout_inside_pytorch_s_encoder_layers_is_on_without_gradients_too() -
     tokens = torch.randn(4, 5, 8)
     with torch.no_grad():
         assert not torch.allclose(sampled(tokens), sampled(tokens))
-
-
-def test_networks_of_an_ensemble_need_the_same_classes() -> None:
-    holdout = DataLoader(random_rows(60, 4), 10)
-    with pytest.raises(ValueError, match="3, 4 classes"):
-        lates.calibrate([nn.Linear(4, 3), nn.Linear(4, 4)], holdout=holdout, blocks=[], progress=False)

@@ -145,6 +145,7 @@ def test_images_are_found_and_replaced_in_a_mapping(name: ImageView) -> None:
     [
         (torch.zeros(2, 5), TABLE_NAMES),
         (torch.zeros(2, 3, 4, 4), IMAGE_NAMES),
+        (torch.zeros(2, 3, 4, 4, dtype=torch.uint8), IMAGE_NAMES),
         (torch.zeros(2, 8, 4, 4), ()),
         (torch.zeros(2, 5).long(), ()),
         (torch.zeros(2, 3, 4, 4).long(), ()),
@@ -155,8 +156,7 @@ def test_images_are_found_and_replaced_in_a_mapping(name: ImageView) -> None:
 )
 def test_views_of_other_inputs_are_refused_and_auto_has_none(inputs: Any, fitting: tuple[ViewName, ...]) -> None:
     loader = unlabelled(inputs)
-    if not fitting or fitting == TABLE_NAMES:
-        assert choose("auto", loader) is None
+    assert (choose("auto", loader) is not None) == (fitting == IMAGE_NAMES)
     for name in NAMES:
         if name in fitting:
             assert choose(name, loader) is not None

@@ -42,9 +42,12 @@ def test_fits_refuse_every_logit_that_is_not_finite_and_no_finite_one_however_la
         (torch.zeros(3, 0), ValueError, "empty"),
         (torch.zeros(2, 3, dtype=torch.int64), TypeError, r"torch\.int64; expected floating"),
         ([[0.0, 1.0]], TypeError, "came as list"),
+        (np.ma.masked_array(np.zeros((2, 3))), TypeError, "came as MaskedArray; .*Drop the masked rows"),
+        (torch.zeros(2, 3, device="meta"), TypeError, "are a meta tensor"),
+        (torch.nested.nested_tensor([torch.zeros(2), torch.zeros(3)]), TypeError, "are a nested tensor"),
     ],
 )
-def test_other_bad_logits(logits: torch.Tensor, error: type[Exception], message: str) -> None:
+def test_other_bad_logits(logits: Any, error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):
         check_logits(logits)
 
@@ -66,10 +69,6 @@ def test_bad_labels(labels: torch.Tensor, error: type[Exception], message: str) 
         check_labels(labels, rows=2, classes=3)
 
 
-def test_truth_values_are_the_labels_of_two_classes() -> None:
-    assert check_labels(torch.tensor([True, False]), rows=2, classes=2).tolist() == [1, 0]
-
-
 def test_the_labels_of_a_single_logit_are_told_how_to_widen_it() -> None:
     with pytest.raises(ValueError, match=r"hold 1 in row 0; .* have 1 class\. .*torch\.cat\(\[0 \* z, z\], 1\)"):
         check_labels(torch.tensor([1]), rows=1, classes=1)
@@ -80,14 +79,24 @@ def test_labels_of_any_integer_dtype_become_int64(dtype: type) -> None:
     labels = check_labels(np.array([2, 0], dtype=dtype), rows=2, classes=3)
     assert labels.dtype == torch.int64
     assert labels.tolist() == [2, 0]
+    assert check_labels(torch.tensor([True, False]), rows=2, classes=2).tolist() == [1, 0]
 
 
-def test_arrays_are_viewed_without_copy_or_complaint() -> None:
+def test_read_only_arrays_are_viewed_and_the_filters_of_warnings_stay(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Filters are the process's: two threads that change and restore them leave one another's behind."""
+    filters, convert = [], torch.from_numpy
+
+    def look(array: np.ndarray) -> torch.Tensor:
+        filters.append(list(warnings.filters))
+        return convert(array)
+
+    monkeypatch.setattr(torch, "from_numpy", look)
     array = np.arange(6.0).reshape(2, 3)
     array.flags.writeable = False
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         logits = check_logits(array)
+        assert filters == [list(warnings.filters)]
     assert logits.data_ptr() == array.ctypes.data
     assert check_logits(array[::-1]).tolist() == array[::-1].tolist()
 
@@ -106,35 +115,3 @@ def test_probabilities_are_recognised_and_their_logs_are_not(dtype: torch.dtype,
         warn_if_probabilities(probabilities * 0.5, "head")
         warn_if_probabilities(torch.tensor([[0.5, 0.5], [-1.0, 2.0]], dtype=dtype), "head")
         warn_if_probabilities(torch.ones(5, 1), "one class has one probability, whatever its logit")
-
-
-@pytest.mark.parametrize(
-    ("logits", "message"),
-    [
-        (np.ma.masked_array(np.zeros((2, 3))), "came as MaskedArray; .*Drop the masked rows"),
-        (torch.zeros(2, 3, device="meta"), "are a meta tensor"),
-        (torch.nested.nested_tensor([torch.zeros(2), torch.zeros(3)]), "are a nested tensor"),
-    ],
-)
-def test_logits_without_plain_values_are_refused(logits: Any, message: str) -> None:
-    with pytest.raises(TypeError, match=message):
-        check_logits(logits)
-
-
-def test_reading_a_read_only_array_neither_warns_nor_changes_the_filters_of_warnings(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """They are the process's: two threads that change and restore them leave one another's behind."""
-    filters, convert = [], torch.from_numpy
-
-    def look(array: np.ndarray) -> torch.Tensor:
-        filters.append(list(warnings.filters))
-        return convert(array)
-
-    monkeypatch.setattr(torch, "from_numpy", look)
-    labels = np.arange(3)
-    labels.flags.writeable = False
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        assert check_labels(labels, 3, 3).tolist() == [0, 1, 2]
-        assert filters == [list(warnings.filters)]

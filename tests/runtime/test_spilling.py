@@ -8,56 +8,43 @@ import sys
 import tempfile
 import warnings
 from pathlib import Path
-from statistics import median
 
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
 import lates
 from tests.networks import fail_after, loader, network, same
 
 
-def test_constant_features_survive_standardisation() -> None:
-    model = network()
-    nn.init.zeros_(model.get_parameter("body.8.weight"))
-    constants = torch.tensor([0.0, 1e-8, 0.5, -3.0, 100.0, 1e-30])
-    model.get_parameter("body.8.bias").data.copy_(constants)
-    features = lates.extract(model, loader(), blocks=["body.8"])
-    assert features.deviation["body.8"].tolist() == [1.0] * 6
-    standardised = (features.blocks["body.8"] - features.centre["body.8"]) / features.deviation["body.8"]
-    assert float(standardised.abs().max()) < 1e-6
+def features_of(rows: Tensor, batch_size: int = 64) -> lates.Features:
+    model = nn.Sequential(nn.Identity(), nn.Linear(rows.shape[1], 3)).eval()
+    data = TensorDataset(rows, torch.zeros(len(rows)).long())
+    return lates.extract(model, DataLoader(data, batch_size), blocks=["0"])
 
 
-def test_a_feature_that_varies_by_rounding_alone_counts_as_constant() -> None:
-    model = nn.Sequential(nn.Identity(), nn.Linear(1, 3)).eval()
-    hundred = torch.tensor([100.0])
-    rows = torch.stack([hundred, torch.nextafter(hundred, 2 * hundred)]).repeat(20, 1)
-    features = lates.extract(model, [(rows, torch.zeros(40).long())], blocks=["0"])
-    assert features.deviation["0"].tolist() == [1.0]
+def test_features_that_vary_by_rounding_alone_count_as_constant() -> None:
+    constants = torch.tensor([0.0, 1e-8, 0.5, -3.0, 100.0, 1e-30, 100.0])
+    rows = constants.repeat(40, 1)
+    rows[::2, -1] = torch.nextafter(constants, 2 * constants)[-1]
+    features = features_of(rows)
+    assert features.deviation["0"].tolist() == [1.0] * 7
+    assert float((features.blocks["0"] - features.centre["0"]).abs().max()) < 1e-5
 
 
-def test_moments_of_features_far_from_zero_do_not_cancel() -> None:
-    model = nn.Sequential(nn.Identity(), nn.Linear(2, 3)).eval()
-    rows = 3e5 + torch.randn(500, 2, generator=torch.Generator().manual_seed(0))
-    features = lates.extract(model, DataLoader(TensorDataset(rows, torch.zeros(500).long()), 64), blocks=["0"])
-    assert torch.allclose(features.deviation["0"], rows.double().std(0, correction=0), rtol=1e-9)
+@pytest.mark.parametrize(("offset", "batch_size"), [(3e5, 64), (100, 7)])
+def test_moments_are_those_of_all_rows_and_do_not_cancel(
+    offset: float, batch_size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("lates.network.features.NUMBERS_AT_ONCE", 1000)
+    rows = offset + torch.randn(2500, 2, generator=torch.Generator().manual_seed(0))
+    features, exact = features_of(rows, batch_size), rows.double()
+    assert torch.allclose(features.centre["0"], exact.mean(0), rtol=1e-12)
+    assert torch.allclose(features.deviation["0"], exact.std(0, correction=0), rtol=1e-9)
 
 
-def test_moments_of_many_small_batches_are_those_of_all_rows() -> None:
-    generator = torch.Generator().manual_seed(0)
-    inputs = 100 + torch.randn(2500, 3, generator=generator)
-    model = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2))
-    features = lates.extract(model, DataLoader(TensorDataset(inputs, torch.arange(2500) % 2), batch_size=7))
-    (values,) = features.blocks.values()
-    (centre,), (deviation,) = features.centre.values(), features.deviation.values()
-    variance, mean = torch.var_mean(values.double(), 0, correction=0)
-    assert torch.allclose(centre, mean, rtol=1e-12)
-    assert torch.allclose(deviation, torch.where(variance > 0, variance.sqrt(), 1.0), rtol=1e-9)
-
-
-@pytest.mark.parametrize("memory", [0, 1000, 3000])
+@pytest.mark.parametrize("memory", [0, 3000])
 def test_spilled_features_are_bitwise_the_same_and_their_files_nameless(
     memory: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -105,7 +92,7 @@ def test_an_interrupted_spill_leaves_no_file(tmp_path: Path, monkeypatch: pytest
 FULL_DISK = """
 import resource, sys, torch
 import lates
-from torch import nn
+from torch import Tensor, nn
 
 resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, 10_000))
 width, batches = int(sys.argv[1]), int(sys.argv[2])
@@ -126,23 +113,3 @@ def test_a_spill_that_finds_no_room_says_where_and_what_helps(tmp_path: Path, wi
     assert told.startswith(f"OSError: [Errno {errno.EFBIG}] Cannot write rows that exceed the memory")
     assert f"in {tmp_path}: File too large. Set TMPDIR" in told
     assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="reads the resident memory from /proc")
-def test_memory_stays_bounded_when_spilling() -> None:
-    """160 MB of features under a limit of 4 MB: private memory hardly grows from the second quarter to the last."""
-    model = nn.Sequential(nn.Linear(4, 10_000), nn.Linear(10_000, 3, bias=False)).eval()
-    batch = (torch.randn(50, 4), torch.zeros(50).long())
-    levels: list[int] = []
-    features = lates.extract(
-        model, [batch] * 80, blocks=["0"], memory=4 << 20, progress=lambda *_: levels.append(private_bytes())
-    )
-    assert features.blocks["0"].numel() * 4 == 160_000_000
-    assert median(levels[60:]) - median(levels[20:40]) < 40_000_000
-
-
-def private_bytes() -> int:
-    for line in Path("/proc/self/status").read_text().splitlines():
-        if line.startswith("RssAnon"):
-            return int(line.split()[1]) * 1024
-    raise OSError("no RssAnon")

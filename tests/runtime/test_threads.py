@@ -1,5 +1,6 @@
 import os
 import threading
+import time
 from collections import OrderedDict
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -38,19 +39,11 @@ def two_threads() -> Iterator[None]:
 
 
 @given(rows=st.integers(0, 1_000), count=st.integers(1, 20))
-def test_shares_hold_every_row_once_and_are_about_equal(rows: int, count: int) -> None:
+def test_split_rows_hold_every_row_once_and_are_about_equal(rows: int, count: int) -> None:
     shares = [range(rows)[share] for share in split_rows(rows, count)]
     assert [row for share in shares for row in share] == list(range(rows))
     assert max(map(len, shares)) - min(map(len, shares)) <= 1
     assert len(shares) == max(1, min(rows, count))
-
-
-@pytest.mark.usefixtures("two_threads")
-def test_a_single_row_of_very_many_classes() -> None:
-    logits, labels = torch.randn(1, 4 * LEAST_ELEMENTS), torch.tensor([3])
-    assert metrics.nll(logits, labels) == pytest.approx(
-        float(torch.nn.functional.cross_entropy(logits.double(), labels))
-    )
 
 
 @pytest.mark.usefixtures("two_threads")
@@ -63,11 +56,13 @@ def test_results_come_in_order_from_threads_in_which_torch_uses_one() -> None:
 
     with torch.no_grad():
         assert map_threads(work, [7, 8]) == [(7, 1, False), (8, 1, False)]
+    here = threading.get_ident()
+    assert map_threads(lambda part: (part, threading.get_ident()), [7]) == [(7, here)], "the first is the caller's own"
     assert torch.get_num_threads() == 2
 
 
 @pytest.mark.usefixtures("two_threads")
-def test_the_small_steps_of_sgd_are_taken_without_help(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_small_steps_of_sgd_are_taken_in_one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
     """Beside others of their kind they would spend nearly all of their time waiting for one another's threads."""
     seen: set[int] = set()
     shuffle = torch.randperm
@@ -83,7 +78,7 @@ def test_the_small_steps_of_sgd_are_taken_without_help(monkeypatch: pytest.Monke
 
 
 @pytest.mark.usefixtures("two_threads")
-def test_a_probe_s_rows_are_shared_among_threads_that_work_without_help(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_probe_s_rows_are_shared_among_threads_of_one_core(monkeypatch: pytest.MonkeyPatch) -> None:
     """Beside one other program, on two cores, torch's own threads took eight times as long."""
     seen: set[tuple[int, int]] = set()
 
@@ -107,68 +102,31 @@ def test_a_probe_s_rows_are_shared_among_threads_that_work_without_help(monkeypa
 
 
 @pytest.mark.usefixtures("two_threads")
-def test_a_thread_that_begins_while_another_works_alone_leaves_nobody_without_help() -> None:
+def test_a_thread_that_begins_within_another_s_context_hands_no_1_on_to_later_threads() -> None:
     began, may_end = threading.Event(), threading.Event()
 
-    def begins_late() -> None:
+    def begins_late() -> int:
         with single_threaded():
             began.set()
             may_end.wait(10)
+        return torch.get_num_threads()
 
-    late = threading.Thread(target=begins_late)
-    with single_threaded():
-        late.start()
-        assert began.wait(10)
-    may_end.set()
-    late.join()
-    assert torch.get_num_threads() == 2
-    with ThreadPoolExecutor(1) as later:
-        assert later.submit(torch.get_num_threads).result() == 2
-
-
-@pytest.mark.usefixtures("two_threads")
-def test_a_thread_that_inherited_a_1_does_not_hand_it_on_to_later_threads() -> None:
     with ThreadPoolExecutor(1) as late:
         with single_threaded():
-            assert late.submit(torch.get_num_threads).result() == 1
-
-        def alone() -> None:
-            with single_threaded():
+            inherited = late.submit(begins_late)
+            assert began.wait(10)
+            with single_threaded():  # within one another the outer restores
                 pass
-
-        late.submit(alone).result()
+            assert torch.get_num_threads() == 1
+        may_end.set()
+        assert inherited.result() == 1
+    assert torch.get_num_threads() == 2
     with ThreadPoolExecutor(1) as later:
         assert later.submit(torch.get_num_threads).result() == 2
 
 
 @pytest.mark.usefixtures("two_threads")
-def test_within_one_another_the_outer_gives_the_help_back() -> None:
-    with single_threaded():
-        with single_threaded():
-            pass
-        assert torch.get_num_threads() == 1
-    assert torch.get_num_threads() == 2
-
-
-@pytest.mark.usefixtures("two_threads")
-def test_the_first_share_is_the_caller_s_own() -> None:
-    here = threading.get_ident()
-    assert map_threads(lambda share: (share, threading.get_ident(), torch.get_num_threads()), [7]) == [(7, here, 1)]
-    assert torch.get_num_threads() == 2
-
-
-@pytest.mark.usefixtures("two_threads")
-def test_a_fault_in_a_thread_is_the_caller_s() -> None:
-    def fail(share: int) -> int:
-        raise ValueError(f"share {share}")
-
-    with pytest.raises(ValueError, match="share 1"):
-        map_threads(fail, [1, 2])
-    assert torch.get_num_threads() == 2
-
-
-@pytest.mark.usefixtures("two_threads")
-def test_little_work_and_the_work_of_a_graphics_card_is_not_shared() -> None:
+def test_little_work_and_the_work_of_a_gpu_is_not_shared() -> None:
     assert thread_count(LEAST_ELEMENTS - 1, CPU) == 1
     assert thread_count(100 * LEAST_ELEMENTS, CPU) == 2
     assert thread_count(100 * LEAST_ELEMENTS, torch.device("cuda")) == 1
@@ -185,19 +143,20 @@ def test_threads_change_no_result_beyond_rounding() -> None:
 
 
 @pytest.mark.usefixtures("two_threads")
-def test_a_fault_in_the_caller_s_share_waits_for_the_others() -> None:
-    begun, done = threading.Event(), threading.Event()
+@pytest.mark.parametrize("faulty", [1, 2])
+def test_a_fault_in_any_part_is_the_caller_s_once_the_others_are_done(faulty: int) -> None:
+    done = threading.Event()
 
-    def work(share: int) -> None:
-        if share == 1:
-            begun.wait(timeout=10)
-            raise ValueError("the first share")
-        begun.set()
+    def work(part: int) -> None:
+        if part == faulty:
+            raise ValueError(f"part {part}")
+        time.sleep(0.05)
         done.set()
 
-    with pytest.raises(ValueError, match="the first share"):
+    with pytest.raises(ValueError, match=f"part {faulty}"):
         map_threads(work, [1, 2])
     assert done.is_set()
+    assert torch.get_num_threads() == 2
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="processes do not fork here")
