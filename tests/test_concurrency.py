@@ -51,10 +51,10 @@ def move_like_a_user() -> Callable[[], list[float]]:
     model = network()
 
     def work() -> list[float]:
-        held = list(model.parameters())
+        before = list(model.parameters())
         for _ in range(50):
             model.double().float()
-        assert all(now is then for now, then in zip(model.parameters(), held, strict=True))
+        assert all(now is then for now, then in zip(model.parameters(), before, strict=True))
         return []
 
     return work

@@ -150,9 +150,13 @@ def test_rows_are_taken_from_what_has_rows(taken: int, places: list[int]) -> Non
     rows, scale = torch.arange(6).view(3, 2), torch.tensor(2.0)
     inputs = {"scale": scale, "rows": rows, "others": (torch.arange(4), "text")}
     assert (count_rows(inputs), count_rows(("one text", "another"))) == (3, 0)
-    found = take_rows(inputs, 3, taken)
-    assert found["rows"].tolist() == rows[places].tolist()
-    assert (found["scale"], found["others"][0].tolist(), found["others"][1]) == (scale, [0, 1, 2, 3], "text")
+    rows_taken = take_rows(inputs, 3, taken)
+    assert rows_taken["rows"].tolist() == rows[places].tolist()
+    assert (rows_taken["scale"], rows_taken["others"][0].tolist(), rows_taken["others"][1]) == (
+        scale,
+        [0, 1, 2, 3],
+        "text",
+    )
 
 
 # What networks return

@@ -105,9 +105,9 @@ def test_rows_without_a_label_are_left_out() -> None:
 def test_like_takes_blocks_and_poolings_from_earlier_features() -> None:
     model = network()
     train = lates.extract(model, loader(), blocks=["body.5"])
-    held = lates.extract(model, loader(seed=1), like=train)
-    assert held.poolings == train.poolings
-    assert same(held, lates.extract(model, loader(seed=1), blocks=["body.5"]))
+    holdout = lates.extract(model, loader(seed=1), like=train)
+    assert holdout.poolings == train.poolings
+    assert same(holdout, lates.extract(model, loader(seed=1), blocks=["body.5"]))
     with pytest.raises(ValueError, match=r"Both blocks= and like= were given"):
         lates.extract(model, loader(), blocks=["body.5"], like=train)
     with pytest.raises(ValueError, match=r'Unknown block "body\.5"\. Blocks of this model: none found\.'):

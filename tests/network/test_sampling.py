@@ -41,7 +41,7 @@ def test_the_generator_alone_decides_the_draws_and_the_global_state_stays(proble
             return sampled
         return lates.calibrate(sampled, holdout=problem.holdout, blocks=[], seed=seed, progress=False)
 
-    found: list[Tensor] = []
+    logits_by_state: list[Tensor] = []
     for state in (1, 2):
         torch.manual_seed(state)
         random.seed(state)
@@ -56,8 +56,8 @@ def test_the_generator_alone_decides_the_draws_and_the_global_state_stays(proble
             assert not torch.equal(build(4)(problem.images[:20]), first)
         assert not torch.equal(first, second)
         assert global_states() == expected
-        found.append(first)
-    assert torch.equal(*found)
+        logits_by_state.append(first)
+    assert torch.equal(*logits_by_state)
 
 
 def test_dropout_is_on_and_batch_norm_off_whatever_mode_is_asked_for() -> None:

@@ -33,9 +33,9 @@ def test_less_memory_changes_no_calibration() -> None:
 
 def test_members_beyond_their_memory_are_mapped_from_files() -> None:
     model = processes.network()
-    train, held = (lates.extract(model, loader) for loader in processes.loaders().values())
-    probes = {name: trained.probe for name, trained in lates.train_probes(train, held).items()}
-    kept, spilled = lates.member_logits(probes, held), lates.member_logits(probes, held, memory=0)
+    train, holdout = (lates.extract(model, loader) for loader in processes.loaders().values())
+    probes = {name: trained.probe for name, trained in lates.train_probes(train, holdout).items()}
+    kept, spilled = lates.member_logits(probes, holdout), lates.member_logits(probes, holdout, memory=0)
     assert list(kept) == list(spilled)
     assert all(torch.equal(kept[name], spilled[name]) for name in kept)
 
@@ -60,11 +60,13 @@ def test_the_default_memory_heeds_the_control_groups_around_a_process(tmp_path: 
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="asks Linux how much memory there is")
-@pytest.mark.parametrize("told", [None, "MemTotal: 9000 kB\n", "MemAvailable: unknown\n"])
-def test_where_it_is_not_told_what_is_free_all_of_the_machine_s_memory_counts(tmp_path: Path, told: str | None) -> None:
-    if told is not None:
+@pytest.mark.parametrize("meminfo", [None, "MemTotal: 9000 kB\n", "MemAvailable: unknown\n"])
+def test_where_the_system_does_not_say_what_is_free_all_of_its_memory_counts(
+    tmp_path: Path, meminfo: str | None
+) -> None:
+    if meminfo is not None:
         (tmp_path / "proc").mkdir()
-        (tmp_path / "proc/meminfo").write_text(told, "utf-8")
+        (tmp_path / "proc/meminfo").write_text(meminfo, "utf-8")
     assert free_memory(tmp_path) == os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 

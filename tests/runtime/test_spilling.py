@@ -108,8 +108,8 @@ def test_a_spill_that_finds_no_room_says_where_and_what_helps(tmp_path: Path, wi
     environment = {**os.environ, "TMPDIR": str(tmp_path)}
     command = [sys.executable, "-c", FULL_DISK, str(width), str(batches)]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-    *_, told = done.stderr.splitlines()
+    *_, last_line = done.stderr.splitlines()
     assert done.returncode == 1
-    assert told.startswith(f"OSError: [Errno {errno.EFBIG}] Cannot write rows that exceed the memory")
-    assert f"in {tmp_path}: File too large. Set TMPDIR" in told
+    assert last_line.startswith(f"OSError: [Errno {errno.EFBIG}] Cannot write rows that exceed the memory")
+    assert f"in {tmp_path}: File too large. Set TMPDIR" in last_line
     assert list(tmp_path.iterdir()) == []

@@ -12,7 +12,7 @@ from lates.runtime import ALONE, Processes, RowStore, check_finite
 
 LABELS = ".labels"
 """Their name among the rows, beside the blocks and the head: no module's name begins with a dot."""
-NUMBERS_AT_ONCE = 1 << 20
+NUMBERS_AT_ONCE = 1 << 18
 """Features that are copied to float64 together when their moments are taken."""
 
 

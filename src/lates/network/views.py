@@ -71,17 +71,17 @@ def choose_view(reading: Reading, loader: Iterable[Any], device: torch.device) -
     needed = MEASURED_ROWS if name in MEASURED else 1
     rows: list[Tensor] = []
     for batch in read_batches(loader, device, role):
-        found = find_inputs(name, batch.inputs)
-        if found is None and views == "auto":
+        values = find_inputs(name, batch.inputs)
+        if values is None and views == "auto":
             return None
-        if found is None:
+        if values is None:
             raise ValueError(
                 f'{option}="{views}" {_needed(name)}; the {role} inputs are {_describe(batch.inputs)}. Pass {option}=None or a '
                 "function inputs -> inputs."
             )
-        if rows and found.shape[1:] != rows[0].shape[1:]:
+        if rows and values.shape[1:] != rows[0].shape[1:]:
             break
-        rows.append(found)
+        rows.append(values)
         if sum(map(len, rows)) >= needed:
             break
     return make_view(name, measure_channels(torch.cat(rows)))
@@ -95,8 +95,8 @@ def find_inputs(name: ViewName, inputs: Any) -> Tensor | None:
 def find_images(inputs: Any) -> Tensor | None:
     """The images [n, c, h, w] in a batch's inputs (floating-point or uint8, at most four channels), or None."""
     images = inputs.get(PIXELS) if isinstance(inputs, Mapping) else inputs
-    found = _find_values(images, dimensions=4)
-    return None if found is None or found.shape[1] > 4 else found
+    values = _find_values(images, dimensions=4)
+    return None if values is None or values.shape[1] > 4 else values
 
 
 def find_rows(inputs: Any) -> Tensor | None:
@@ -116,10 +116,10 @@ def make_view(name: ViewName, scale: ChannelScale) -> DrawView:
     }
 
     def view(inputs: Any, generator: torch.Generator) -> Any:
-        found = find_inputs(name, inputs)
-        if found is None:
+        values = find_inputs(name, inputs)
+        if values is None:
             raise ValueError(f'views="{name}" {_needed(name)}. Pass views=None or a function inputs -> inputs.')
-        changed = changes[name](found, generator)
+        changed = changes[name](values, generator)
         return {**inputs, PIXELS: changed} if isinstance(inputs, Mapping) else changed
 
     return view

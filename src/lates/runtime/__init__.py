@@ -3,7 +3,7 @@
 checks      what every function demands of logits, labels and arguments
 extras      how to install what is optional
 files       write a file whole or not at all
-text        names from outside, safe to print
+text        names in messages: safe to print, and not too many
 memory      how many bytes there are to use
 row_store   rows in memory up to a limit, in temporary files beyond it
 threads     chunks of rows shared among threads
@@ -23,20 +23,18 @@ from lates.runtime.checks import (
     check_labels,
     check_logits,
     check_members,
-    check_peaks,
     check_seed,
-    form_of,
-    plain_tensor,
     check_share,
     default_names,
+    form_of,
+    plain_tensor,
     caller_stacklevel,
-    abbreviate,
     warn_if_probabilities,
 )
 from lates.runtime.extras import install_line
 from lates.runtime.files import check_target, write_whole
-from lates.runtime.text import printable, printable_lines
-from lates.runtime.memory import check_memory, default_memory
+from lates.runtime.text import abbreviate, printable, printable_lines
+from lates.runtime.memory import default_memory
 from lates.runtime.threads import map_threads, single_threaded, split_rows, thread_count
 from lates.runtime.precision import full_precision
 from lates.runtime.processes import ALONE, Processes

@@ -252,9 +252,3 @@ def check_seed(seed: Any) -> int:
     if not -(2**63) <= seed < 2**64:
         raise ValueError(f"seed={seed}: expected a whole number of at most 64 bits.")
     return seed
-
-
-def abbreviate(items: Sequence[object], most: int = 8) -> str:
-    """The first of them, and how many more there are."""
-    more = len(items) - most
-    return ", ".join(map(str, items[:most])) + (f" and {more:,} more" if more > 0 else "")

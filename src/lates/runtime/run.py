@@ -63,11 +63,11 @@ class Run:
 def check_device(device: torch.device | str) -> torch.device:
     """The device asked for, with its index, if it can be used."""
     try:
-        found = torch.empty(0, device=device).device
+        usable = torch.empty(0, device=device).device
     except (RuntimeError, AssertionError, NotImplementedError) as fault:
         raise ValueError(
             f'device="{device}" cannot be used here ({str(fault).splitlines()[0]}). Leave it out to work where the model is.'
         ) from fault
-    if found.type == "meta":
+    if usable.type == "meta":
         raise ValueError('device="meta" holds no values. Load the model\'s weights on another device first.')
-    return found
+    return usable

@@ -1,6 +1,7 @@
-"""Text from outside stays text: names in files and networks may hold what a terminal takes for a command."""
+"""Names in messages. Text from outside stays text: it may hold what a terminal takes for a command."""
 
 import unicodedata
+from collections.abc import Sequence
 
 
 def printable(text: str) -> str:
@@ -16,3 +17,9 @@ def printable(text: str) -> str:
 def printable_lines(text: str) -> str:
     """The same for text of several lines."""
     return "\n".join(map(printable, text.split("\n")))
+
+
+def abbreviate(items: Sequence[object], most: int = 8) -> str:
+    """The first of them, and how many more there are."""
+    more = len(items) - most
+    return ", ".join(map(str, items[:most])) + (f" and {more:,} more" if more > 0 else "")
