@@ -10,6 +10,7 @@ from torch import nn
 from lates.model import CalibratedModel
 from lates.network import (
     Draws,
+    Features,
     Reading,
     Tokenizer,
     Views,
@@ -23,7 +24,7 @@ from lates.network import (
 from lates.probes import check_budget, fit_probes, member_logits
 from lates.runtime import Progress, Run
 from lates.settings import DEFAULT, Settings
-from lates.stack import Holdout, check_loss, fit_weights
+from lates.stack import Holdout, check_loss, fit_weights, rescale
 
 
 def calibrate(
@@ -36,6 +37,7 @@ def calibrate(
     budget: float | str | None = 0.01,
     views: Views = "auto",
     passes: int | None = None,
+    expect_shift: bool = False,
     holdout_views: Views = None,
     tokenizer: Tokenizer | None = None,
     memory: int | None = None,
@@ -60,6 +62,8 @@ def calibrate(
               rows "noise", "swap"; for text `lates.views.mask_tokens(tokenizer)`; a function inputs -> inputs; or "auto", for
               images what the settings say, for text masked tokens if the tokenizer is passed, and None otherwise; `passes`
               times over (None: as the settings say, and once where there are no views)
+    expect_shift   True where the inputs in use will differ from the hold-out: other cameras, noise, blur. Changed copies of the
+              hold-out, drawn by `views`, then lower the confidence of all predictions, and leave which class is predicted
     holdout_views   None, or views as above: then decays, ranks and weights are chosen, and the fit's hold-out numbers are
               measured, on the hold-out and one view of each of its rows, which makes the result less confident under shift
     tokenizer   of text, such as one of transformers: it knows which tokens are special; only "auto" reads it
@@ -80,8 +84,9 @@ def calibrate(
     with Run.start(device, seed=seed, memory=memory, distributed=distributed, progress=progress) as run:
         _check_arguments(train, holdout, loss, draws, reading, run)
         # The hold-out first: faults show at once. MC dropout draws it several times, probes are chosen on the first draw.
-        holdouts = extract_holdout(draws, holdout, replace(reading, views=holdout_views), run)
-        firsts = holdouts[:: draws.samples]
+        copied_by = _copied_by(views, holdout_views, expect_shift)
+        holdouts = extract_holdout(draws, holdout, replace(reading, views=copied_by), run)
+        firsts = _plain_rows(holdouts[:: draws.samples]) if expect_shift else holdouts[:: draws.samples]
         trainings = extract_training(draws, train, reading, run, firsts)
         # Step 1: one linear probe per block, trained on the training split, then cut to the budget.
         spare = run.with_less_memory(features.bytes_in_memory for features in (*trainings, *holdouts))
@@ -91,11 +96,33 @@ def calibrate(
         each = run.memory // 4 // len(holdouts)
         members = [member_logits(*pair, memory=each) for pair in zip(draws.repeat(probes), holdouts, strict=True)]
         # Steps 3 and 4: from the network as it is, (0, …, 0, 1), to the weights beta >= 0 that minimise the loss.
-        rows = {"samples": draws.samples, "passes": holdouts[0].passes, "reduce": run.processes.all_reduce}
-        stack = fit_weights(Holdout.of(members, holdouts[0].labels, **rows), loss, settings, run.seed)
+        samples, passes, reduce = draws.samples, holdouts[0].passes, run.processes.all_reduce
+        rows = Holdout.of(members, holdouts[0].labels, samples=samples, passes=passes, reduce=reduce)
+        stack = fit_weights(rows.first_pass() if expect_shift else rows, loss, settings, run.seed)
+        # Beyond the paper: where shift is expected, changed copies of the hold-out choose the scale of all weights.
+        stack = rescale(stack, rows, settings) if expect_shift else stack
     stack = stack.with_budgets([of_network.curve for of_network in probed])
     poolings, accuracies = [rows.poolings for rows in firsts], [of_network.accuracies for of_network in probed]
     return CalibratedModel.assemble(model, probes, stack, poolings, accuracies, run.seed)
+
+
+def _copied_by(views: Views, holdout_views: Views, expect_shift: bool) -> Views:
+    """What changes the copies of the hold-out; None: there are none."""
+    if not isinstance(expect_shift, bool):
+        raise ValueError(f"expect_shift={expect_shift!r}: expected True or False.")
+    if expect_shift and holdout_views is not None:
+        raise ValueError("Pass expect_shift=True or holdout_views=, not both: they use copies of the hold-out differently.")
+    return views if expect_shift else holdout_views
+
+
+def _plain_rows(holdouts: Sequence[Features]) -> list[Features]:
+    """The rows as they are, of hold-outs that have changed copies too."""
+    if holdouts[0].passes == 1:
+        raise ValueError(
+            "expect_shift=True needs changed copies of the hold-out, and there are no views of such inputs. Pass views=: for "
+            'table rows "noise" or "swap", for text lates.views.mask_tokens(tokenizer), or a function inputs -> inputs.'
+        )
+    return [rows.first_pass() for rows in holdouts]
 
 
 def _check_arguments(

@@ -31,6 +31,7 @@ def test_calibrate_writes_the_calibration_of_the_library(folder: Folder) -> None
         (["--budget", "20%", "--memory", "1K", "--seed", "3"], {"budget": 0.2, "memory": 1024, "seed": 3}),
         (["--views", "their_module:mirror", "--passes", "2"], {"views": lambda rows: -rows, "passes": 2}),
         (["--views", "swap", "--holdout-views", "noise"], {"views": "swap", "holdout_views": "noise"}),
+        (["--views", "swap", "--expect-shift"], {"views": "swap", "expect_shift": True}),
         (["--holdout-views", "their_module:mirror"], {"holdout_views": lambda rows: -rows}),
         (["--paper", "--views", "none"], {"settings": lates.PAPER, "views": None}),
     ],

@@ -51,11 +51,18 @@ def calibrate_model(
     passes: Annotated[
         int | None, method(min=1, help="Augmented views per row.", show_default="chosen by --views")
     ] = None,
+    expect_shift: Annotated[
+        bool,
+        method(
+            "--expect-shift",
+            help="Inputs in use will differ from the hold-out: lower the confidence as changed copies of it need.",
+        ),
+    ] = False,
     holdout_views: Annotated[
         str,
         method(
             metavar="NAME",
-            help="For robustness to shift: fit the weights on the hold-out plus one augmented view of each row.",
+            help="Fit the weights on the hold-out plus one augmented view of each row.",
         ),
     ] = NONE,
     tokenizer: Annotated[
@@ -137,6 +144,7 @@ def calibrate_model(
             budget=cap,
             views=view(views, "--views"),
             passes=passes,
+            expect_shift=expect_shift,
             holdout_views=view(holdout_views, "--holdout-views"),
             tokenizer=call_named(tokenizer, "--tokenizer") if tokenizer else None,
             memory=limit,

@@ -1,6 +1,6 @@
 """Features: what each block puts out, one row per input, with the network's logits and the labels."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
@@ -85,6 +85,12 @@ class Features:
     @property
     def processes(self) -> Processes:
         return self.shard.processes
+
+    def first_pass(self) -> "Features":
+        """The first row of each input; the moments stay those of all passes."""
+        rows = slice(self.rows // self.passes)
+        blocks = {name: values[rows] for name, values in self.blocks.items()}
+        return replace(self, blocks=blocks, logits=self.logits[rows], labels=self.labels[rows], passes=1)
 
     @property
     def bytes_in_memory(self) -> int:

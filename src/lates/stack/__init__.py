@@ -9,9 +9,11 @@ record      of a fit
 safeguards  outlier rows left out, the fall-back, warnings
 mean        the mean prediction of several draws
 stack       `fit_stack`
+rescaling   the weights for expected shift
 """
 
 from lates.stack.losses import Loss, MeanLoss, find_probe_loss
 from lates.stack.holdout import Holdout
 from lates.stack.record import Stack, combine, member_names
 from lates.stack.stack import check_loss, fit_exactly, fit_stack, fit_weights
+from lates.stack.rescaling import rescale

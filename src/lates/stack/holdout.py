@@ -127,6 +127,10 @@ class Holdout:
         weights = None if self.row_weights is None else self.row_weights[rows]
         return replace(self, draws=draws, labels=self.labels[rows.to(self.labels.device)], row_weights=weights)
 
+    def first_pass(self) -> "Holdout":
+        """The first row of each input."""
+        return replace(self.select(torch.arange(len(self.labels) // self.passes)), passes=1)
+
     def heads(self) -> "Holdout":
         """The same rows with the heads as the only members."""
         names, draws = ([of[-1:] for of in several] for several in (self.names, self.draws))

@@ -25,6 +25,7 @@ class Stack:
     objective   the penalised loss on the hold-out
     nll         the hold-out's log-loss; `nll_network` that of the network as it is, `nll_temperature` that of temperature
                 scaling, whose weights, 1 / temperature, one for each network, are `temperature_weights`
+    scale       what the weights were multiplied by after the fit, for expected shift; `nll` is that of the scaled weights
     residual    how far, at most, the optimality conditions are from being met, in the scaled variables: max_k |min(b_k, g_k)|
     certified   the weights are the global minimum: log-loss, residual at most 1e-10, and a minimum exists
     unbounded   without prior and penalty: the hold-out does not bound the weights, or too faintly for float64 to decide. They
@@ -51,6 +52,7 @@ class Stack:
     objective: float = math.nan
     residual: float = math.nan
     steps: int = 0
+    scale: float = 1.0
     budgets: tuple[float, ...] = ()
     budget_nll: tuple[float, ...] = ()
 

@@ -91,13 +91,16 @@ def fit_weights(holdout: Holdout, loss: str, settings: Settings, seed: int = 0) 
     check_loss(loss, several=len(holdout.draws) > 1)
     if settings.prior > 0:
         holdout = without_outliers(holdout)
-    if len(holdout.draws) > 1:
-        stack = fit_mean(holdout, settings)
-    elif settings.solver == "sgd":
+    if len(holdout.draws) == 1 and settings.solver == "sgd":
         stack = _projected_sgd(holdout, loss, settings, seed)
     else:
-        stack = fit_exactly(holdout, loss, settings)
+        stack = fit_optimum(holdout, settings, loss)
     return check_fit(stack, holdout)
+
+
+def fit_optimum(holdout: Holdout, settings: Settings, loss: str = "nll") -> Stack:
+    """The optimum of one draw or of the mean of several, without safeguards."""
+    return fit_mean(holdout, settings) if len(holdout.draws) > 1 else fit_exactly(holdout, loss, settings)
 
 
 def fit_exactly(holdout: Holdout, loss: str, settings: Settings) -> Stack:
