@@ -111,7 +111,9 @@ def _copied_by(views: Views, holdout_views: Views, expect_shift: bool) -> Views:
     if not isinstance(expect_shift, bool):
         raise ValueError(f"expect_shift={expect_shift!r}: expected True or False.")
     if expect_shift and holdout_views is not None:
-        raise ValueError("Pass expect_shift=True or holdout_views=, not both: they use copies of the hold-out differently.")
+        raise ValueError(
+            "Pass expect_shift=True or holdout_views=, not both: they use copies of the hold-out differently."
+        )
     return views if expect_shift else holdout_views
 
 

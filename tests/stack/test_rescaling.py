@@ -49,7 +49,7 @@ def test_expected_shift_scales_all_networks_of_an_ensemble_alike(problem: Proble
 
 def test_expected_shift_without_views_is_refused_before_the_training_split_is_read(problem: Problem) -> None:
     read: list[str] = []
-    with pytest.raises(ValueError, match="expect_shift=True needs changed copies of the hold-out.*Pass views="):
+    with pytest.raises(ValueError, match=r"expect_shift=True needs changed copies of the hold-out.*Pass views="):
         calibrate(problem, views=None, expect_shift=True, progress=lambda stage, *_: read.append(stage))
     assert set(read) == {"reading holdout"}
 
