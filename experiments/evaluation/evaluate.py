@@ -10,14 +10,14 @@ from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
 import lates
-from experiments.data.datasets import ImageSet
+from experiments.data.datasets import ImageSet, as_inputs
 from experiments.evaluation.clock import Clock
 from experiments.evaluation.dropout import OFF, SAMPLES, STACKS, fit_layer_stack, fit_temperature, predict_draws
 from experiments.evaluation.environment import describe_environment, multiply_in_float32
 from experiments.evaluation.image_blocks import Blocks
 from experiments.evaluation.measuring import CorruptedSets, PredictAll, Report, Row, measure_sets, measuring_pool
 from experiments.evaluation.methods import HEAD, METHODS, Fitted, Method
-from experiments.evaluation.prepared import KINDS, VIEWS, Prepared, as_inputs, prepare
+from experiments.evaluation.prepared import KINDS, VIEWS, Prepared, prepare
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 import lates
-from experiments.data.datasets import ImageSet, scale
+from experiments.data.datasets import ImageSet, as_inputs
 from experiments.evaluation.clock import Clock
 from experiments.evaluation.rivals.augmentation import Views, mean_logits, shifted, with_mirror_image
 from experiments.evaluation.rivals.density import Neighbours
@@ -60,11 +60,6 @@ class Batches:
     def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
         for images, labels in zip(self.data.images.split(self.size), self.data.labels.split(self.size), strict=True):
             yield as_inputs(images), labels
-
-
-def as_inputs(images: Tensor) -> Tensor:
-    """uint8 images -> float32 in [0, 1], channels last, the layout in which convolutions are quickest."""
-    return scale(images).contiguous(memory_format=torch.channels_last)
 
 
 @dataclass(frozen=True, eq=False)

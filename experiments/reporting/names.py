@@ -2,6 +2,10 @@
 
 from collections.abc import Mapping
 
+from experiments.evaluation.methods import BUDGETS
+
+CIFAR = ("cifar100", "cifar10")
+"""The data sets in the order of the tables."""
 LARGER_IS_BETTER = frozenset({"accuracy", "auc", "auc_keras", "auc_best_temperature"})
 
 METRIC_TITLES: Mapping[str, str] = {
@@ -104,13 +108,9 @@ METHOD_TITLES: Mapping[str, str] = {
     "mcd_lates": "+ LATES, no views",
     "mcd_lates_shift": "+ LATES, shifted views",
 }
-ALONE = ("mcd", "mcd_temperature", "mcd_lates", "mcd_lates_shift")
-"""Methods of networks with dropout, which have tables of their own."""
 DEFAULT, EXPECT_SHIFT, FORMER_DEFAULT = "lates_robust_1", "lates_rescaled", "lates_shift_1"
 SOLVED_ALIKE: Mapping[str, str] = {"lates_paper": "temperature_sgd"}
 """Over what a gain is one, where that is not exact temperature scaling: both sides are solved in the same way."""
-VIEWS = ("none", "shift", "jitter", "robust")
-BUDGETS = ("0.5", "1", "2", "5", "all")
 
 
 def method_title(method: str) -> str:

@@ -21,7 +21,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.utils import convert_conv2d_weight_memory_format
 
-from experiments.data.datasets import WORKERS, FolderSet, ImageSet, decode_batches, in_order, scale
+from experiments.data.datasets import WORKERS, FolderSet, ImageSet, as_inputs, decode_batches, in_order
 from experiments.training.checkpoints import Progress, RunFolder
 from experiments.training.feeds import EpochDraws, ResidentFeed, Shard, StreamedFeed, derive_seed
 from experiments.training.hyperparameters import Hyperparameters
@@ -178,6 +178,5 @@ def measure_accuracy(
     right = 0
     with torch.inference_mode(), torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
         for images, labels in batches:
-            inputs = scale(images.to(device)).contiguous(memory_format=torch.channels_last)
-            right += int((network(inputs).argmax(1) == labels.to(device)).sum())
+            right += int((network(as_inputs(images.to(device))).argmax(1) == labels.to(device)).sum())
     return right / len(data)

@@ -12,9 +12,11 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from experiments.data.corruptions import LIKE_JITTER, NAMES, SEVERITIES, UNLIKE_JITTER
+from experiments.evaluation.methods import BUDGETS
+from experiments.evaluation.prepared import VIEWS
 from experiments.reporting import paper
 from experiments.reporting.figures import style
-from experiments.reporting.names import BUDGETS, DATASET_TITLES, METRIC_TITLES, NETWORK_TITLES, VIEWS
+from experiments.reporting.names import CIFAR, DATASET_TITLES, METRIC_TITLES, NETWORK_TITLES
 from experiments.reporting.significance import architecture_gains, t_test
 from experiments.reporting.summaries import (
     CLEAN_SET,
@@ -88,7 +90,7 @@ def _draw_parts(measured: Sequence[Measured], variation: Variation, title: str, 
     ]
     everything = {
         (dataset, network): of_each_part(measured, dataset, network, variation)
-        for dataset, network in product(("cifar100", "cifar10"), paper.NETWORKS)
+        for dataset, network in product(CIFAR, paper.NETWORKS)
     }
     varied = {place: by_part for place, by_part in everything.items() if by_part} or {("cifar100", "resnet18"): {}}
     methods = style.present(measured, left_out=["temperature_jittered_holdout", "head_refitted_jitter"])

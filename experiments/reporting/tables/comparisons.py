@@ -8,9 +8,10 @@ import numpy as np
 
 from experiments.data.corruptions import CIFAR100_C, NAMES
 from experiments.evaluation.image_blocks import IMAGE_METRICS
+from experiments.evaluation.methods import BUDGETS
 from experiments.recipes import CIFAR_SETS
 from experiments.reporting import paper
-from experiments.reporting.names import BUDGETS, DATASET_TITLES, METRIC_TITLES, TRAINING_TITLES, method_title
+from experiments.reporting.names import CIFAR, DATASET_TITLES, METRIC_TITLES, TRAINING_TITLES, method_title
 from experiments.reporting.significance import (
     ENDPOINT,
     PRIMARY_METHOD,
@@ -40,8 +41,6 @@ from experiments.reporting.tables.markdown import (
     signed,
 )
 from experiments.reporting.tables.scores import mc_title, titles
-
-CIFAR = tuple(reversed(CIFAR_SETS))
 
 
 def shown(gain: Gain) -> tuple[str, str, str, str]:

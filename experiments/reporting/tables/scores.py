@@ -7,7 +7,7 @@ from experiments.evaluation.dropout import OFF, ON, SAMPLES
 from experiments.recipes import AGAIN
 from experiments.reporting import paper
 from experiments.reporting.names import (
-    ALONE,
+    CIFAR,
     DATASET_TITLES,
     DEFAULT,
     EXPECT_SHIFT,
@@ -40,7 +40,6 @@ Row = tuple[str, ...]
 MEANS = "Means over seeds, then over the architectures that were run: each counts once."
 PUBLIC_NOTE = "Public networks: one half of the test images, corruptions at severity 3 alone."
 FLOOR = "Floor: the ECE that perfect calibration would measure with these confidences."
-CIFAR = ("cifar100", "cifar10")
 
 
 def titles(metrics: Sequence[str]) -> Row:
@@ -113,7 +112,7 @@ def methods_table(measured: Sequence[Measured]) -> Table:
     clean = ("nll", "ece", "ece_smooth", "brier", "accuracy", "auc", "auc_best_temperature")
     corrupted = ("nll", "ece", "accuracy")
     columns = [(metric, CLEAN_SET) for metric in clean] + [(metric, CORRUPTED) for metric in corrupted]
-    listed = [method for method in METHOD_TITLES if method not in ALONE]
+    listed = [method for method in METHOD_TITLES if method not in ON]
     rows: list[Row] = []
     whole: set[str] = set()
     for training, dataset in product(TRAININGS, CIFAR):

@@ -3,8 +3,10 @@
 from collections.abc import Sequence
 from itertools import product
 
+from experiments.evaluation.methods import BUDGETS
+from experiments.evaluation.prepared import VIEWS
 from experiments.reporting import paper
-from experiments.reporting.names import BUDGETS, DATASET_TITLES, SOLVED_ALIKE, VIEWS, method_title
+from experiments.reporting.names import CIFAR, DATASET_TITLES, SOLVED_ALIKE, method_title
 from experiments.reporting.summaries import (
     CLEAN_SET,
     CORRUPTED,
@@ -33,7 +35,7 @@ def _by_part(title: str, measured: Sequence[Measured], variation: Variation) -> 
     rows: list[tuple[str, ...]] = []
     header = ("data set", "network", "method", "train", "hold-out", "seeds", *titles(SHOWN))
     header += tuple(f"{metric}, gain %" for metric in titles(SHOWN))
-    for dataset in ("cifar100", "cifar10"):
+    for dataset in CIFAR:
         by_network = {network: of_each_part(measured, dataset, network, variation) for network in paper.NETWORKS}
         varied = {network: by_part for network, by_part in by_network.items() if by_part}
         for network, by_part in varied.items():
@@ -67,7 +69,7 @@ def holdout_size(measured: Sequence[Measured]) -> Table:
 def budget(measured: Sequence[Measured]) -> Table:
     columns = [(metric, sets) for sets in (CLEAN_SET, CORRUPTED) for metric in SHOWN]
     rows: list[tuple[str, ...]] = []
-    for dataset, views, allowed in product(("cifar100", "cifar10"), VIEWS, BUDGETS):
+    for dataset, views, allowed in product(CIFAR, VIEWS, BUDGETS):
         method = f"lates_{views}_{allowed}"
         spent = added_over_networks(measured, dataset, method)
         gains = [gain_over_networks(measured, dataset, method, metric, sets) for metric, sets in columns]

@@ -17,14 +17,6 @@ from experiments.data.splits import split_indices
 # Images in memory
 
 
-def test_the_sample_is_balanced_and_its_parts_differ() -> None:
-    train, test = load_sample(SAMPLE)
-    assert train.labels.bincount().tolist() == [40] * 10
-    assert test.labels.bincount().tolist() == [20] * 10
-    distinct = {bytes(image.numpy().tobytes()) for image in torch.cat([train.images, test.images])}
-    assert len(distinct) == 600
-
-
 def test_a_sample_cut_in_half_is_an_error_that_names_the_file(tmp_path: Path) -> None:
     half = tmp_path / "half.npz"
     half.write_bytes(SAMPLE.read_bytes()[: SAMPLE.stat().st_size // 2])

@@ -10,13 +10,14 @@ from torch import nn
 
 import lates
 from experiments.data.corruptions import corrupt
+from experiments.data.datasets import as_inputs
 from experiments.evaluation.clock import OutOfTimeError
 from experiments.evaluation.dropout import OFF, ON, STACKS, predict_draws
 from experiments.evaluation.evaluate import Evaluation, evaluate_network
 from experiments.evaluation.image_blocks import BLOCKED_METHODS, IMAGE_METRICS
 from experiments.evaluation.measuring import CORRUPTION_SEED, METRICS, CorruptedSets, measure_sets
 from experiments.evaluation.methods import METHODS
-from experiments.evaluation.prepared import Batches, as_inputs
+from experiments.evaluation.prepared import Batches
 from experiments.training.loop import measure_accuracy
 from experiments.training.networks import WideResNet
 from tests.experiments.sample import sample_data, tiny_network, train_on_sample

@@ -8,12 +8,12 @@ import pytest
 import torch
 
 import lates
-from experiments.data.datasets import CIFAR, load_cifar, scale
+from experiments.data.datasets import CIFAR, as_inputs, load_cifar, scale
 from experiments.data.files import DamagedError
 from experiments.data.shifts import FAMILIES, shifted_sets
 from experiments.data.splits import split_indices
 from experiments.evaluation import search, timing
-from experiments.evaluation.prepared import Batches, as_inputs
+from experiments.evaluation.prepared import Batches
 from experiments.reporting.shift_search import read_search
 from experiments.training.hyperparameters import Hyperparameters
 from experiments.training.loop import train_network

@@ -51,16 +51,6 @@ def test_cells_are_chosen_by_seed_place_and_share() -> None:
     assert {len(share) for share in shares} == {16, 17}
 
 
-def test_a_choice_that_means_nothing_is_refused() -> None:
-    with pytest.raises(
-        ValueError, match=r'Unknown --only "resnet18/mnist"\. smoke has: tiny_vgg/cifar10_600, tiny_res'
-    ):
-        choose_cells(RECIPES["smoke"], only="resnet18/mnist")
-    for shard in ((0, 3), (4, 3), (1, 0)):
-        with pytest.raises(ValueError, match="expected i/n with 1 <= i <= n"):
-            choose_cells(RECIPES["smoke"], shard=shard)
-
-
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
 def test_a_missing_gpu_is_said_before_anything_is_done(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"--device cuda: torch .* sees no GPU here\. Use --device cpu"):

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import lates
-from experiments.evaluation.prepared import as_inputs
+from experiments.data.datasets import as_inputs
 from experiments.runner.ensemble import run_ensembles
 from experiments.runner.results import find_results, read_results
 from experiments.training.checkpoints import load_tensors

@@ -76,17 +76,6 @@ def test_descent_finds_the_minimum_within_bounds() -> None:
     assert found.tolist() == pytest.approx([0.5, 0, 3], abs=1e-2)
 
 
-def test_temperature_is_the_one_that_drew_the_labels() -> None:
-    logits, labels = overconfident(20_000)
-    assert temperature.fit(logits, labels).beta == pytest.approx(0.4, rel=0.03)
-    to_brier = temperature.fit(logits, labels, loss="brier").beta
-
-    def score(beta: float) -> float:
-        return float(brier((beta * logits.double()).softmax(1), labels))
-
-    assert score(to_brier) <= min(score(1.01 * to_brier), score(0.99 * to_brier))
-
-
 def test_vector_scaling_is_at_the_optimum_of_scipy() -> None:
     logits, labels = confused(500)
 
