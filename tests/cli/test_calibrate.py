@@ -95,23 +95,6 @@ def test_a_wrong_block_is_answered_with_the_right_ones(folder: Folder) -> None:
     assert result.stderr == 'Error: Unknown block "layer9". Blocks of this model: first.1, second.1.\n'
 
 
-@pytest.mark.parametrize(
-    ("option", "value"),
-    [
-        ("--budget", "much"),
-        ("--memory", "lots"),
-        ("--loss", "hinge"),
-        ("--model", "their_module"),
-        ("--blocks", "last:few"),
-    ],
-)
-def test_wrong_values_exit_with_2(folder: Folder, option: str, value: str) -> None:
-    result = calibrate(folder, option, value)
-    assert result.exit_code == 2
-    assert option in result.stderr
-    assert value in result.stderr
-
-
 def test_the_next_command_can_be_copied(folder: Folder) -> None:
     result = calibrate(folder, output="my own.safetensors")
     _, text = result.stderr.split("\nNext:\n")

@@ -40,13 +40,39 @@ def test_help_does_not_import_torch() -> None:
     assert "calibrate" in result.stdout
 
 
+MODEL, DATA = ["--model", "a_module:make"], ["--data", "a_module:make"]
+CALIBRATE = ["calibrate", *DATA, "-o", "new.safetensors"]
+EXPORT = ["export", "old.safetensors", *MODEL, *DATA, "--check", "-o"]
+
+
 @pytest.mark.parametrize(
-    "arguments", [["demo", "--epochs", "3"], ["demo", "--seed", "-1"], ["demo", "--sed", "1"], ["dem"]]
+    ("arguments", "message"),
+    [
+        (["dem"], "dem"),
+        (["demo", "--sed", "1"], "--sed"),
+        (["demo", "--epochs", "3"], "--epochs: only works together with --train."),
+        (["demo", "--seed", "-1"], "--seed"),
+        ([*CALIBRATE, *MODEL, "--budget", "much"], '--budget: "much": expected a share'),
+        ([*CALIBRATE, *MODEL, "--memory", "lots"], '--memory: "lots": expected a number of bytes'),
+        ([*CALIBRATE, *MODEL, "--loss", "hinge"], "--loss"),
+        ([*CALIBRATE, *MODEL, "--blocks", "last:few"], '--blocks: "last:few": expected a number'),
+        (["calibrate", *MODEL, "--data", "a_module", "-o", "new"], '--data: "a_module": expected module:function'),
+        ([*EXPORT, "new.zip"], "--output: new.zip: expected a name ending in .onnx or .pt2."),
+        ([*EXPORT, "new.pt2"], "--check: works for .onnx only."),
+        (["evaluate", "test.npz", *MODEL], "--data: --model and --data go together."),
+        (["evaluate", "test.npz", *DATA], "--model: --model and --data go together."),
+        (["evaluate", "test.npz", *MODEL, *DATA, "--labels", "labels.npy"], "is for saved logits, without --model."),
+        (["evaluate", "test.npz", *MODEL, *DATA, "--fitted", "fitted"], "is for saved logits, without --model."),
+    ],
 )
-def test_wrong_usage_exits_with_2(arguments: list[str]) -> None:
+def test_wrong_usage_exits_with_2_and_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], message: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
     result = run(*arguments)
     assert result.exit_code == 2
-    assert arguments[-2 if len(arguments) > 1 else -1] in result.stderr
+    assert message in " ".join(result.stderr.replace("│", "").split())
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.fixture(scope="module")

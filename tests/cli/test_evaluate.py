@@ -107,12 +107,3 @@ def test_evaluate_names_what_it_cannot_use(folder: Folder) -> None:
         (CALIBRATION,): "is a calibration. Pass its network and data too",
     }.items():
         assert message in error_of("evaluate", *arguments)
-
-
-def test_evaluate_refuses_options_that_do_not_go_together(folder: Folder) -> None:
-    for given, missing in (("--model", "--data"), ("--data", "--model")):
-        half = run("evaluate", CALIBRATION, given, folder.name("make_model"))
-        assert half.exit_code == 2
-        assert f"Invalid value for {missing}: --model and --data go together." in half.stderr
-    for option in ("--labels", "--fitted"):
-        assert run("evaluate", CALIBRATION, *sources(folder), option, "other.npy").exit_code == 2

@@ -95,13 +95,6 @@ def test_export_writes_a_program_that_agrees(folder: Folder) -> None:
     torch.testing.assert_close(torch.export.load("their.pt2").module()(inputs), expected)
 
 
-@pytest.mark.parametrize(("output", "option"), [("their.zip", "--output"), ("their.pt2", "--check")])
-def test_export_refuses_other_suffixes(folder: Folder, output: str, option: str) -> None:
-    result = run("export", CALIBRATION, *sources(folder), "-o", output, "--check")
-    assert result.exit_code == 2
-    assert option in result.stderr
-
-
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="this system has no named pipes")
 @pytest.mark.parametrize(
     ("command", "output", "option"),
