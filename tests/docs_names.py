@@ -71,12 +71,12 @@ def names_of_logits() -> dict[str, Any]:
     truth = torch.randn(600, 4, generator=generator)
     labels = torch.multinomial(truth.softmax(1), 1, generator=generator)[:, 0]
     head, probe = (3 * (truth + torch.randn(truth.shape, generator=generator)) for _ in range(2))
-    held, test = slice(0, 300), slice(300, 600)
+    holdout, test = slice(0, 300), slice(300, 600)
     return {
-        "logits": head[held].numpy(),
-        "probe_logits": probe[held].numpy(),
-        "labels": labels[held].numpy(),
-        "confidences": head[held].softmax(1).numpy(),
+        "logits": head[holdout].numpy(),
+        "probe_logits": probe[holdout].numpy(),
+        "labels": labels[holdout].numpy(),
+        "confidences": head[holdout].softmax(1).numpy(),
         "test_logits": head[test].numpy(),
         "test_labels": labels[test].numpy(),
         "test_confidences": head[test].softmax(1).numpy(),

@@ -30,12 +30,12 @@ def pins(*names: str) -> dict[str, str]:
 def requirements_of(*extras: str) -> list[Requirement]:
     """Of the package with the given extras; an extra may name others, as in lates[report]."""
     listed = [Requirement(text) for extra in extras for text in EXTRAS[extra]]
-    own = [other for requirement in listed if requirement.name == "lates" for other in requirement.extras]
+    named = [other for requirement in listed if requirement.name == "lates" for other in requirement.extras]
     others = [requirement for requirement in listed if requirement.name != "lates"]
     return (
         [Requirement(text) for text in PROJECT["project"]["dependencies"]]
         + others
-        + (requirements_of(*own) if own else [])
+        + (requirements_of(*named) if named else [])
     )
 
 

@@ -15,7 +15,7 @@ from tests.conftest import Problem, ResidualNetwork
 FILES = ["README.md", "calibration.lates.safetensors", "config.json"]
 
 
-def test_saved_calibration_computes_the_same(
+def test_saved_calibration_computes_the_same_and_its_config_says_so(
     problem: Problem, calibrated: lates.CalibratedModel, tmp_path: Path
 ) -> None:
     folder = tmp_path / "new" / "folder"
@@ -24,15 +24,9 @@ def test_saved_calibration_computes_the_same(
     assert sorted(path.name for path in folder.iterdir()) == FILES
     again = from_pretrained(str(folder), problem.model)
     assert torch.equal(again.predict_proba(problem.images), calibrated.predict_proba(problem.images))
-    assert again.weights == calibrated.weights
-
-
-def test_config_agrees_with_the_model(calibrated: lates.CalibratedModel, tmp_path: Path) -> None:
-    save_pretrained(calibrated, tmp_path)
-    config = json.loads((tmp_path / "config.json").read_text("utf-8"))
-    assert config["library"] == "lates"
-    assert (tmp_path / config["calibration"]).is_file()
-    assert config["weights"] == calibrated.weights
+    config = json.loads((folder / "config.json").read_text("utf-8"))
+    assert (config["library"], config["calibration"]) == ("lates", FILES[1])
+    assert config["weights"] == again.weights == calibrated.weights
     assert config["contributions"] == calibrated.contributions
     assert config["fit"]["nll"] == calibrated.fit.nll
 

@@ -37,8 +37,8 @@ SHARDS = (slice(0, 110), [60]), (slice(110, 300), [140])
 
 
 def fed(metric: Any, logits: Tensor, labels: Tensor, sizes: list[int]) -> Any:
-    for rows, own in zip(logits.split(sizes), labels.split(sizes), strict=True):
-        metric.update(rows, own)
+    for rows, truth in zip(logits.split(sizes), labels.split(sizes), strict=True):
+        metric.update(rows, truth)
     return metric
 
 

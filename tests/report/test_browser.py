@@ -129,11 +129,11 @@ def test_a_table_that_is_too_wide_says_so_and_keeps_its_row_names(browser: Brows
 def test_text_from_outside_stays_text(desktop: Opened) -> None:
     assert desktop.page.title() == f"A title {HOSTILE}"
     assert desktop.page.locator("img").count() == 0
-    told = ""
+    shown = ""
     for mark in desktop.page.locator("#classes svg .mark-symbol path").all():
         mark.hover(force=True)
-        told += desktop.page.locator("#tip").inner_text()
-    assert "onerror" in told
+        shown += desktop.page.locator("#tip").inner_text()
+    assert "onerror" in shown
     assert desktop.page.title() == f"A title {HOSTILE}"
     assert desktop.page.locator("img").count() == 0
 

@@ -56,16 +56,16 @@ def test_metric_chart_shows_shares_in_percent(metric: str, axis: str, tooltip: s
     chart = metric_chart(KNOWN, metric)
     whiskers, dots = chart["layer"]
     assert dots["encoding"]["x"]["axis"]["format"] == axis
-    assert [own.get("format") for own in whiskers["encoding"]["tooltip"]] == [None, *[tooltip] * 3]
+    assert [hint.get("format") for hint in whiskers["encoding"]["tooltip"]] == [None, *[tooltip] * 3]
     assert [(row["method"], row["value"]) for row in chart["data"]["values"]] == [
-        (method, own[metric].value) for method, own in PLAIN.measured.items()
+        (method, measured[metric].value) for method, measured in PLAIN.measured.items()
     ]
 
 
 def test_charts_of_methods_are_switchable() -> None:
     charts = draw_all(KNOWN)
     switched = {
-        place for place, spec in charts.items() if any(own.get("name") == "shown" for own in spec.get("params", []))
+        place for place, spec in charts.items() if any(param.get("name") == "shown" for param in spec.get("params", []))
     }
     assert {place.split("-")[0] for place in switched} == {"metric", "coverage", "classes", "shift"}
 
@@ -105,8 +105,8 @@ def test_page_is_one_small_file_that_requests_nothing(page: str) -> None:
     assert "default-src 'none'" in str(policy)
     allowed = str(policy).split("script-src")[1].split(";")[0]
     assert "'unsafe-inline'" not in allowed
-    library, own = re.findall(r"<script>(.*?)</script>", page, re.S)
-    digests = [base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() for script in (library, own)]
+    library, ours = re.findall(r"<script>(.*?)</script>", page, re.S)
+    digests = [base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() for script in (library, ours)]
     assert re.findall(r"'sha256-(.*?)'", allowed) == digests
     assert "caution" not in page.split("<body>")[1].split("</header>")[0]
 
@@ -121,7 +121,7 @@ def test_text_from_outside_cannot_become_markup(
         classes=tuple(replace(one, name=HOSTILE + one.name) for one in findings.classes),
         subject=replace(findings.subject, network=HOSTILE),
     )
-    plain, taken = (Page(page_of(own, draw_all(own), title)) for own, title in ((findings, "t"), (hostile, HOSTILE)))
+    plain, taken = (Page(page_of(one, draw_all(one), title)) for one, title in ((findings, "t"), (hostile, HOSTILE)))
     assert [tag for tag, _ in taken.elements] == [tag for tag, _ in plain.elements]
     assert taken.text.count("document.title='taken'") > 10
     assert not any("document.title='taken'" in script for script in taken.scripts if "vegaEmbed" in script)
@@ -140,7 +140,9 @@ def test_embedded_json_reads_back_and_never_closes_its_script(text: str) -> None
 
 def test_numbers_that_are_not_finite_are_named_and_draw_nothing(findings: Findings) -> None:
     broken = metrics.Interval(math.inf, math.nan, math.nan, 0.95, 100)
-    test = replace(findings.test, measured={m: {**own, "nll": broken} for m, own in findings.test.measured.items()})
+    test = replace(
+        findings.test, measured={m: {**values, "nll": broken} for m, values in findings.test.measured.items()}
+    )
     empty = Bin(0.0, 0.1, 0, 0, *[math.nan] * 4)
     odd = replace(
         findings, sets={**findings.sets, "clean": test}, bins={m: (empty, *b) for m, b in findings.bins.items()}

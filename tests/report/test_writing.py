@@ -24,12 +24,12 @@ def test_probes_of_weight_0_are_drawn_hollow_with_their_holdout_accuracy(
     calibrated = lates.calibrate(
         problem.model, train=problem.train, holdout=problem.holdout, budget=0.02, views=None, progress=False
     )
-    held = features[1]
+    holdout = features[1]
     expected = {
-        name: float((own.probe.logits(held.blocks[name]).argmax(1) == held.labels).double().mean())
-        for name, own in lates.train_probes(*features).items()
+        name: float((trained.probe.logits(holdout.blocks[name]).argmax(1) == holdout.labels).double().mean())
+        for name, trained in lates.train_probes(*features).items()
     }
-    expected["head"] = float((held.logits.argmax(1) == held.labels).double().mean())
+    expected["head"] = float((holdout.logits.argmax(1) == holdout.labels).double().mean())
     assert calibrated.holdout_accuracies == pytest.approx(expected, abs=0.002)
     silent = [name for name in calibrated.weights if name not in calibrated.member_names]
     assert silent
