@@ -31,9 +31,12 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 def pytest_configure(config: pytest.Config) -> None:
     """Tests are quick on few rows, often without a signal, of which the library warns."""
     few_rows = (
-        r"\d+ of \d+ classes have no hold-out row",
+        r"\d+ of \d+ classes have no (hold-out|training) row",
         r"All [\d,]+ hold-out rows are classified",
         "The network is right on",
+        r"budget=[\d.e-]+ leaves most of the gain",
+        "The budget allows",
+        "No probe got a vote",
     )
     for warning in ("The weights are fitted to", "All weights are 0", *few_rows):
         config.addinivalue_line("filterwarnings", f"ignore:{warning}:UserWarning")

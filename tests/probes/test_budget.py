@@ -210,7 +210,7 @@ def test_budget_too_small_warns_and_leaves_the_head_alone(
     enough = 1.05 * float(
         re.findall(r"raise budget= above ([\d.e-]+)", str(told[0].message))[0]
     )  # it is told to two digits
-    with warnings.catch_warnings(record=True) as told:
+    with warnings.catch_warnings(record=True, action="always") as told:
         probes = fit_budget(trained, features[1], enough, settings=settings)
     assert probes or "the hold-out gains by no probe" in str(told[0].message), "it is allowed, whether it gains or not"
 
