@@ -30,7 +30,7 @@ BINS, RESAMPLES = 15, 200
 METRICS = ("nll", "brier", "ece", "accuracy")
 REFERENCE = "temperature"
 ROBUST, BRIER, FIVE_PERCENT = {"holdout_views": "robust"}, {"loss": "brier"}, {"budget": 0.05}
-RESCALED = {"rescaled": True}
+RESCALED = {"expect_shift": True}
 CANDIDATES: Mapping[str, Mapping[str, Any]] = {
     "temperature": {"blocks": []},
     "temperature, to Brier": {"blocks": [], **BRIER},
@@ -47,8 +47,7 @@ CANDIDATES: Mapping[str, Mapping[str, Any]] = {
     "robust, 5 %": FIVE_PERCENT,
     "robust, to Brier, 5 %": {**BRIER, **FIVE_PERCENT},
 }
-"""Name -> arguments of `lates.calibrate`; and whether all weights are then multiplied by the number that minimises the log-loss
-on the hold-out and one robust view of each image."""
+"""Name -> arguments of `lates.calibrate`."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -166,7 +165,7 @@ def _fit(
     holdout_views: str | None = None,
     loss: str = "nll",
     budget: float = 0.01,
-    rescaled: bool = False,
+    expect_shift: bool = False,
     **read: Any,
 ) -> Callable[[lates.Features], Tensor]:
     """The stages of `lates.calibrate` after the probes; `read` has mattered before."""
@@ -174,10 +173,10 @@ def _fit(
     probes = lates.fit_budget(trained, rows, budget)
     stack = lates.fit_stack(lates.member_logits(probes, rows), rows.labels, loss=loss, passes=rows.passes)
     model = lates.CalibratedModel.assemble(network, [probes], stack, [rows.poolings])
-    if not rescaled:
+    if not expect_shift:
         return model.logits_of
     both = holdout["robust"]
-    factor = float(lates.fit_stack([model.logits_of(both)], both.labels, prior=0.0, passes=both.passes).weights[0])
+    factor = float(lates.fit_stack([model.logits_of(both)], both.labels, passes=both.passes).weights[0])
     return lambda features: factor * model.logits_of(features)
 
 
