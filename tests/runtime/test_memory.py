@@ -47,7 +47,7 @@ def test_the_default_memory_heeds_the_control_groups_around_a_process(tmp_path: 
 
     write("proc/meminfo", "MemTotal: 9000 kB\nMemAvailable: 8000 kB\n")
     assert free_memory(tmp_path) == 8000 * 1024
-    write("proc/self/cgroup", "1:cpu:/\n0::/pod/box\n")
+    write("proc/self/cgroup", "4:memory:/outer/inner\n1:cpu:/\n0::/pod/box\n")
     assert free_memory(tmp_path) == 8000 * 1024
     write("sys/fs/cgroup/pod/box/memory.max", "max\n")
     write("sys/fs/cgroup/pod/box/memory.current", "5000\n")
@@ -55,6 +55,10 @@ def test_the_default_memory_heeds_the_control_groups_around_a_process(tmp_path: 
     write("sys/fs/cgroup/pod/memory.current", "3000000\n")
     write("sys/fs/cgroup/pod/memory.stat", "anon 1500000\ninactive_file 1000000\n")
     assert free_memory(tmp_path) == 5_000_000
+    write("sys/fs/cgroup/memory/outer/memory.limit_in_bytes", "2000000\n")
+    write("sys/fs/cgroup/memory/outer/memory.usage_in_bytes", "500000\n")
+    write("sys/fs/cgroup/memory/outer/memory.stat", "total_inactive_file 100000\n")
+    assert free_memory(tmp_path) == 1_600_000
     write("sys/fs/cgroup/pod/box/memory.max", "100\n")
     assert free_memory(tmp_path) == 0
 

@@ -42,15 +42,22 @@ def _available(meminfo: Path) -> int:
 
 
 def _rooms(root: Path) -> Iterator[int]:
-    """What each control group around this process, the outer ones too, still allows."""
+    """What each control group around this process, the outer ones too, still allows: version 2, and version 1."""
     try:
         lines = (root / "proc/self/cgroup").read_text("utf-8").splitlines()
     except OSError:
         return
-    for inside in (Path(line.removeprefix("0::/")) for line in lines if line.startswith("0::/")):
+    for _, controllers, path in (line.split(":", 2) for line in lines):
+        if "memory" in controllers.split(","):
+            mount, names = "memory", ("memory.limit_in_bytes", "memory.usage_in_bytes")
+        elif not controllers:
+            mount, names = "", ("memory.max", "memory.current")
+        else:
+            continue
+        inside = Path(path.lstrip("/"))
         for group in (inside, *inside.parents):
-            place = root / "sys/fs/cgroup" / group
-            limit, used = _number(place / "memory.max"), _number(place / "memory.current")
+            place = root / "sys/fs/cgroup" / mount / group
+            limit, used = (_number(place / name) for name in names)
             if limit is not None and used is not None:
                 yield limit - used + _reclaimable(place / "memory.stat")
 
@@ -59,7 +66,7 @@ def _reclaimable(statistics: Path) -> int:
     """Bytes of files that the kernel keeps for nobody in particular and would give up first."""
     try:
         counts = dict(line.split() for line in statistics.read_text("utf-8").splitlines())
-        return int(counts.get("inactive_file", 0))
+        return int(counts.get("total_inactive_file", counts.get("inactive_file", 0)))
     except (OSError, ValueError):
         return 0
 
