@@ -21,7 +21,7 @@ from lates.network import (
     read_draws,
     refuse_overlap,
 )
-from lates.probes import check_budget, fit_probes, member_logits
+from lates.probes import check_budget, member_logits, train_and_cut
 from lates.runtime import Progress, Run
 from lates.settings import DEFAULT, Settings
 from lates.stack import Holdout, check_loss, fit_weights, rescale
@@ -50,13 +50,15 @@ def calibrate(
     """Calibrate a trained classifier with all of its layers; the model itself is left as it was.
 
     This is Algorithm 1 of the paper. Beyond it: exact solvers, views, probe ranks chosen on the hold-out, a prior for few
-    hold-out rows, outlier rows left out, and a fall-back to temperature scaling; `settings=lates.PAPER` has none of these.
+    hold-out rows, outlier rows left out, and a fall-back to temperature scaling. `settings=lates.PAPER` has none of these but
+    the paper's flips.
 
     model     an nn.Module that returns logits; `mc_dropout(model)`; or a list of models, an ensemble
     train     loader of (inputs, labels) on which the model was trained: the probes learn from it
     holdout   loader of rows on which the model was not trained: they choose the weights
     blocks    None: all natural blocks; an int: the last n; a list of names; []: temperature scaling, which needs no train
-    loss      minimised by the weights: "nll", "brier" or "soft_ece"; probes minimise the log-loss
+    loss      minimised by the weights: "nll", "brier" or "soft_ece"; probes minimise the log-loss, those of
+              `PAPER` this loss
     budget    cap on added parameters, as a share of the network's, such as 0.01 or "1%"; None: no cap
     views     which variants of the inputs the probes train on: None; for images "flip", "shift", "jitter", "robust"; for table
               rows "noise", "swap"; for text `lates.views.mask_tokens(tokenizer)`; a function inputs -> inputs; or "auto", for
@@ -81,32 +83,33 @@ def calibrate(
     draws, budget = read_draws(model), check_budget(budget)
     device = device_of(draws.networks[0]) if device is None else device
     reading = Reading("train", blocks, views, passes, tokenizer=tokenizer, budget=budget, settings=settings)
+    views_of_copies = _choose_views_of_copies(views, holdout_views, expect_shift)
     with Run.start(device, seed=seed, memory=memory, distributed=distributed, progress=progress) as run:
         _check_arguments(train, holdout, loss, draws, reading, run)
         # The hold-out first: faults show at once. MC dropout draws it several times, probes are chosen on the first draw.
-        copied_by = _copied_by(views, holdout_views, expect_shift)
-        holdouts = extract_holdout(draws, holdout, replace(reading, views=copied_by), run)
-        firsts = _plain_rows(holdouts[:: draws.samples]) if expect_shift else holdouts[:: draws.samples]
-        trainings = extract_training(draws, train, reading, run, firsts)
+        holdouts = extract_holdout(draws, holdout, replace(reading, views=views_of_copies), run)
+        first_draws = _without_copies(holdouts[:: draws.samples]) if expect_shift else holdouts[:: draws.samples]
+        trainings = extract_training(draws, train, reading, run, first_draws)
         # Step 1: one linear probe per block, trained on the training split, then cut to the budget.
         spare = run.with_less_memory(features.bytes_in_memory for features in (*trainings, *holdouts))
-        probed = [fit_probes(trainings.pop(0), first, loss, budget, settings, spare) for first in firsts]
-        probes = [of_network.probes for of_network in probed]
+        # popped, so that each network's training features are freed once its probes are trained
+        chosen = [train_and_cut(trainings.pop(0), rows, loss, budget, settings, spare) for rows in first_draws]
+        probes = [of_network.probes for of_network in chosen]
         # Step 2: the logits of all members, the probes and the network itself, on the hold-out.
-        each = run.memory // 4 // len(holdouts)
-        members = [member_logits(*pair, memory=each) for pair in zip(draws.repeat(probes), holdouts, strict=True)]
+        memory_each = run.memory // 4 // len(holdouts)
+        logits = [member_logits(*pair, memory=memory_each) for pair in zip(draws.repeat(probes), holdouts, strict=True)]
         # Steps 3 and 4: from the network as it is, (0, …, 0, 1), to the weights beta >= 0 that minimise the loss.
-        samples, passes, reduce = draws.samples, holdouts[0].passes, run.processes.all_reduce
-        rows = Holdout.of(members, holdouts[0].labels, samples=samples, passes=passes, reduce=reduce)
-        stack = fit_weights(rows.first_pass() if expect_shift else rows, loss, settings, run.seed)
+        labels, copies, reduce = holdouts[0].labels, holdouts[0].passes, run.processes.all_reduce
+        members = Holdout.of(logits, labels, samples=draws.samples, passes=copies, reduce=reduce)
+        stack = fit_weights(members.first_pass() if expect_shift else members, loss, settings, run.seed)
         # Beyond the paper: where shift is expected, changed copies of the hold-out choose the scale of all weights.
-        stack = rescale(stack, rows, settings) if expect_shift else stack
-    stack = stack.with_budgets([of_network.curve for of_network in probed])
-    poolings, accuracies = [rows.poolings for rows in firsts], [of_network.accuracies for of_network in probed]
+        stack = rescale(stack, members, settings) if expect_shift else stack
+    stack = stack.with_budgets([of_network.curve for of_network in chosen])
+    poolings, accuracies = [rows.poolings for rows in first_draws], [of_network.accuracies for of_network in chosen]
     return CalibratedModel.assemble(model, probes, stack, poolings, accuracies, run.seed)
 
 
-def _copied_by(views: Views, holdout_views: Views, expect_shift: bool) -> Views:
+def _choose_views_of_copies(views: Views, holdout_views: Views, expect_shift: bool) -> Views:
     """What changes the copies of the hold-out; None: there are none."""
     if not isinstance(expect_shift, bool):
         raise ValueError(f"expect_shift={expect_shift!r}: expected True or False.")
@@ -117,7 +120,7 @@ def _copied_by(views: Views, holdout_views: Views, expect_shift: bool) -> Views:
     return views if expect_shift else holdout_views
 
 
-def _plain_rows(holdouts: Sequence[Features]) -> list[Features]:
+def _without_copies(holdouts: Sequence[Features]) -> list[Features]:
     """The rows as they are, of hold-outs that have changed copies too."""
     if holdouts[0].passes == 1:
         raise ValueError(

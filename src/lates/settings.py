@@ -19,12 +19,13 @@ class Settings:
     optimiser   of the probes. "lbfgs": the log-loss to `tolerance`, weight decay chosen on the hold-out; "sgd": the paper's
                 50 epochs, to the loss that the weights are fitted to.
     tolerance   the probes stop when the gradient's norm has fallen to this share of its first value.
-    allocation  of the budget. "gain": ranks bought block by block where the hold-out gains most per parameter;
+    allocation  of the budget. "gain": probes start dense, and the directions that the hold-out misses least per parameter go;
                 "equal": the same share for every block.
-    solver      of the stack. "exact": its optimum; "sgd": the paper's 50 epochs of projected SGD.
-    prior       how strongly few hold-out rows keep the stack at the network as it is: as that many wrong rows would. It fades
-                as 1 / n, and is not felt at 5,000 rows. 0: no prior, no row with wild logits is left out, and probes are
-                never dropped where they make the hold-out's accuracy clearly worse.
+    solver      of the stack. "exact": its optimum; "sgd": the paper's 50 epochs of projected SGD; MC dropout and ensembles are
+                always solved.
+    prior       strength of the pull towards the network as it is, counted in wrongly classified rows. It fades as 1 / n, and is
+                not felt at 5,000 rows. 0: no prior, no outlier row is left out, and probes are never dropped where they make
+                the hold-out's accuracy clearly worse.
     regularise  c of the stack's penalty (c / sqrt(n)) / 2 · ‖beta‖², Proposition 1.
     views       what `views="auto"` means for images: None, "flip", "shift", "jitter" or "robust".
     passes      on how many freshly drawn views of each image the probes train. The draws are kept: where the paper flips

@@ -62,7 +62,7 @@ def fit_budget(
     return choose_probes(trained, holdout, check_budget(budget), settings).probes
 
 
-def fit_probes(
+def train_and_cut(
     train: Features, holdout: Features, loss: str, budget: float | None, settings: Settings, run: Run
 ) -> ChosenProbes:
     """Train one probe per block and cut them to the budget: to the log-loss, or, by the paper's SGD, to the weights' `loss`."""
@@ -88,7 +88,7 @@ def choose_probes(
 
 
 def check_budget(budget: float | str | None) -> float | None:
-    """A share of the network's parameters, such as 0.01 or "1%"; None: no cap. None above 1, which was meant as percent."""
+    """A share of the network's parameters, such as 0.01 or "1%"; None: no cap. Values above 1 are refused."""
     return None if budget is None else check_share(budget, "budget")
 
 
@@ -265,17 +265,20 @@ class Search:
         members = self._members(ranks)
         loss = 0.0
         total = {name: torch.zeros(rank, dtype=torch.float64) for name, rank in ranks.items()}
-        for train, test in (self.half == 0, self.half == 1), (self.half == 1, self.half == 0):
-            fitted = tuple(member[train] for member in members.values())
-            rows = Holdout((tuple(members),), (fitted,), self.labels[train], self.passes)
+        for fit_half, score_half in (self.half == 0, self.half == 1), (self.half == 1, self.half == 0):
+            fitted = tuple(member[fit_half] for member in members.values())
+            rows = Holdout((tuple(members),), (fitted,), self.labels[fit_half], self.passes)
             weights = fit_exactly(rows, "nll", self.settings).weights
-            logits, labels = combine([member[test] for member in members.values()], weights), self.labels[test]
+            logits, labels = (
+                combine([member[score_half] for member in members.values()], weights),
+                self.labels[score_half],
+            )
             loss += float(cross_entropy(logits.double(), labels)) / 2
             probabilities = logits.softmax(1)
             error = probabilities - one_hot(labels, logits.shape[1])
             for name, weight in zip(members, weights.tolist(), strict=True):
                 if name in ranks and weight > 0:
-                    basis, amount = self.bases[name][:, : ranks[name]], self.rotated[name][test, : ranks[name]]
+                    basis, amount = self.bases[name][:, : ranks[name]], self.rotated[name][score_half, : ranks[name]]
                     first = ((error @ basis) * amount).double().mean(0)
                     variance = probabilities @ basis.square() - (probabilities @ basis).square()
                     second = (amount.square() * variance).double().mean(0)

@@ -25,7 +25,7 @@ from torch import Tensor
 HISTORY = 10
 MAX_STEPS, MAX_TRIALS = 200, 30
 WOLFE_ARMIJO, WOLFE_CURVATURE = 1e-4, 0.9
-NEGLIGIBLE = 1e-3  # of a value's last digit: gradients, which are more accurate, still show the way
+NEGLIGIBLE = 1e-3  # of the value's rounding error: gradients are more accurate than values
 
 Function = Callable[[Tensor], tuple[Tensor, Tensor]]
 """point [variables] -> value [], gradient [variables]"""
@@ -56,54 +56,56 @@ def minimise(
     Where several processes sum up one function, `agree` gives all of them one's direction: they take the same steps even
     if their processors round differently.
     """
-    rounding = torch.finfo(start.dtype).eps
+    epsilon = torch.finfo(start.dtype).eps
     here = _evaluate(function, start, torch.zeros_like(start))
-    smooth = precondition(here.gradient)
+    preconditioned = precondition(here.gradient)
     pairs: deque[Pair] = deque(maxlen=HISTORY)
     for _ in range(MAX_STEPS):
         if here.norm <= tolerance:
             break
-        direction = agree(-inverse_hessian_times(here.gradient, smooth, pairs))
+        direction = agree(-inverse_hessian_times(here.gradient, preconditioned, pairs))
         slope = float(torch.dot(here.gradient, direction))
-        blur = rounding * abs(here.value)
-        if not -slope > NEGLIGIBLE * blur:
+        rounding_error = epsilon * abs(here.value)
+        if not -slope > NEGLIGIBLE * rounding_error:
             break
-        ahead = _line_search(function, here, direction, slope, blur)
+        ahead = _line_search(function, here, direction, slope, rounding_error)
         if ahead is None:
             break
-        step, change, ahead_smooth = (
+        step, change, ahead_preconditioned = (
             ahead.point - here.point,
             ahead.gradient - here.gradient,
             precondition(ahead.gradient),
         )
         if ahead.slope > slope:
-            pairs.append((step, change, ahead_smooth - smooth, torch.dot(step, change)))
-        here, smooth = ahead, ahead_smooth
+            pairs.append((step, change, ahead_preconditioned - preconditioned, torch.dot(step, change)))
+        here, preconditioned = ahead, ahead_preconditioned
     return here.point
 
 
-def inverse_hessian_times(gradient: Tensor, smooth: Tensor, pairs: Sequence[Pair]) -> Tensor:
+def inverse_hessian_times(gradient: Tensor, preconditioned: Tensor, pairs: Sequence[Pair]) -> Tensor:
     """H g from g and P g, by the two-loop recursion. All numbers stay on their device: a GPU is never waited for."""
-    remaining, result, coefficients = gradient, smooth, []
-    for step, change, smooth_change, curvature in reversed(pairs):
+    remaining, result, coefficients = gradient, preconditioned, []
+    for step, change, preconditioned_change, curvature in reversed(pairs):
         coefficients.append(torch.dot(step, remaining) / curvature)
         remaining = remaining - coefficients[-1] * change
-        result = result - coefficients[-1] * smooth_change
+        result = result - coefficients[-1] * preconditioned_change
     if pairs:
-        _, change, smooth_change, curvature = pairs[-1]
-        result = result * (curvature / torch.dot(change, smooth_change))
+        _, change, preconditioned_change, curvature = pairs[-1]
+        result = result * (curvature / torch.dot(change, preconditioned_change))
     for (step, change, _, curvature), coefficient in zip(pairs, reversed(coefficients), strict=True):
         result = result + (coefficient - torch.dot(change, result) / curvature) * step
     return result
 
 
-def _line_search(function: Function, here: Iterate, direction: Tensor, slope: float, blur: float) -> Iterate | None:
+def _line_search(
+    function: Function, here: Iterate, direction: Tensor, slope: float, rounding_error: float
+) -> Iterate | None:
     """The end of a step that meets the Wolfe conditions, by bisection; None where none decreases the function."""
     shortest, longest, length = 0.0, math.inf, 1.0
     best = None
     for _ in range(MAX_TRIALS):
         trial = _evaluate(function, here.point + length * direction, direction)
-        if not trial.value <= here.value + WOLFE_ARMIJO * length * slope + blur:
+        if not trial.value <= here.value + WOLFE_ARMIJO * length * slope + rounding_error:
             longest = length
         else:
             best = trial

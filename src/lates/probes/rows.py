@@ -51,14 +51,14 @@ class StandardisedRows:
         return self._sum(lambda chunk: of_chunk(*self._read(chunk)), len(self), shape)
 
     def mean_over_sample(self, rows: int, of_features: Callable[[Tensor], Tensor], *shape: int) -> Tensor:
-        """The mean of a sum over rows, taken over about so many rows, evenly spaced among those of all processes."""
+        """The mean of a sum over rows, estimated on about `rows` rows, evenly spaced among those of all processes."""
         step = max(self.total // rows, 1)
         chosen = (self.places % step == 0).nonzero()[:, 0]
         sums = self._sum(lambda chunk: of_features(self.take(chosen[chunk])), len(chosen), shape)
         return sums / len(range(0, self.total, step))
 
     def _sum(self, term: Callable[[slice], Tensor], rows: int, shape: Sequence[int]) -> Tensor:
-        """Chunks of so many rows, as many for each thread, are added up."""
+        """Add up a term of each chunk of the first `rows` rows; each thread has equally many chunks."""
 
         def of_share(share: slice) -> Tensor:
             total = torch.zeros(tuple(shape), dtype=torch.float64, device=self.device)

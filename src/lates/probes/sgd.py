@@ -11,7 +11,7 @@ PREFETCH = 32
 """Batches whose features are gathered at once: a GPU would spend most of its time on gathering each."""
 
 
-def train_by_sgd(rows: StandardisedRows, test: StandardisedRows, loss: MeanLoss, seed: int) -> TrainedProbe:
+def train_by_sgd(rows: StandardisedRows, judged_on: StandardisedRows, loss: MeanLoss, seed: int) -> TrainedProbe:
     """The paper's: rate 0.01 halved every 10 of 50 epochs, momentum 0.9, batch 128. An epoch is one view of each image."""
     variables: Variables = torch.zeros(rows.classes * (rows.width + 1), dtype=torch.float32, device=rows.device)
     velocity = torch.zeros_like(variables)
@@ -26,4 +26,4 @@ def train_by_sgd(rows: StandardisedRows, test: StandardisedRows, loss: MeanLoss,
                 gradient = torch.cat([(slope.T @ features).flatten(), slope.sum(0)]) / len(batch)
                 velocity.mul_(MOMENTUM).add_(gradient)
                 variables.sub_(velocity, alpha=rate)
-    return fold(rows, variables, 0.0, mean_loss(test, loss, variables))
+    return fold(rows, variables, 0.0, mean_loss(judged_on, loss, variables))

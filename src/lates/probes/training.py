@@ -75,13 +75,13 @@ def train_all(
     for name in train.blocks:
         with full_precision(run.device), torch.no_grad():
             rows = StandardisedRows(train, name, train, run.device, settings)
-            test = rows if holdout is None else StandardisedRows(holdout, name, train, run.device, settings)
-            keep_what_fits([rows, test], run.memory)
+            judged_on = rows if holdout is None else StandardisedRows(holdout, name, train, run.device, settings)
+            keep_what_fits([rows, judged_on], run.memory)
             if settings.optimiser == "sgd":
-                probes[name] = train_by_sgd(rows, test, objective, run.seed)
+                probes[name] = train_by_sgd(rows, judged_on, objective, run.seed)
             else:
                 decays = DECAYS if holdout is not None else (DECAY_WITHOUT_HOLDOUT,)
-                probes[name] = train_by_lbfgs(rows, test, objective, decays, settings)
+                probes[name] = train_by_lbfgs(rows, judged_on, objective, decays, settings)
         run.report("training probes", len(probes), len(train.blocks))
     _warn_of_unseen_classes(next(iter(probes.values()), None))
     return probes
@@ -114,7 +114,7 @@ def _check_splits(train: Features, holdout: Features | None) -> None:
 
 
 def train_by_lbfgs(
-    rows: StandardisedRows, test: StandardisedRows, loss: MeanLoss, decays: Sequence[float], settings: Settings
+    rows: StandardisedRows, judged_on: StandardisedRows, loss: MeanLoss, decays: Sequence[float], settings: Settings
 ) -> TrainedProbe:
     """Follow the path of decays loosely, then solve to `settings.tolerance` with the decay at which it ended.
 
@@ -130,7 +130,7 @@ def train_by_lbfgs(
         function = partial(_value_and_gradient, rows, loss, decay)
         with single_threaded():  # what is worth it is shared among threads already
             end = minimise(function, start, precondition, tolerance * first_norm, rows.processes.first)
-        return end, mean_loss(test, loss, end)
+        return end, mean_loss(judged_on, loss, end)
 
     path: list[tuple[float, Variables, float]] = []
     for decay in decays:

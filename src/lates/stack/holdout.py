@@ -33,7 +33,7 @@ class Chunk(NamedTuple):
 
     excess: Tensor
     labels: Tensor
-    weights: Tensor | None
+    row_weights: Tensor | None
 
     def logits(self, weights: Tensor) -> Tensor:
         """The stack's logits [rows, classes], up to a constant in each row."""
@@ -41,7 +41,7 @@ class Chunk(NamedTuple):
 
     def sum(self, values: Tensor) -> Tensor:
         """The sum over rows of values [rows, …], each times what its row counts."""
-        return values.sum(dim=0) if self.weights is None else self.weights @ values
+        return values.sum(dim=0) if self.row_weights is None else self.row_weights @ values
 
 
 def in_this_process(sums: Tensor) -> Tensor:

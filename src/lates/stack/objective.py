@@ -50,7 +50,7 @@ class Objective:
 
     def cap(self, start: Tensor) -> Tensor:
         """The largest scaled weights: unlimited where there is a minimum, otherwise 1000, or `start` where that is more."""
-        return torch.full_like(start, math.inf) if self.prior.coercive else start.clamp(min=CAP)
+        return torch.full_like(start, math.inf) if self.prior.has_minimum else start.clamp(min=CAP)
 
     def expand(self, point: Tensor) -> Expansion:
         """The penalised log-loss with gradient and Hessian."""
@@ -95,7 +95,7 @@ class Objective:
         (derivative,) = torch.autograd.grad(loss.outer(sums.requires_grad_(), self.rows), sums)
 
         def sums_and_gradient(chunk: Chunk) -> Tensor:
-            of_rows = None if chunk.weights is None else chunk.weights.clone()
+            of_rows = None if chunk.row_weights is None else chunk.row_weights.clone()
             chunk = Chunk(chunk.excess, chunk.labels.clone(), of_rows)  # autograd refuses tensors of inference mode
             logits = chunk.logits(weights).requires_grad_()
             sums = chunk.sum(loss.statistics(logits, chunk.labels))
@@ -129,8 +129,8 @@ def _expand(chunk: Chunk, weights: Tensor) -> Tensor:
     means = (chunk.excess * probabilities).sum(dim=2)
     centred = chunk.excess.sub_(means[:, :, None])
     of_rows = torch.cat([peaks * math.log(2) + totals.log(), means.T], dim=1)
-    if chunk.weights is not None:
-        probabilities.mul_(chunk.weights[:, None])
+    if chunk.row_weights is not None:
+        probabilities.mul_(chunk.row_weights[:, None])
     hessian = (centred * probabilities).flatten(1) @ centred.flatten(1).T
     return torch.cat([chunk.sum(of_rows), hessian.flatten()])
 
@@ -138,7 +138,8 @@ def _expand(chunk: Chunk, weights: Tensor) -> Tensor:
 def best_temperature(objective: Objective) -> Minimum:
     """The optimum of the log-loss for the head alone, from the network as it is."""
     head = objective.head()
-    return _newton(head, head.scales)
+    network_as_it_is = head.scales  # beta = 1
+    return _newton(head, network_as_it_is)
 
 
 def best_stack(objective: Objective, temperature: Minimum) -> Minimum:
@@ -168,5 +169,5 @@ def local_optimum(objective: Objective, loss: Loss, start: Minimum) -> Minimum:
 
 
 def _newton(objective: Objective, start: Tensor) -> Minimum:
-    moves = None if objective.prior.coercive else objective.moves
+    moves = None if objective.prior.has_minimum else objective.moves
     return minimise_convex(objective.expand, start, objective.cap(start), moves)

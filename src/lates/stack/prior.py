@@ -28,7 +28,7 @@ from lates.settings import Settings
 from lates.stack.holdout import Chunk, Holdout
 from lates.stack.newton import Expansion
 
-PROBES = 3.0
+PROBE_PENALTY = 3.0
 """How much heavier a probe weighs than a change of the head that moves the logits as much."""
 
 
@@ -58,14 +58,14 @@ class Prior:
         inputs = holdout.inputs()
         wrong, excess = _assumed_error(holdout)
         reference = float(deviations[-1]) or 1.0  # a constant head has no scale
-        slopes[0, -1], slopes[1, :-1] = 1.0, PROBES * deviations[:-1] / reference
+        slopes[0, -1], slopes[1, :-1] = 1.0, PROBE_PENALTY * deviations[:-1] / reference
         return cls(settings.prior * reference / inputs, slopes, 0.0 if wrong else 1 / inputs, excess, penalty)
 
     def head(self) -> "Prior":
         return replace(self, slopes=self.slopes[:, -1:], excess=self.excess[-1:])
 
     @property
-    def coercive(self) -> bool:
+    def has_minimum(self) -> bool:
         """Whether there is a minimum, whatever the rows."""
         return self.penalty > 0 or self.strength > 0
 

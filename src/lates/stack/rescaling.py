@@ -25,7 +25,7 @@ def rescale(stack: Stack, holdout: Holdout, settings: Settings) -> Stack:
     stacked = tuple((combine(members, weights),) for members, weights in draws)
     rows = replace(holdout, names=(("stack",),), draws=stacked)
     rows = without_outliers(rows) if settings.prior > 0 else rows
-    scale = float(fit_optimum(rows, replace(DEFAULT, prior=settings.prior)).weights[0])
+    scale = float(fit_optimum(rows, "nll", replace(DEFAULT, prior=settings.prior)).weights[0])
     weights = scale * stack.weights
     nll, _ = mean_log_loss(holdout.first_pass(), weights)
     return replace(stack, weights=weights, nll=nll, scale=scale)

@@ -62,7 +62,7 @@ class PredictionCounts:
 
     @property
     def at_chance(self) -> bool:
-        """Whether predictions drawn without a look at the inputs, as often of each class, would be right as often."""
+        """Whether the network is no better than random guesses with its own class frequencies."""
         several = int((self.labels > 0).sum()) > 1
         return several and binomial_tail(self.right, self.rows, self.by_chance / self.rows) > SIGNIFICANCE
 

@@ -94,11 +94,11 @@ def fit_weights(holdout: Holdout, loss: str, settings: Settings, seed: int = 0) 
     if len(holdout.draws) == 1 and settings.solver == "sgd":
         stack = _projected_sgd(holdout, loss, settings, seed)
     else:
-        stack = fit_optimum(holdout, settings, loss)
+        stack = fit_optimum(holdout, loss, settings)
     return check_fit(stack, holdout)
 
 
-def fit_optimum(holdout: Holdout, settings: Settings, loss: str = "nll") -> Stack:
+def fit_optimum(holdout: Holdout, loss: str, settings: Settings) -> Stack:
     """The optimum of one draw or of the mean of several, without safeguards."""
     return fit_mean(holdout, settings) if len(holdout.draws) > 1 else fit_exactly(holdout, loss, settings)
 
