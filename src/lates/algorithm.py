@@ -26,6 +26,11 @@ from lates.runtime import Progress, Run
 from lates.settings import DEFAULT, Settings
 from lates.stack import Holdout, check_loss, fit_weights, rescale
 
+VIEWS_ADVICE = (
+    'Pass views=: "robust" for images, "noise" or "swap" for table rows, lates.views.mask_tokens(tokenizer) for text, or a '
+    "function inputs -> inputs."
+)
+
 
 def calibrate(
     model: nn.Module | Sequence[nn.Module],
@@ -65,7 +70,7 @@ def calibrate(
               images what the settings say, for text masked tokens if the tokenizer is passed, and None otherwise; `passes`
               times over (None: as the settings say, and once where there are no views)
     expect_shift   True where the inputs in use will differ from the hold-out: other cameras, noise, blur. Changed copies of the
-              hold-out, drawn by `views`, then lower the confidence of all predictions, and leave which class is predicted
+              hold-out, drawn by `views`, then lower the confidence; which class a single network predicts does not change
     holdout_views   None, or views as above: then decays, ranks and weights are chosen, and the fit's hold-out numbers are
               measured, on the hold-out and one view of each of its rows, which makes the result less confident under shift
     tokenizer   of text, such as one of transformers: it knows which tokens are special; only "auto" reads it
@@ -83,11 +88,11 @@ def calibrate(
     draws, budget = read_draws(model), check_budget(budget)
     device = device_of(draws.networks[0]) if device is None else device
     reading = Reading("train", blocks, views, passes, tokenizer=tokenizer, budget=budget, settings=settings)
-    views_of_copies = _choose_views_of_copies(views, holdout_views, expect_shift)
+    copies = _read_copies(reading, holdout_views, expect_shift)
     with Run.start(device, seed=seed, memory=memory, distributed=distributed, progress=progress) as run:
         _check_arguments(train, holdout, loss, draws, reading, run)
         # The hold-out first: faults show at once. MC dropout draws it several times, probes are chosen on the first draw.
-        holdouts = extract_holdout(draws, holdout, replace(reading, views=views_of_copies), run)
+        holdouts = extract_holdout(draws, holdout, copies, run)
         first_draws = _without_copies(holdouts[:: draws.samples]) if expect_shift else holdouts[:: draws.samples]
         trainings = extract_training(draws, train, reading, run, first_draws)
         # Step 1: one linear probe per block, trained on the training split, then cut to the budget.
@@ -99,8 +104,8 @@ def calibrate(
         memory_each = run.memory // 4 // len(holdouts)
         logits = [member_logits(*pair, memory=memory_each) for pair in zip(draws.repeat(probes), holdouts, strict=True)]
         # Steps 3 and 4: from the network as it is, (0, …, 0, 1), to the weights beta >= 0 that minimise the loss.
-        labels, copies, reduce = holdouts[0].labels, holdouts[0].passes, run.processes.all_reduce
-        members = Holdout.of(logits, labels, samples=draws.samples, passes=copies, reduce=reduce)
+        rows = {"passes": holdouts[0].passes, "reduce": run.processes.all_reduce}
+        members = Holdout.of(logits, holdouts[0].labels, samples=draws.samples, **rows)
         stack = fit_weights(members.first_pass() if expect_shift else members, loss, settings, run.seed)
         # Beyond the paper: where shift is expected, changed copies of the hold-out choose the scale of all weights.
         stack = rescale(stack, members, settings) if expect_shift else stack
@@ -109,23 +114,29 @@ def calibrate(
     return CalibratedModel.assemble(model, probes, stack, poolings, accuracies, run.seed)
 
 
-def _choose_views_of_copies(views: Views, holdout_views: Views, expect_shift: bool) -> Views:
-    """What changes the copies of the hold-out; None: there are none."""
+def _read_copies(reading: Reading, holdout_views: Views, expect_shift: bool) -> Reading:
+    """How the hold-out is read, with changed copies of it where these are asked for."""
     if not isinstance(expect_shift, bool):
         raise ValueError(f"expect_shift={expect_shift!r}: expected True or False.")
-    if expect_shift and holdout_views is not None:
+    if not expect_shift:
+        return replace(reading, views=holdout_views, views_option="holdout_views")
+    if holdout_views is not None:
         raise ValueError(
             "Pass expect_shift=True or holdout_views=, not both: they use copies of the hold-out differently."
         )
-    return views if expect_shift else holdout_views
+    if reading.views is None:
+        raise ValueError(
+            "expect_shift=True draws changed copies of the hold-out by views=, which is None. " + VIEWS_ADVICE
+        )
+    return reading
 
 
 def _without_copies(holdouts: Sequence[Features]) -> list[Features]:
     """The rows as they are, of hold-outs that have changed copies too."""
     if holdouts[0].passes == 1:
         raise ValueError(
-            "expect_shift=True needs changed copies of the hold-out, and there are no views of such inputs. Pass views=: for "
-            'table rows "noise" or "swap", for text lates.views.mask_tokens(tokenizer), or a function inputs -> inputs.'
+            'expect_shift=True draws changed copies of the hold-out by views=, and "auto" has none for such inputs. '
+            + VIEWS_ADVICE
         )
     return [rows.first_pass() for rows in holdouts]
 

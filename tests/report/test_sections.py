@@ -31,7 +31,7 @@ def test_facts_of_several_networks_and_of_heads_alone() -> None:
         "Weights fitted to | log-loss: not certified",
         "Temperature of temperature scaling | 2.000, ∞",
     } <= set(lines)
-    assert not any("… with all members" in line for line in lines)
+    assert not any("… with this calibration" in line for line in lines)
     sampled = lines_about(replace(KNOWN, subject=replace(SUBJECT, samples=2)))
     assert "Network | Net, mean of 2 dropout samples" in sampled
 

@@ -119,7 +119,7 @@ def test_a_thread_that_begins_within_another_s_context_hands_no_1_on_to_later_th
                 pass
             assert torch.get_num_threads() == 1
         may_end.set()
-        assert inherited.result() == 1
+        assert inherited.result() == 2
     assert torch.get_num_threads() == 2
     with ThreadPoolExecutor(1) as later:
         assert later.submit(torch.get_num_threads).result() == 2

@@ -47,20 +47,57 @@ def test_expected_shift_scales_all_networks_of_an_ensemble_alike(problem: Proble
     assert careful.weights == pytest.approx(scaled, rel=1e-5)
 
 
-def test_expected_shift_without_views_is_refused_before_the_training_split_is_read(problem: Problem) -> None:
-    read: list[str] = []
-    with pytest.raises(ValueError, match=r"expect_shift=True needs changed copies of the hold-out.*Pass views="):
-        calibrate(problem, views=None, expect_shift=True, progress=lambda stage, *_: read.append(stage))
-    assert set(read) == {"reading holdout"}
+def test_copies_that_the_model_does_not_recognise_leave_the_weights_as_fitted(problem: Problem) -> None:
+    def wrong(images: Tensor) -> Tensor:
+        return -10 * images
+
+    with pytest.warns(UserWarning, match="hardly better than chance. The weights stay as fitted"):
+        careful = calibrate(problem, views=wrong, expect_shift=True)
+    assert careful.fit.scale == 1
+    assert careful.weights == calibrate(problem, views=wrong).weights
+
+
+def test_copies_on_which_the_model_is_underconfident_do_not_raise_the_confidence(problem: Problem) -> None:
+    assert calibrate(problem, views=lambda images: images, expect_shift=True, loss="brier").fit.scale <= 1
+
+
+def test_rows_left_out_of_the_fit_do_not_choose_the_scale(problem: Problem) -> None:
+    images, labels = (torch.cat(parts) for parts in zip(*problem.holdout, strict=True))
+    spoilt = images.clone()
+    spoilt[7] *= 1e4
+    options: dict[str, Any] = {"views": torch.clone, "expect_shift": True, "blocks": []}
+    with pytest.warns(UserWarning, match="1 of .* hold-out rows have logits more than 30 times"):
+        careful = calibrate(problem, holdout=[(spoilt, labels)], **options)
+    without = torch.arange(len(labels)) != 7
+    expected = calibrate(problem, holdout=[(images[without], labels[without])], **options)
+    assert careful.fit.scale == pytest.approx(expected.fit.scale, rel=1e-6)
+    assert careful.fit.nll == pytest.approx(expected.fit.nll, rel=1e-6)
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"expect_shift": True, "holdout_views": "jitter"}, "expect_shift=True or holdout_views=, not both"),
+        ({"views": None}, "by views=, which is None. Pass views="),
+        ({"views": "jiter"}, 'Unknown views="jiter"'),
+        ({"views": "noise"}, 'views="noise" needs table rows'),
+        ({"views": "shift", "holdout_views": "jitter"}, "expect_shift=True or holdout_views=, not both"),
         ({"expect_shift": "yes"}, "expect_shift='yes': expected True or False"),
     ],
 )
-def test_contradicting_words_about_shift_are_refused(problem: Problem, options: dict[str, Any], message: str) -> None:
+def test_options_that_expected_shift_cannot_use_are_refused_before_reading(
+    problem: Problem, options: dict[str, Any], message: str
+) -> None:
+    stages: list[str] = []
     with pytest.raises(ValueError, match=message):
-        calibrate(problem, **options)
+        calibrate(problem, **{"expect_shift": True, "progress": lambda stage, *_: stages.append(stage), **options})
+    assert not stages
+
+
+def test_inputs_without_views_are_refused_before_the_training_split_is_read() -> None:
+    rows = [(torch.randn(50, 4), torch.arange(50) % 3) for _ in range(4)]
+    model, stages = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3)), []
+    with pytest.raises(ValueError, match=r'"auto" has none for such inputs\. Pass views='):
+        lates.calibrate(
+            model, train=rows[:2], holdout=rows[2:], expect_shift=True, progress=lambda stage, *_: stages.append(stage)
+        )
+    assert set(stages) == {"reading holdout"}

@@ -82,8 +82,8 @@ def write_card(calibrated: CalibratedModel, title: str, measured: Mapping[str, M
         "A calibration by layer-stack temperature scaling (`lates`): a weighted sum of the network's logits and those of "
         f"linear probes on its blocks, over {fit.classes} classes. It has {calibrated.added_parameters:,} parameters; the "
         "network is not included.",
-        f"## Measured\n\nLog-loss on the hold-out of {fit.rows:,} rows, on which the weights were fitted to {fit.loss}; "
-        "expect worse values on new data:",
+        f"## Measured\n\nLog-loss on the hold-out of {fit.rows:,} rows, on which the weights were fitted to {fit.loss} "
+        f"({fit.outcome}); expect worse values on new data:",
         _table(["method", "nll"], [[name, f"{value:.4f}"] for name, value in losses.items()]),
         *_measured_table(measured),
         "## Contributions",

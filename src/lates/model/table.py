@@ -32,7 +32,6 @@ def fit_lines(stack: Stack) -> list[str]:
         ", ".join(f"{name} {loss:.4f}" for name, loss in losses.items() if loss == loss),
         *([f"cross-validated: {stack.budget_note}"] if stack.budget_note else []),
         f"fitted to {stack.loss}: {stack.outcome}",
-        *([f"then all weights times {stack.scale:.3f}, for expected shift"] if stack.scale != 1 else []),
     ]
 
 

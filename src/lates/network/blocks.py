@@ -105,7 +105,8 @@ def choose_blocks(model: nn.Module, blocks: Sequence[str] | int | None) -> list[
         known = automatic_blocks(model)
         if not 0 <= blocks <= len(known):
             raise ValueError(
-                f"blocks={blocks}: the automatic choice has {len(known)} blocks to take the last of: {abbreviate(known)}. A "
+                f"blocks={blocks}: the automatic choice has {len(known)} blocks to take the last of: "
+                f"{abbreviate(known) or 'none found'}. A "
                 "block that the head reads itself is not among them; name it in a list to probe it all the same."
             )
         return known[len(known) - blocks :]

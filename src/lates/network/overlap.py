@@ -52,8 +52,10 @@ def digest_rows(inputs: Any, rows: int) -> Tensor:
 
     def add(values: Tensor) -> Tensor:
         nonlocal total
-        if is_dense(values) and values.dim() and len(values) == rows and values.element_size() in INTEGERS:
-            total = _mixed(total.to(values.device) + _digest(values.detach().reshape(rows, -1)))
+        if is_dense(values) and values.dim() and values.element_size() in INTEGERS:
+            alike = len(values) != rows  # such as tokens first: what the whole batch holds counts for each of its rows
+            numbers = _digest(values.detach().reshape(1 if alike else rows, -1))
+            total = _mixed(total.to(values.device) + numbers)
         return values
 
     if rows:

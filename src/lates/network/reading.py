@@ -19,6 +19,7 @@ class Reading:
     """role         the loader's name in errors and progress: "train", "holdout"
     blocks       None: all; an int: the last n; a list of names
     views        what changes the inputs in each pass
+    views_option   what the caller names `views` in errors
     passes       None: as many as the settings say, one without views; with `plain_first` one plain and one changed
     plain_first  the first pass reads the inputs as they are, and a loader that shuffles does so alike in all passes
     tokenizer    of text, for views="auto"
@@ -36,3 +37,4 @@ class Reading:
     budget: float | None = None
     keep_logits: bool = True
     settings: Settings = DEFAULT
+    views_option: str = "views"

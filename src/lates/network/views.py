@@ -56,7 +56,7 @@ def choose_view(reading: Reading, loader: Iterable[Any], device: torch.device) -
         return views
     if callable(views):
         return lambda inputs, _: views(inputs)
-    option = "holdout_views" if role == "holdout" else "views"
+    option = reading.views_option
     if views not in (*NAMES, "auto"):
         raise ValueError(
             f'Unknown {option}="{views}". Known: None, {", ".join(NAMES)}, auto, or a function inputs -> inputs.'

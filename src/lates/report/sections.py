@@ -118,8 +118,8 @@ def _facts(findings: Findings) -> str:
         "Hold-out log-loss, network": number(fit.nll_network),
         "… with temperature scaling": number(fit.nll_temperature),
     }
-    if len(members) > subject.networks:
-        facts["… with all members"] = number(fit.nll)
+    if len(members) > subject.networks or fit.scale != 1:
+        facts["… with this calibration"] = number(fit.nll)
     items = "".join(f"<div><dt>{escape(name)}</dt><dd>{escape(value)}</dd></div>" for name, value in facts.items())
     budget = (
         _paragraph(f"Hold-out log-loss by budget, cross-validated: {fit.budget_note}.", "note")

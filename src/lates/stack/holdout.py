@@ -128,8 +128,11 @@ class Holdout:
         return replace(self, draws=draws, labels=self.labels[rows.to(self.labels.device)], row_weights=weights)
 
     def first_pass(self) -> "Holdout":
-        """The first row of each input."""
-        return replace(self.select(torch.arange(len(self.labels) // self.passes)), passes=1)
+        """The first row of each input; nothing is copied."""
+        rows = slice(len(self.labels) // self.passes)
+        draws = tuple(tuple(member[rows] for member in draw) for draw in self.draws)
+        weights = None if self.row_weights is None else self.row_weights[rows]
+        return replace(self, draws=draws, labels=self.labels[rows], passes=1, row_weights=weights)
 
     def heads(self) -> "Holdout":
         """The same rows with the heads as the only members."""

@@ -27,7 +27,7 @@ class Stack:
                 scaling, whose weights, 1 / temperature, one for each network, are `temperature_weights`
     scale       what the weights were multiplied by after the fit, for expected shift; `nll` is that of the scaled weights
     residual    how far, at most, the optimality conditions are from being met, in the scaled variables: max_k |min(b_k, g_k)|
-    certified   the weights are the global minimum: log-loss, residual at most 1e-10, and a minimum exists
+    certified   before any scaling, the weights are the global minimum: log-loss, residual at most 1e-10, and a minimum exists
     unbounded   without prior and penalty: the hold-out does not bound the weights, or too faintly for float64 to decide. They
                 stopped at the cap, or, for the log-loss, where the gradient vanished
     steps       over all rows of all members
@@ -87,10 +87,12 @@ class Stack:
     def outcome(self) -> str:
         """How the fit ended, in words."""
         if self.unbounded:
-            return "not bounded by the hold-out"
-        if self.certified:
-            return "the optimum, certified"
-        return "a stationary point, certified" if self.stationary else "not certified"
+            end = "not bounded by the hold-out"
+        elif self.certified:
+            end = "the optimum, certified"
+        else:
+            end = "a stationary point, certified" if self.stationary else "not certified"
+        return end if self.scale == 1 else f"{end}; then times {self.scale:.3f} for expected shift"
 
     @property
     def budget_note(self) -> str | None:

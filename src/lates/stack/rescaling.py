@@ -1,31 +1,45 @@
 """Weights for expected shift: the fitted ones, all multiplied by one number that changed copies of the hold-out choose.
 
-Under shift a network is wrong more often, but hardly less confident. The number s minimises the log-loss of softmax(s z) on
-the hold-out and its copies, with z the logits of the stack: temperature scaling of the stack, a convex problem. It lowers the
-confidence, and cannot change a prediction of a single network. Weights fitted to the copies would: they trade accuracy on the
-inputs as they are.
+Under shift a network is wrong more often, but hardly less confident. The number s <= 1 minimises the log-loss of softmax(s z)
+on the hold-out and its copies, with z the logits of the stack: temperature scaling of the stack, for a single network a convex
+problem that changes no prediction. Weights fitted to the copies would: they trade accuracy on the inputs as they are.
 """
 
+import warnings
 from dataclasses import replace
 
+from lates.runtime import caller_stacklevel
 from lates.settings import DEFAULT, Settings
 from lates.stack.holdout import Holdout
 from lates.stack.mean import mean_log_loss
 from lates.stack.record import Stack, combine
-from lates.stack.safeguards import without_outliers
+from lates.stack.safeguards import find_outliers
 from lates.stack.stack import fit_optimum
+
+SMALLEST_SCALE = 0.1
+"""Below it the copies say that the stack knows next to nothing, and every prediction would be nearly uniform."""
 
 
 def rescale(stack: Stack, holdout: Holdout, settings: Settings) -> Stack:
-    """The stack, fitted to the first pass of these rows, scaled to the log-loss on all passes. Certificate and residual stay
-    those of the fit."""
+    """The stack, fitted to the first pass of these rows, scaled to the log-loss on all passes."""
     if not bool(stack.weights.any()):
         return stack
+    plain = holdout.first_pass()
+    if settings.prior > 0:  # as in the fit, and their copies with them
+        left_out = find_outliers(plain).any(dim=0)
+        holdout = holdout.select(~(left_out.repeat(holdout.passes) | find_outliers(holdout).any(dim=0)))
+        plain = plain.select(~left_out)
     draws = zip(holdout.draws, holdout.split(stack.weights), strict=True)
     stacked = tuple((combine(members, weights),) for members, weights in draws)
     rows = replace(holdout, names=(("stack",),), draws=stacked)
-    rows = without_outliers(rows) if settings.prior > 0 else rows
-    scale = float(fit_optimum(rows, "nll", replace(DEFAULT, prior=settings.prior)).weights[0])
+    scale = min(float(fit_optimum(rows, "nll", replace(DEFAULT, prior=settings.prior)).weights[0]), 1.0)
+    if scale < SMALLEST_SCALE:
+        warnings.warn(
+            f"The changed copies of the hold-out ask for {scale:.2g} times the weights: on them the model is hardly better "
+            "than chance. The weights stay as fitted. Pass views= that leave the classes recognisable; look for outliers.",
+            UserWarning,
+            stacklevel=caller_stacklevel(),
+        )
+        return stack
     weights = scale * stack.weights
-    nll, _ = mean_log_loss(holdout.first_pass(), weights)
-    return replace(stack, weights=weights, nll=nll, scale=scale)
+    return replace(stack, weights=weights, nll=mean_log_loss(plain, weights)[0], scale=scale)

@@ -92,7 +92,7 @@ def _right(scores: Tensor, labels: Tensor) -> Tensor:
 def without_outliers(holdout: Holdout) -> Holdout:
     """Without rows whose logits dwarf the median in a member of any draw: one such row can outweigh all others. Warns of
     them."""
-    ratios = torch.cat([_ratios(holdout, draw) for draw in holdout.draws])
+    ratios = _ratios(holdout)
     outlier = (ratios > OUTLIER).any(dim=0)
     left_out = int(holdout.reduce(outlier.sum()[None].double()))
     if not left_out:
@@ -110,7 +110,16 @@ def without_outliers(holdout: Holdout) -> Holdout:
     return holdout.select(~outlier)
 
 
-def _ratios(holdout: Holdout, draw: Members) -> Tensor:
+def find_outliers(holdout: Holdout) -> Tensor:
+    """Whether a row's logits dwarf the median, in each member of each draw [members, rows of this process]."""
+    return _ratios(holdout) > OUTLIER
+
+
+def _ratios(holdout: Holdout) -> Tensor:
+    return torch.cat([_ratios_of_draw(holdout, draw) for draw in holdout.draws])
+
+
+def _ratios_of_draw(holdout: Holdout, draw: Members) -> Tensor:
     """Each row's size, the rms of its centred logits, over the median, in each member [members, rows of this process]; 0
     where the median is 0."""
     chunks = holdout.chunks(slice(0, len(holdout.labels)), [draw])
