@@ -261,8 +261,10 @@ _RECIPES = (
             "resnet56": "4bfd97631478d6b638d2764fd2baff3edb1d7d82252d54439343b6596b9b5367",
         },
         methods=READ_ONCE,
-        cost="2 cells: half an hour each on one core of a CPU; nothing is trained",
-        expected="Accuracies of the networks as they are on all 10,000 test images: ResNet32 .9263, ResNet56 .9339.",
+        cost="2 cells: about 10 minutes each on one core of a CPU; nothing is trained",
+        expected="Accuracies of the networks as they are on all 10,000 test images: ResNet32 .9263, ResNet56 .9339. "
+        "Temperature scaling, then LATES with robust views: ResNet32 clean NLL .234 -> .229, corrupted .976 -> .869; ResNet56 "
+        ".203 -> .197, .923 -> .762.",
     ),
     Recipe(
         name="smoke",
