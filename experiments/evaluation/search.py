@@ -177,7 +177,7 @@ def _fit(
         return model.logits_of
     both = holdout["robust"]
     factor = float(lates.fit_stack([model.logits_of(both)], both.labels, passes=both.passes).weights[0])
-    return lambda features: factor * model.logits_of(features)
+    return lambda features: min(factor, 1.0) * model.logits_of(features)
 
 
 def measure(
