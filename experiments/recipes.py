@@ -39,7 +39,7 @@ READ_ONCE = (
     "network", "temperature", "temperature_brier", "temperature_robust_holdout", "vector_scaling", "svs", "sms",
     "sms_robust_holdout", "dirichlet", "ets", "isotonic", "spline", "parameterised", "head_refitted_none",
     "head_refitted_shift", "head_refitted_jitter", "head_refitted_robust", "head_refitted_robust_holdout", "last_layer_grid",
-    "best_layer", "lates_none_1", "lates_shift_1", "lates_jitter_1", "lates_robust_1", "lates_robust_5", "lates_expect_shift",
+    "best_layer", "lates_none_1", "lates_shift_1", "lates_jitter_1", "lates_robust_1", "lates_robust_5", "lates_robust_brier",
     "lates_rescaled", "lates_brier_rescaled", "lates_robust_holdout", "lates_robust_sms",
 )  # fmt: skip
 """Methods that read a test image once, and so fit a CPU."""

@@ -208,7 +208,7 @@ def stack_then_structured(prepared: Prepared, *, views: str, budget: float) -> F
 
 
 def layer_stack_of_the_paper(prepared: Prepared) -> Fitted:
-    """Algorithm 1 to the letter: flat pooling to 1 % of the parameters, flips, SGD for probes and stack."""
+    """`lates.PAPER_LITERAL`: flat pooling to 1 % of the parameters, flips, SGD for probes and stack."""
     probes = {name: trained.probe for name, trained in prepared.probes[PAPER].items()}
     fitted = _stacked(prepared, probes, PAPER, solver="sgd")
     return dataclasses.replace(fitted, reads=PAPER, stages=(*HOLDOUT_STAGES[PAPER], "probes_paper"))
@@ -255,7 +255,7 @@ METHODS: Mapping[str, Method] = {
         f"lates_{views}_brier": partial(layer_stack, views=views, budget=ONE_PERCENT, loss="brier")
         for views in ("none", "shift", "jitter")
     },
-    "lates_expect_shift": partial(layer_stack, views="robust", budget=ONE_PERCENT, loss="brier"),
+    "lates_robust_brier": partial(layer_stack, views="robust", budget=ONE_PERCENT, loss="brier"),
     "lates_rescaled": partial(rescaled, loss="nll"),
     "lates_brier_rescaled": partial(rescaled, loss="brier"),
     "lates_jittered_holdout": partial(layer_stack, views="jitter", budget=ONE_PERCENT, holdout="jittered"),

@@ -85,7 +85,7 @@ LATES: Mapping[str, str] = {
     "lates_none_brier": "LATES, no views, to Brier",
     "lates_shift_brier": "LATES, shifted views, to Brier",
     "lates_jitter_brier": "LATES, jittered views, to Brier",
-    "lates_expect_shift": "LATES, robust views, to Brier",
+    "lates_robust_brier": "LATES, robust views, to Brier",
     "lates_rescaled": "LATES expecting shift (robust views, rescaled on a robust hold-out)",
     "lates_brier_rescaled": "LATES, robust views, to Brier, rescaled on a robust hold-out",
     "lates_jittered_holdout": "LATES, jittered views and hold-out",

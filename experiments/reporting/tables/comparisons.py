@@ -105,7 +105,7 @@ COMPARISONS = (
     ("lates_rescaled", "temperature_robust_holdout"),
     ("lates_rescaled", "head_refitted_robust_holdout"),
     ("lates_rescaled", "lates_robust_1"),
-    ("lates_expect_shift", "lates_robust_1"),
+    ("lates_robust_brier", "lates_robust_1"),
     ("head_refitted_jitter", "temperature"),
 )
 METRICS = ("nll", "ece", "ece_smooth", "brier", "accuracy", "auc")

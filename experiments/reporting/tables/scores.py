@@ -148,7 +148,7 @@ def methods_table(measured: Sequence[Measured]) -> Table:
 
 BY_NETWORK = (
     "temperature", "vector_scaling", "sms", "temperature_jittered_holdout", "head_refitted_jitter", "head_refitted_robust",
-    "lates_none_1", "lates_shift_1", "lates_jitter_1", "lates_robust_1", "lates_expect_shift", "lates_rescaled",
+    "lates_none_1", "lates_shift_1", "lates_jitter_1", "lates_robust_1", "lates_robust_brier", "lates_rescaled",
 )  # fmt: skip
 
 

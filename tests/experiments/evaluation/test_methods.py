@@ -162,7 +162,7 @@ def test_contributions_sum_to_one_and_probes_are_those_that_vote(fitted: dict[st
         ("lates_shift_2", {"views": "shift", "passes": 2, "budget": 0.02}),
         ("lates_jitter_5", {"views": "jitter", "passes": 2, "budget": 0.05}),
         ("lates_robust_1", {"views": "robust"}),
-        ("lates_expect_shift", {"views": "robust", "loss": "brier"}),
+        ("lates_robust_brier", {"views": "robust", "loss": "brier"}),
         ("lates_paper", {"views": "flip", "settings": lates.PAPER_LITERAL}),
     ],
 )
