@@ -44,5 +44,5 @@ def split_indices(labels: Tensor, *, train_fraction: float, holdout_fraction: fl
 
 
 def first_of_each_class(labels: Tensor, images: int) -> Tensor:
-    """Indices of at most so many of each class, ascending: the classes stay mixed."""
+    """Indices of at most `images` rows of each class, ascending: the classes stay mixed."""
     return torch.cat([(labels == label).nonzero()[:images, 0] for label in labels.unique()]).sort().values

@@ -76,7 +76,7 @@ class Outcomes:
         return cls(nll, brier, correct, correct - confidence, bins)
 
     def ece(self, counts: Tensor) -> Tensor:
-        """Of resamples in which each image occurs so many times, [resamples, images] -> [sets, resamples]."""
+        """Of resamples, given how often each image occurs in each, [resamples, images] -> [sets, resamples]."""
         return torch.stack(
             [
                 torch.zeros(len(counts), BINS).double().index_add_(1, bins, counts * gap).abs().sum(1) / counts.sum(1)

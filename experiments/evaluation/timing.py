@@ -90,6 +90,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="python -m experiments timing", description=__doc__)
     add_arguments(parser)
     chosen = parser.parse_args(arguments)
+    if chosen.weights is not None:
+        parser.error("--weights: nobody knows how long a released network was trained. Pass --run.")
     device = torch.device(chosen.device)
     trained = load_network(chosen)
     fresh = build_network(chosen.network, len(trained.train.classes))

@@ -4,6 +4,7 @@ Such a network saw all training images, so hold-out and report divide the test i
 """
 
 import hashlib
+import pickle
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -31,8 +32,11 @@ def load_released(network: nn.Module, path: Path, expected: str | None = None) -
     digest = hashlib.sha256(path.read_bytes()).hexdigest()
     if expected not in (None, digest):
         raise ValueError(f"{path} holds other weights: its SHA-256 is {digest}, expected {expected}.")
-    content = torch.load(path, map_location="cpu", weights_only=True)
-    found = {_our_name(name): values for name, values in content.get("state_dict", content).items()}
+    try:
+        content = torch.load(path, map_location="cpu", weights_only=True)
+        found = {_our_name(name): values for name, values in content.get("state_dict", content).items()}
+    except (pickle.UnpicklingError, RuntimeError, EOFError, AttributeError, TypeError) as error:
+        raise ValueError(f"{path} holds no state dict that torch.save wrote: {str(error).splitlines()[0]}") from error
     counters = {name: values for name, values in network.state_dict().items() if name.endswith("num_batches_tracked")}
     stored: dict[str, Tensor] = {**counters, **found}  # files older than the counters lack them, and nothing reads them
     check_shapes(stored, network.state_dict(), path)

@@ -70,6 +70,11 @@ def test_released_weights_are_measured_on_halves_of_the_test_images(trained: Pat
     (found,) = read_search(trained / "released").networks.values()
     _, test = load_cifar(CIFAR["cifar10"], trained / "data")
     assert (found["images"], found["weights"]) == (len(test) // 2, hashlib.sha256(file.read_bytes()).hexdigest())
+    with pytest.raises(SystemExit):  # how long it was trained is not known
+        timing.main([*known, "--weights", str(file), "--out", str(trained / "timed")])
+    file.write_bytes(b"no state dict")
+    with pytest.raises(ValueError, match=r"released\.th holds no state dict that torch\.save wrote"):
+        search.main([*known, "--weights", str(file), "--out", str(trained / "released"), "--only", "temperature"])
 
 
 def test_candidates_are_what_calibrate_gives() -> None:
