@@ -164,11 +164,21 @@ class Holdout:
         """The sum of a term that sees the same rows of all draws at once, in all processes."""
         return self.reduce(self._sum(term, self.draws))
 
+    def of_rows(self, term: Callable[[Chunk], Tensor], draw: Members) -> Tensor:
+        """A term of each row of one draw, chunks joined along the last dimension: [..., rows of this process]."""
+
+        def of_share(share: slice) -> Tensor:
+            return torch.cat([term(chunk).cpu() for (chunk,) in self.chunks(share, [draw])], dim=-1)
+
+        return torch.cat(map_threads(of_share, self._shares([draw])), dim=-1)
+
     def _sum(self, term: Callable[[list[Chunk]], Tensor], draws: Sequence[Members]) -> Tensor:
         """In this process, the rows shared among threads."""
+        return _added(map_threads(lambda share: _added(map(term, self.chunks(share, draws))), self._shares(draws)))
+
+    def _shares(self, draws: Sequence[Members]) -> list[slice]:
         numbers = sum(map(len, draws)) * len(self.labels) * self.classes
-        shares = split_rows(len(self.labels), thread_count(numbers, _device_of(draws)))
-        return _added(map_threads(lambda share: _added(map(term, self.chunks(share, draws))), shares))
+        return split_rows(len(self.labels), thread_count(numbers, _device_of(draws)))
 
     def chunks(self, share: slice, draws: Sequence[Members]) -> Iterator[list[Chunk]]:
         """Of a share of the rows, chunk by chunk, one chunk for each draw; an empty share has one empty chunk."""

@@ -122,9 +122,8 @@ def _ratios(holdout: Holdout) -> Tensor:
 def _ratios_of_draw(holdout: Holdout, draw: Members) -> Tensor:
     """Each row's size, the rms of its centred logits, over the median, in each member [members, rows of this process]; 0
     where the median is 0."""
-    chunks = holdout.chunks(slice(0, len(holdout.labels)), [draw])
-    parts = [centred(chunk.excess).square_().mean(dim=2).sqrt().float().cpu() for (chunk,) in chunks]
-    sizes, half = torch.cat(parts, dim=1).nan_to_num(nan=torch.inf), BINS_PER_OCTAVE * OCTAVES
+    sizes = holdout.of_rows(lambda chunk: centred(chunk.excess).square_().mean(dim=2).sqrt().float(), draw)
+    sizes, half = sizes.nan_to_num(nan=torch.inf), BINS_PER_OCTAVE * OCTAVES
     bins = (sizes.double().log2() * BINS_PER_OCTAVE).round().clamp(-half, half).long() + half
     counts = holdout.reduce(
         torch.stack([torch.bincount(of_member, minlength=2 * half + 1) for of_member in bins]).double()
