@@ -39,7 +39,7 @@ class Line:
 
 
 def beside_unit(who: str, unit: str, times: Ratios, reached: str = "", calls: int = 1) -> tuple[Line, Line]:
-    """Two lines: seconds of a call, where each run was of so many, and of the unit that it was measured in."""
+    """Two lines: seconds of a call, with the calls in each run, and of the unit that it was measured in."""
     runs, units = (tuple(run / calls for run in each) for each in (times.runs, times.units))
     return (
         Line(who, statistics.median(runs), ratio=1.0, reached=reached, repeats=runs),

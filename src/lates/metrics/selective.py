@@ -29,7 +29,7 @@ from lates.runtime import check_seed, check_share
 
 LAYOUT = 0.1
 MOST_LAYOUT = 200
-"""How many rows lay out the thresholds: this share of all, at most so many."""
+"""How many rows lay out the thresholds: this share of all, and at most this number."""
 
 
 @dataclass(frozen=True)

@@ -27,8 +27,9 @@ def rescale(stack: Stack, holdout: Holdout, settings: Settings) -> Stack:
     plain = holdout.first_pass()
     if settings.prior > 0:  # as in the fit, and their copies with them
         left_out = find_outliers(plain).any(dim=0)
-        holdout = holdout.select(~(left_out.repeat(holdout.passes) | find_outliers(holdout).any(dim=0)))
-        plain = plain.select(~left_out)
+        with_copies = left_out.repeat(holdout.passes) | find_outliers(holdout).any(dim=0)
+        if bool(with_copies.any()):  # to select copies members, which may be mapped from files
+            holdout, plain = holdout.select(~with_copies), plain.select(~left_out)
     draws = zip(holdout.draws, holdout.split(stack.weights), strict=True)
     stacked = tuple((combine(members, weights),) for members, weights in draws)
     rows = replace(holdout, names=(("stack",),), draws=stacked)
