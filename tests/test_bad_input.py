@@ -1,6 +1,5 @@
 """Bad input is named, with what was expected and the way out, and leaves the model as it was."""
 
-import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
@@ -151,47 +150,6 @@ def test_a_network_that_ends_in_softmax_is_warned_about_once() -> None:
     with pytest.warns(UserWarning, match="look like probabilities.*let the network return") as warned:
         lates.calibrate(model, train=loader(60), holdout=loader(100, seed=1), budget=None, progress=False)
     assert len([warning for warning in warned if "probabilities" in str(warning.message)]) == 1
-
-
-class Pair(nn.Module):
-    """(features or logits, the other), as some networks return them."""
-
-    def __init__(self, model: Network, first: str) -> None:
-        super().__init__()
-        self.inner, self.first = model.eval(), first
-
-    def forward(self, images: Tensor) -> tuple[Tensor, Tensor]:
-        features = self.inner.body(images)
-        logits = self.inner.last(features)
-        return (features, logits) if self.first == "features" else (logits, features)
-
-
-def test_features_where_the_logits_belong_are_warned_about() -> None:
-    message = r"first item, \[n, 6\], is taken for its logits; but labels go up to 2 only, .* \[n, 3\]"
-    with pytest.warns(UserWarning, match=message) as warned:
-        lates.calibrate(Pair(network(), "features"), train=loader(), holdout=loader(100, seed=1), progress=False)
-    assert len([warning for warning in warned if "first item" in str(warning.message)]) == 1
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        lates.extract(Pair(network(), "logits"), loader())
-        images, labels = draw()
-        wide = Pair(network(logits=9), "logits")
-        lates.extract(wide, [(images[:10], labels[:10]), (images[10:], labels[10:] + 6)])
-
-
-def test_a_table_returned_beside_the_logits_is_not_taken_for_them() -> None:
-    class WithPrototypes(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.inner = network(logits=9)
-            self.prototypes = nn.Parameter(torch.zeros(5, 4))
-
-        def forward(self, images: Tensor) -> tuple[Tensor, Tensor]:
-            return self.inner(images), self.prototypes
-
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        assert lates.extract(WithPrototypes().eval(), loader()).classes == 9
 
 
 def test_probes_need_the_training_split(problem: Problem) -> None:

@@ -7,7 +7,7 @@ over all draws.
 """
 
 from collections.abc import Mapping
-from typing import Literal, Protocol
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -17,33 +17,25 @@ from experiments.data.datasets import ImageSet
 from experiments.evaluation.prepared import PASSES, Batches
 
 SAMPLES = 10
-BUDGET = 0.01
-STACKS: Mapping[str, Literal["shift"] | None] = {"mcd_lates": None, "mcd_lates_shift": "shift"}
-"""LATES without views and with shifted ones."""
+CALIBRATED: Mapping[str, Mapping[str, Any]] = {
+    "mcd_temperature": {"blocks": []},
+    "mcd_lates": {"views": None},
+    "mcd_lates_shift": {"views": "shift", "passes": PASSES},
+}
+"""Method -> arguments of `lates.calibrate`."""
 OFF = ("network", "temperature", "lates_none_1", "lates_shift_1")
-ON = ("mcd", "mcd_temperature", *STACKS)
+ON = ("mcd", *CALIBRATED)
 """The methods of a network trained for MC dropout: in one forward pass with dropout off, and in ten with dropout on."""
 
 
-def fit_temperature(network: nn.Module, holdout: ImageSet, seed: int) -> lates.CalibratedModel:
-    sampled = lates.mc_dropout(network, SAMPLES, seed=seed)
-    return lates.calibrate(sampled, holdout=Batches(holdout), blocks=[], seed=seed, progress=False)
-
-
-def fit_layer_stack(
-    network: nn.Module, train: ImageSet, holdout: ImageSet, views: Literal["shift"] | None, seed: int
+def calibrate_draws(
+    network: nn.Module, train: ImageSet, holdout: ImageSet, seed: int, options: Mapping[str, Any]
 ) -> lates.CalibratedModel:
-    """LATES as the library does it, within 1 %."""
-    return lates.calibrate(
-        lates.mc_dropout(network, SAMPLES, seed=seed),
-        train=Batches(train),
-        holdout=Batches(holdout),
-        budget=BUDGET,
-        views=views,
-        passes=PASSES if views else None,
-        seed=seed,
-        progress=False,
-    )
+    """As the library does it, within 1 %."""
+    sampled, loaders = lates.mc_dropout(network, SAMPLES, seed=seed), {"holdout": Batches(holdout)}
+    if options.get("blocks") != []:
+        loaders["train"] = Batches(train)
+    return lates.calibrate(sampled, **loaders, seed=seed, progress=False, **options)
 
 
 class SampledModel(Protocol):

@@ -12,11 +12,11 @@ from torch.utils.flop_counter import FlopCounterMode
 import lates
 from experiments.data.datasets import ImageSet, as_inputs
 from experiments.evaluation.clock import Clock
-from experiments.evaluation.dropout import OFF, SAMPLES, STACKS, fit_layer_stack, fit_temperature, predict_draws
+from experiments.evaluation.dropout import CALIBRATED, OFF, SAMPLES, calibrate_draws, predict_draws
 from experiments.evaluation.environment import describe_environment, multiply_in_float32
 from experiments.evaluation.image_blocks import Blocks
-from experiments.evaluation.measuring import CorruptedSets, PredictAll, Report, Row, measure_sets, measuring_pool
-from experiments.evaluation.methods import HEAD, METHODS, Fitted, Method
+from experiments.evaluation.measuring import CorruptedSets, PredictAll, Report, Row, measure_sets
+from experiments.evaluation.methods import HEAD, METHODS, Fitted
 from experiments.evaluation.prepared import KINDS, VIEWS, Prepared, prepare
 
 
@@ -58,17 +58,16 @@ def evaluate_network(
     multiply_in_float32()
     clock = Clock(device, deadline)
     network.eval()
-    with measuring_pool(device) as pool:
-        report("fitting", 0, 1)
-        if mc_dropout:
-            fitted = fit_for_dropout(network, data, seed, clock)
-        elif methods is None:
-            fitted = fit_methods(network, data, seed, clock, METHODS, KINDS)
-        else:
-            fitted = fit_methods(network, data, seed, clock, {name: METHODS[name] for name in methods}, VIEWS)
-        report("fitting", 1, 1)
-        with clock("evaluation"):
-            rows, blocks = measure_sets(fitted.predict, sets, pool, deadline, report)
+    report("fitting", 0, 1)
+    if mc_dropout:
+        fitted = fit_for_dropout(network, data, seed, clock)
+    elif methods is None:
+        fitted = fit_methods(network, data, seed, clock, METHODS, KINDS)
+    else:
+        fitted = fit_methods(network, data, seed, clock, methods, VIEWS)
+    report("fitting", 1, 1)
+    with clock("evaluation"):
+        rows, blocks = measure_sets(fitted.predict, sets, deadline, report)
     seconds = {"training": training_seconds, **clock.seconds}
     facts = {
         **describe_environment(device),
@@ -96,30 +95,16 @@ class FittedMethods:
 
 
 def fit_methods(
-    network: nn.Module,
-    data: CellData,
-    seed: int,
-    clock: Clock,
-    methods: Mapping[str, Method],
-    kinds: Collection[str],
+    network: nn.Module, data: CellData, seed: int, clock: Clock, methods: Collection[str], kinds: Collection[str]
 ) -> FittedMethods:
-    """These methods, with the `kinds` of probes that they need.
-
-    A method's seconds are what it would take by itself: its budget and stack, and its stages.
-    """
+    """These methods, with the `kinds` of probes that they need."""
     prepared = prepare(network, data.train, data.holdout, seed, clock, kinds)
-    fits = Clock(clock.device, clock.deadline)
-    parameters, flops = count_parameters(network), count_flops(network, data.test)
     fitted: dict[str, Fitted] = {}
-    described: dict[str, dict[str, Any]] = {}
-    for name, method in methods.items():
-        with fits(name):
-            result = fitted[name] = method(prepared)
-        described[name] = {
-            **result.describe(parameters, flops),
-            "stack_seconds": round(fits.seconds[name], 4),
-            "seconds": round(fits.seconds[name] + sum(clock.seconds[stage] for stage in result.stages), 4),
-        }
+    for name in methods:
+        with clock("methods"):
+            fitted[name] = METHODS[name](prepared)
+    parameters, flops = count_parameters(network), count_flops(network, data.test)
+    described = {name: method.describe(parameters, flops) for name, method in fitted.items()}
 
     def predict(test: ImageSet) -> Mapping[str, Tensor]:
         return predict_methods(fitted, record(prepared, test))
@@ -147,25 +132,20 @@ def measure_probes(prepared: Prepared, features: lates.Features) -> dict[str, fl
 
 def fit_for_dropout(network: nn.Module, data: CellData, seed: int, clock: Clock) -> FittedMethods:
     """MC dropout's methods, on a hold-out and test sets that are drawn several times, beside some with dropout off."""
-    off = fit_methods(network, data, seed, clock, {name: METHODS[name] for name in OFF}, ("none", "shift"))
+    off = fit_methods(network, data, seed, clock, OFF, ("none", "shift"))
     calibrated: dict[str, lates.CalibratedModel] = {}
-    with clock("mcd_temperature"):
-        calibrated["mcd_temperature"] = scaled = fit_temperature(network, data.holdout, seed)
-    for name, views in STACKS.items():
+    for name, options in CALIBRATED.items():
         with clock(name):
-            calibrated[name] = fit_layer_stack(network, data.train, data.holdout, views, seed)
-    described = {
-        name: {**describe_draws(model, network, data.test), "seconds": round(clock.seconds[name], 4)}
-        for name, model in calibrated.items()
-    }
-    alone = {"weights": {HEAD: 1.0}, "holdout_nll": scaled.fit.nll_network, "seconds": 0.0}
+            calibrated[name] = calibrate_draws(network, data.train, data.holdout, seed, options)
+    described = {name: describe_draws(model, network, data.test) for name, model in calibrated.items()}
+    loss = calibrated["mcd_temperature"].fit.nll_network
+    alone = {**described["mcd_temperature"], "weights": {HEAD: 1.0}, "holdout_nll": loss}
     models = {"mcd": lates.mc_dropout(network, SAMPLES, seed=seed), **calibrated}
 
     def predict(test: ImageSet) -> Mapping[str, Tensor]:
         return {**off.predict(test), **predict_draws(models, test)}
 
-    of_draws = {"mcd": {**described["mcd_temperature"], **alone}, **described}
-    return FittedMethods(predict, {**off.described, **of_draws}, off.probe_accuracy)
+    return FittedMethods(predict, {**off.described, "mcd": alone, **described}, off.probe_accuracy)
 
 
 def describe_draws(model: lates.CalibratedModel, network: nn.Module, test: ImageSet) -> dict[str, Any]:

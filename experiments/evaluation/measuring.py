@@ -1,16 +1,11 @@
-"""All methods on all test sets, measured beside the device's work: predictions -> rows and block means.
-
-While the device computes the next set, the host's cores measure the last one: the metrics are float64 work without a GPU's
-advantage.
-"""
+"""All methods on all test sets: predictions -> rows and block means. The host's cores measure, a method each: metrics are
+float64 work without a GPU's advantage."""
 
 import math
-import multiprocessing
 import os
-import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
@@ -34,16 +29,11 @@ CORRUPTION_SEED = 0
 """Every network meets the same corrupted images."""
 KEPT_BYTES = 8 << 30
 """Corrupted sets are kept for the next cell up to this size: all 95 of CIFAR take 3 GB."""
-
-
 WIDEST, FINEST, FARTHEST = 2.0, 1 / 16, 8
 """Steps in log2 of the temperature by which `best_auc` climbs, from coarse to fine, and how far."""
 
-
 PredictAll = Callable[[ImageSet], Mapping[str, Tensor]]
 """n images -> method -> logits [n, classes]"""
-
-
 Report = Callable[[str, int, int], None]
 """(stage, steps done, steps in all)"""
 
@@ -90,88 +80,46 @@ class CorruptedSets:
             yield name, replace(self.test, images=images)
 
 
-@contextmanager
-def measuring_pool(device: torch.device) -> Iterator[Executor]:
-    """Workers that call `measure`, each on one core.
-
-    Beside a GPU they are processes: threads would share the interpreter with the one that keeps the GPU busy, and all wait
-    for one another. Where the network runs on the CPU too, it leaves them little to do, and threads need no start.
-    """
-    if device.type == "cpu":
-        with ThreadPoolExecutor(os.cpu_count()) as threads:
-            yield threads
-        return
-    spawned = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(os.cpu_count(), spawned, initializer=_work_on_one_core) as processes:
-        for _ in range(os.cpu_count() or 1):
-            processes.submit(os.getpid)  # starts one more, which takes its seconds while the cell is being fitted
-        yield processes
-
-
-def _work_on_one_core() -> None:
-    """Also leave when the parent is gone, however it went: the queue alone would keep a worker waiting forever."""
-    torch.set_num_threads(1)
-    parent = multiprocessing.parent_process()
-    if parent is not None:
-        threading.Thread(target=lambda: (parent.join(), os._exit(1)), daemon=True).start()
-
-
 def measure_sets(
     predict: PredictAll,
     sets: CorruptedSets,
-    pool: Executor,
     deadline: float = math.inf,
     report: Report = lambda stage, done, total: None,
 ) -> tuple[tuple[Row, ...], Blocks]:
-    """A row per method and set, and the block means of some. One set is predicted while the one before is measured."""
-    labels = sets.test.labels.cpu().numpy()
+    """A row per method and set, and the block means of some."""
+    labels = sets.test.labels.cpu()
     rows: list[Row] = []
     parts: dict[tuple[str, str], list[np.ndarray]] = {}
-    waiting: dict[str, Future[tuple[dict[str, float], np.ndarray | None]]] = {}
-    waiting_set = ""
-
-    def collect() -> None:
-        for method, future in waiting.items():
-            metrics, blocks = future.result()
-            row = Row(method, waiting_set, metrics)
-            rows.append(row)
-            if blocks is not None:
-                parts.setdefault((method, group_of(row.corruption)), []).append(blocks)
-
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)  # workers that each split their work among all cores would only wait for one another
-    try:
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
         for done, (name, test) in enumerate(sets):
             if time.monotonic() > deadline:
                 raise OutOfTimeError(f"The time was up after {done} of {len(sets)} test sets.")
             logits = {method: values.cpu() for method, values in predict(test).items()}
-            collect()
-            waiting = {
-                method: pool.submit(measure, values.numpy(), labels, method in BLOCKED_METHODS, name == CLEAN)
-                for method, values in logits.items()
-            }
-            waiting_set = name
+            with _one_thread_each():
+                scores = [*pool.map(lambda values, clean=name == CLEAN: score(values, labels, clean), logits.values())]
+            rows += [Row(method, name, each) for method, each in zip(logits, scores, strict=True)]
+            for method in logits.keys() & BLOCKED_METHODS:
+                parts.setdefault((method, group_of(rows[-1].corruption)), []).append(
+                    block_means(logits[method], labels)
+                )
             report("evaluating", done + 1, len(sets))
-        collect()
+    order = {row.method: place for place, row in enumerate(rows)}
+    blocks = {key: np.mean(means, axis=0) for key, means in sorted(parts.items())}
+    return tuple(sorted(rows, key=lambda row: order[row.method])), blocks
+
+
+@contextmanager
+def _one_thread_each() -> Iterator[None]:
+    """Workers that each split their work among all cores would only wait for one another."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
     finally:
-        for future in waiting.values():
-            future.cancel()
-        torch.set_num_threads(threads)
-    order = {method: place for place, method in enumerate(waiting)}
-    return tuple(sorted(rows, key=lambda row: order[row.method])), {
-        key: np.mean(blocks, axis=0) for key, blocks in sorted(parts.items())
-    }
+        torch.set_num_threads(before)
 
 
-def measure(
-    logits: np.ndarray, labels: np.ndarray, with_blocks: bool, clean: bool
-) -> tuple[dict[str, float], np.ndarray | None]:
-    """One method on one set: all its metrics and, if asked for, its block means. Arrays travel between processes."""
-    values, truth = torch.from_numpy(logits), torch.from_numpy(labels)
-    return score(values, truth, clean=clean), block_means(values, truth) if with_blocks else None
-
-
-def score(logits: Tensor, labels: Tensor, *, clean: bool) -> dict[str, float]:
+def score(logits: Tensor, labels: Tensor, clean: bool) -> dict[str, float]:
     """All metrics of one method on one set, in the order of `METRICS`; the costly `best_auc` of the clean set alone."""
     values = lates.metrics.summary(logits, labels)
     values |= {

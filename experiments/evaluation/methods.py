@@ -10,23 +10,33 @@ again (`head_refitted_*`, `last_layer_grid`), or one other layer (`best_layer`)?
 (`*_jittered_holdout`, `*_both_holdouts`, `*_robust_holdout`)?
 """
 
-import dataclasses
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 import lates
-from experiments.evaluation.prepared import AVERAGE, DENSITY, MIRRORED, PAPER, SHIFTED, VIEWS, HoldOut, Prepared
+from experiments.evaluation.prepared import (
+    AVERAGE,
+    DENSITY,
+    MIRRORED,
+    PAPER,
+    SHIFTED,
+    VIEWS,
+    HoldOut,
+    Prepared,
+    fit_model,
+    only,
+)
 from experiments.evaluation.rivals import (
+    Rival,
     density,
     dirichlet,
     isotonic,
-    layer,
     mixture,
     parameterised,
     spline,
@@ -34,16 +44,8 @@ from experiments.evaluation.rivals import (
     vector,
 )
 from experiments.evaluation.rivals import temperature as temperatures
-from lates import Probe, fit_budget
 
 HEAD = "head"
-HOLDOUT_STAGES: Mapping[HoldOut, tuple[str, ...]] = {
-    "plain": ("extraction_holdout",),
-    "jittered": ("extraction_jittered_holdout",),
-    "both": ("extraction_holdout", "extraction_jittered_holdout"),
-    "robust": ("extraction_holdout", "extraction_robust_holdout"),
-    **{name: (f"extraction_{name}",) for name in (PAPER, DENSITY, MIRRORED, SHIFTED)},
-}
 BUDGETS: Mapping[str, float | None] = {"0.5": 0.005, "1": 0.01, "2": 0.02, "5": 0.05, "all": None}
 """The share of the network's parameters that probes may add, in percent as methods are named."""
 TAU_RATE, TAU_BATCH, TAU_EPOCHS, SMALLEST_TAU = 0.005, 128, 50, 1e-3
@@ -60,15 +62,13 @@ class Fitted:
     predict   from features as the reader named `reads` gives them
     weights   member -> beta, of all blocks considered; the head is the last
     probes    of the blocks whose weight is above 0
-    stages    of the preparation that this method used, for its seconds
     learned   numbers that a rival learned and stores beside the network, apart from probes
     """
 
     predict: Predict
     weights: Mapping[str, float]
-    probes: Mapping[str, Probe] = dataclasses.field(default_factory=dict)
+    probes: Mapping[str, lates.Probe] = field(default_factory=dict)
     reads: HoldOut = "plain"
-    stages: tuple[str, ...] = ("extraction_holdout",)
     learned: int = 0
 
     def describe(self, network_parameters: int, network_flops: int) -> dict[str, Any]:
@@ -89,15 +89,7 @@ Method = Callable[[Prepared], Fitted]
 
 
 def network_alone(prepared: Prepared) -> Fitted:
-    return Fitted(lambda features: features.logits, {HEAD: 1.0}, stages=())
-
-
-def temperature(
-    prepared: Prepared, *, loss: str = "nll", solver: Literal["exact", "sgd"] = "exact", holdout: HoldOut = "plain"
-) -> Fitted:
-    """softmax(beta z): the stack with the head as its only member."""
-    fitted = _stacked(prepared, {}, holdout, solver=solver, loss=loss)
-    return dataclasses.replace(fitted, stages=HOLDOUT_STAGES[holdout])
+    return Fitted(lambda features: features.logits, {HEAD: 1.0})
 
 
 def temperature_by_tau(prepared: Prepared) -> Fitted:
@@ -114,54 +106,56 @@ def temperature_by_tau(prepared: Prepared) -> Fitted:
     return Fitted(lambda features: features.logits / learned, {HEAD: 1 / learned})
 
 
-class Rival(Protocol):
-    @property
-    def parameters(self) -> int: ...
-
-    def log_probabilities(self, logits: Tensor, /) -> Tensor: ...
-
-
-def logit_rival(prepared: Prepared, *, fit: Callable[..., Rival], holdout: HoldOut = "plain", **options: Any) -> Fitted:
+def logit_rival(prepared: Prepared, *, fit: Callable[..., Any], holdout: HoldOut = "plain", **options: Any) -> Fitted:
     """A rival that needs logits alone."""
     rows = prepared.holdouts[holdout]
     if rows.passes > 1:
         options["passes"] = rows.passes
     rival = fit(rows.logits, rows.labels, **options)
+    reads: HoldOut = holdout if holdout in prepared.readers else "plain"
     return Fitted(
-        lambda features: rival.log_probabilities(features.logits),
-        {HEAD: 1.0},
-        reads=holdout if holdout in prepared.readers else "plain",
-        stages=HOLDOUT_STAGES[holdout],
-        learned=rival.parameters,
+        lambda features: rival.log_probabilities(features.logits), {HEAD: 1.0}, reads=reads, learned=rival.parameters
     )
 
 
-def density_aware(prepared: Prepared, *, neighbour: Literal["nearest", "kth"], then: Callable[..., Rival]) -> Fitted:
+def density_aware(prepared: Prepared, *, neighbour: Literal["nearest", "kth"], then: Callable[..., Any]) -> Fitted:
     """A temperature for each row by its distance to the training images, then a rival on the logits so scaled."""
     rows = prepared.holdouts[DENSITY]
-    aware = density.fit(rows.logits, rows.blocks[neighbour], rows.labels)
-    rival = then(aware.scaled(rows.logits, rows.blocks[neighbour]), rows.labels)
+    weights = density.fit(rows.logits, rows.blocks[neighbour], rows.labels)
 
-    def predict(features: lates.Features) -> Tensor:
-        return rival.log_probabilities(aware.scaled(features.logits, features.blocks[neighbour]))
+    def scaled(features: lates.Features) -> Tensor:
+        return density.scaled(weights, features.logits, features.blocks[neighbour])
 
-    learned = aware.parameters + rival.parameters
-    return Fitted(predict, {HEAD: 1.0}, reads=DENSITY, stages=HOLDOUT_STAGES[DENSITY], learned=learned)
+    rival: Rival = then(scaled(rows), rows.labels)
+    return Fitted(
+        lambda features: rival.log_probabilities(scaled(features)),
+        {HEAD: 1.0},
+        reads=DENSITY,
+        learned=len(weights) + rival.parameters,
+    )
+
+
+def best_layer(prepared: Prepared, *, views: str) -> Fitted:
+    """The probe, uncut, that by itself, at its best temperature, predicts the hold-out best."""
+    probes = {name: trained.probe for name, trained in prepared.probes[views].items()}
+    rows = prepared.holdout
+    scaled = {name: temperatures.fit(probe.logits(rows.blocks[name]), rows.labels) for name, probe in probes.items()}
+    best = min(scaled, key=lambda name: scaled[name].nll)
+    return Fitted(
+        lambda features: scaled[best].log_probabilities(probes[best].logits(features.blocks[best])),
+        {best: scaled[best].beta, HEAD: 0.0},
+        {best: probes[best]},
+    )
 
 
 def head_refitted(prepared: Prepared, *, views: str, holdout: HoldOut = "plain") -> Fitted:
     """The head trained again on the views that LATES' probes see, then temperature: the gain of views alone. It takes the
     place of the head, and adds nothing."""
-    fitted = layer.fit({AVERAGE: prepared.probes[views][AVERAGE].probe}, prepared.holdouts[holdout])
-    return Fitted(fitted.log_probabilities, {HEAD: fitted.start.beta}, stages=_stages(views, holdout))
-
-
-def best_layer(prepared: Prepared, *, views: str) -> Fitted:
-    """The probe, uncut, that by itself predicts the hold-out best."""
-    probes = {name: trained.probe for name, trained in prepared.probes[views].items()}
-    fitted = layer.fit(probes, prepared.holdout)
-    chosen, weights = {fitted.block: fitted.probe}, {fitted.block: fitted.start.beta, HEAD: 0.0}
-    return Fitted(fitted.log_probabilities, weights, chosen, stages=_stages(views, "plain"))
+    probe, rows = prepared.probes[views][AVERAGE].probe, prepared.holdouts[holdout]
+    scaling = temperatures.fit(probe.logits(rows.blocks[AVERAGE]), rows.labels, passes=rows.passes)
+    return Fitted(
+        lambda features: scaling.log_probabilities(probe.logits(features.blocks[AVERAGE])), {HEAD: scaling.beta}
+    )
 
 
 def layer_stack(
@@ -181,28 +175,43 @@ def layer_stack(
     last = (prepared.last_block,)
     names = {"usual": prepared.blocks, "last too": tuple(dict.fromkeys(prepared.blocks + last)), "last": last}[blocks]
     trained = {name: prepared.probes[views][name] for name in names}
-    cut = fit_budget(trained, prepared.holdouts[holdout], budget)
-    fitted = _stacked(prepared, cut, holdout, considered=names, loss=loss)
-    return dataclasses.replace(fitted, stages=_stages(views, holdout))
+    cut = lates.fit_budget(trained, prepared.holdouts[holdout], budget)
+    return stacked(prepared, cut, blocks=names, holdout=holdout, loss=loss)
+
+
+def stacked(
+    prepared: Prepared,
+    probes: Mapping[str, lates.Probe] | None = None,
+    *,
+    blocks: Collection[str] = (),
+    holdout: HoldOut = "plain",
+    solver: Literal["exact", "sgd"] = "exact",
+    loss: str = "nll",
+) -> Fitted:
+    """The calibrated model of probes on some of these `blocks` and of the head; without any it is temperature scaling."""
+    rows, probes = only(prepared.holdouts[holdout], blocks), probes or {}
+    prior = (lates.PAPER if solver == "sgd" else lates.DEFAULT).prior
+    model = fit_model(prepared.network, probes, rows, solver, loss=loss, prior=prior, seed=prepared.seed)
+    weights = dict(zip(model.fit.names, model.fit.weights.tolist(), strict=True))
+    return Fitted(model.logits_of, weights, {name: probe for name, probe in probes.items() if weights[name] > 0})
 
 
 def rescaled(prepared: Prepared, *, loss: str) -> Fitted:
     """LATES with robust views, all weights then multiplied by the number that is best on the robust hold-out."""
     stack, both = layer_stack(prepared, views="robust", budget=ONE_PERCENT, loss=loss), prepared.holdouts["robust"]
     start = temperatures.fit(stack.predict(both), both.labels, passes=both.passes)
-    return dataclasses.replace(
+    return replace(
         stack,
         predict=lambda features: start.log_probabilities(stack.predict(features)),
         weights={name: start.beta * weight for name, weight in stack.weights.items()},
-        stages=_stages("robust", "robust"),
     )
 
 
-def stack_then_structured(prepared: Prepared, *, views: str, budget: float) -> Fitted:
+def stack_then_structured(prepared: Prepared) -> Fitted:
     """LATES, then structured matrix scaling of its logits, both fitted on the same hold-out."""
-    stack = layer_stack(prepared, views=views, budget=budget)
+    stack = layer_stack(prepared, views="robust", budget=ONE_PERCENT)
     rival = structured.fit(stack.predict(prepared.holdout), prepared.holdout.labels)
-    return dataclasses.replace(
+    return replace(
         stack, predict=lambda features: rival.log_probabilities(stack.predict(features)), learned=rival.parameters
     )
 
@@ -210,20 +219,19 @@ def stack_then_structured(prepared: Prepared, *, views: str, budget: float) -> F
 def layer_stack_of_the_paper(prepared: Prepared) -> Fitted:
     """`lates.PAPER_LITERAL`: flat pooling to 1 % of the parameters, flips, SGD for probes and stack."""
     probes = {name: trained.probe for name, trained in prepared.probes[PAPER].items()}
-    fitted = _stacked(prepared, probes, PAPER, solver="sgd")
-    return dataclasses.replace(fitted, reads=PAPER, stages=(*HOLDOUT_STAGES[PAPER], "probes_paper"))
+    return replace(stacked(prepared, probes, blocks=probes, holdout=PAPER, solver="sgd"), reads=PAPER)
 
 
 ONE_PERCENT = 0.01
 METHODS: Mapping[str, Method] = {
     "network": network_alone,
-    "temperature": temperature,
-    "temperature_sgd": partial(temperature, solver="sgd"),
+    "temperature": stacked,
+    "temperature_sgd": partial(stacked, solver="sgd"),
     "temperature_tau_sgd": temperature_by_tau,
-    "temperature_brier": partial(temperature, loss="brier"),
-    "temperature_jittered_holdout": partial(temperature, holdout="jittered"),
-    "temperature_both_holdouts": partial(temperature, holdout="both"),
-    "temperature_robust_holdout": partial(temperature, holdout="robust"),
+    "temperature_brier": partial(stacked, loss="brier"),
+    "temperature_jittered_holdout": partial(stacked, holdout="jittered"),
+    "temperature_both_holdouts": partial(stacked, holdout="both"),
+    "temperature_robust_holdout": partial(stacked, holdout="robust"),
     "vector_scaling": partial(logit_rival, fit=vector.fit),
     "svs": partial(logit_rival, fit=structured.fit, diagonal=True),
     "sms": partial(logit_rival, fit=structured.fit),
@@ -251,47 +259,12 @@ METHODS: Mapping[str, Method] = {
         for views in VIEWS
         for percent, budget in BUDGETS.items()
     },
-    **{
-        f"lates_{views}_brier": partial(layer_stack, views=views, budget=ONE_PERCENT, loss="brier")
-        for views in ("none", "shift", "jitter")
-    },
-    "lates_robust_brier": partial(layer_stack, views="robust", budget=ONE_PERCENT, loss="brier"),
+    **{f"lates_{views}_brier": partial(layer_stack, views=views, budget=ONE_PERCENT, loss="brier") for views in VIEWS},
     "lates_rescaled": partial(rescaled, loss="nll"),
     "lates_brier_rescaled": partial(rescaled, loss="brier"),
     "lates_jittered_holdout": partial(layer_stack, views="jitter", budget=ONE_PERCENT, holdout="jittered"),
     "lates_both_holdouts": partial(layer_stack, views="jitter", budget=ONE_PERCENT, holdout="both"),
     "lates_robust_holdout": partial(layer_stack, views="robust", budget=ONE_PERCENT, holdout="robust"),
     "lates_last_block": partial(layer_stack, views="shift", budget=ONE_PERCENT, blocks="last too"),
-    "lates_robust_sms": partial(stack_then_structured, views="robust", budget=ONE_PERCENT),
+    "lates_robust_sms": stack_then_structured,
 }
-
-
-def _stacked(
-    prepared: Prepared,
-    probes: Mapping[str, Probe],
-    holdout: HoldOut,
-    *,
-    considered: tuple[str, ...] | None = None,
-    solver: Literal["exact", "sgd"] = "exact",
-    loss: str = "nll",
-) -> Fitted:
-    """The calibrated model of these probes and the head; blocks `considered` that got no probe weigh 0."""
-    rows = prepared.holdouts[holdout]
-    members, labels = lates.member_logits(probes, rows), rows.labels
-    if solver == "sgd":  # thousands of tiny steps: a GPU would wait for the host at each
-        members, labels = {name: logits.cpu() for name, logits in members.items()}, labels.cpu()
-    prior = (lates.PAPER if solver == "sgd" else lates.DEFAULT).prior
-    stack = lates.fit_stack(
-        members, labels, solver=solver, loss=loss, prior=prior, seed=prepared.seed, passes=rows.passes
-    )
-    poolings = {name: rows.poolings[name] for name in considered or probes}
-    model = lates.CalibratedModel.assemble(prepared.network, [probes], stack, [poolings])
-    weights = dict(zip(model.fit.names, model.fit.weights.tolist(), strict=True))
-    return Fitted(model.logits_of, weights, {name: probe for name, probe in probes.items() if weights[name] > 0})
-
-
-def _stages(views: str, holdout: HoldOut) -> tuple[str, ...]:
-    """Whatever the weights are fitted on, the decays of probes were chosen on the plain hold-out."""
-    return tuple(
-        dict.fromkeys(("extraction_holdout", *HOLDOUT_STAGES[holdout], f"extraction_{views}", f"probes_{views}"))
-    )

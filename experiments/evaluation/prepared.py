@@ -5,7 +5,7 @@ trained. What stays is the hold-out and the probes.
 """
 
 import math
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Final, Literal
@@ -123,7 +123,7 @@ def prepare(
             continue
         with clock(f"extraction_{name}"):
             passes = {"none": 1, "robust": ROBUST_PASSES}.get(name, PASSES)
-            features = read(train, "train", like=_only(plain, probed), views=views, passes=passes)
+            features = read(train, "train", like=only(plain, probed), views=views, passes=passes)
         with clock(f"probes_{name}"):
             probes[name] = lates.train_probes(features, plain, seed=seed)
         del features
@@ -179,7 +179,7 @@ def _without_rows(features: lates.Features) -> lates.Features:
 def _read_averaged(network: nn.Module, copies: Views, like: lates.Features, images: ImageSet) -> lates.Features:
     """Logits alone, averaged over copies of each image."""
     logits = mean_logits(network, Batches(images), copies)
-    return replace(_only(like, ()), logits=logits, labels=images.labels, passes=1)
+    return replace(only(like, ()), logits=logits, labels=images.labels, passes=1)
 
 
 def followed_by(plain: lates.Features, changed: lates.Features, number_of_pass: int = 0) -> lates.Features:
@@ -197,10 +197,26 @@ def followed_by(plain: lates.Features, changed: lates.Features, number_of_pass: 
     )
 
 
-def _only(features: lates.Features, names: tuple[str, ...]) -> lates.Features:
+def only(features: lates.Features, names: Iterable[str]) -> lates.Features:
     """Features of some blocks alone."""
     parts = {
         part: {name: getattr(features, part)[name] for name in names}
         for part in ("blocks", "poolings", "centre", "deviation")
     }
     return replace(features, **parts)
+
+
+def fit_model(
+    network: nn.Module,
+    probes: Mapping[str, lates.Probe],
+    rows: lates.Features,
+    solver: Literal["exact", "sgd"] = "exact",
+    **options: Any,
+) -> lates.CalibratedModel:
+    """The last stage of `lates.calibrate`, for methods that share features and probes: weights fitted on the hold-out `rows`.
+    Their blocks without a probe weigh 0."""
+    members, labels = lates.member_logits(probes, rows), rows.labels
+    if solver == "sgd":  # thousands of tiny steps: a GPU would wait for the host at each
+        members, labels = {name: logits.cpu() for name, logits in members.items()}, labels.cpu()
+    stack = lates.fit_stack(members, labels, solver=solver, passes=rows.passes, **options)
+    return lates.CalibratedModel.assemble(network, [probes], stack, [rows.poolings])

@@ -11,12 +11,12 @@ Images are read once per kind of views, not once per candidate. No image of the 
 import argparse
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import groupby
+from functools import lru_cache
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import cross_entropy, one_hot
+from torch.nn.functional import one_hot
 
 import lates
 from experiments.data.datasets import ImageSet, scale
@@ -24,7 +24,7 @@ from experiments.data.files import format_json, write_whole
 from experiments.data.shifts import FAMILIES, shifted_sets
 from experiments.evaluation.environment import multiply_in_float32
 from experiments.evaluation.loading import add_arguments, load_network
-from experiments.evaluation.prepared import Batches, followed_by
+from experiments.evaluation.prepared import Batches, fit_model, followed_by
 
 BINS, RESAMPLES = 15, 200
 METRICS = ("nll", "brier", "ece", "accuracy")
@@ -52,28 +52,24 @@ CANDIDATES: Mapping[str, Mapping[str, Any]] = {
 
 @dataclass(frozen=True, eq=False)
 class Outcomes:
-    """What a candidate made of every hold-out image in every set: [sets, images], float64.
+    """What a candidate made of every hold-out image in every set, float64.
 
-    gap  whether the prediction is right, less its confidence; `bin` is the confidence's
+    scores  NLL, Brier score and whether the prediction is right [3, sets, images]
+    gap     whether it is right, less its confidence [sets, images]; `bin` is the confidence's
     """
 
-    nll: Tensor
-    brier: Tensor
-    correct: Tensor
+    scores: Tensor
     gap: Tensor
     bin: Tensor
 
     @classmethod
     def of(cls, logits: Tensor, labels: Tensor) -> "Outcomes":
         """From logits [sets, images, classes]."""
-        logits = logits.double()
-        probabilities, truth = logits.softmax(2), one_hot(labels, logits.shape[2])
-        confidence, predicted = probabilities.max(2)
-        correct = (predicted == labels).double()
-        nll = cross_entropy(logits.flatten(0, 1), labels.repeat(len(logits)), reduction="none").view(len(logits), -1)
-        brier = (probabilities - truth).square().sum(2)
-        bins = ((confidence * BINS).ceil().long() - 1).clamp(0, BINS - 1)
-        return cls(nll, brier, correct, correct - confidence, bins)
+        logs, truth = logits.double().log_softmax(2), one_hot(labels, logits.shape[2])
+        confidence, predicted = logs.exp().max(2)
+        right = (predicted == labels).double()
+        scores = torch.stack([-(truth * logs).sum(2), (logs.exp() - truth).square().sum(2), right])
+        return cls(scores, right - confidence, ((confidence * BINS).ceil().long() - 1).clamp(0, BINS - 1))
 
     def ece(self, counts: Tensor) -> Tensor:
         """Of resamples, given how often each image occurs in each, [resamples, images] -> [sets, resamples]."""
@@ -84,17 +80,17 @@ class Outcomes:
             ]
         )
 
+    def values(self, places: list[int]) -> list[float]:
+        """Of each metric the mean over some of the sets."""
+        nll, brier, accuracy = self.scores[:, places].mean((1, 2)).tolist()
+        once = torch.ones(1, self.scores.shape[2]).double()
+        return [nll, brier, float(self.ece(once)[places].mean()), accuracy]
+
 
 def parts_of(sets: Sequence[str]) -> dict[str, list[int]]:
     """The places among the sets of the clean images, of each family, and of all shifts together."""
     families = {family: [k for k, name in enumerate(sets) if name.startswith(f"{family}/")] for family in FAMILIES}
-    return {"clean": [sets.index("clean")], **families, "shifted": [k for own in families.values() for k in own]}
-
-
-def values(outcomes: Outcomes, places: list[int]) -> list[float]:
-    once = torch.ones(1, outcomes.nll.shape[1]).double()
-    means = [float(each[places].mean()) for each in (outcomes.nll, outcomes.brier, outcomes.correct)]
-    return [*means[:2], float(outcomes.ece(once)[places].mean()), means[2]]
+    return {"clean": [sets.index("clean")], **families, "shifted": [k for places in families.values() for k in places]}
 
 
 def worse_than(
@@ -102,19 +98,10 @@ def worse_than(
 ) -> list[list[float]]:
     """How much worse each metric is, with its standard error over images: paired; for the ECE, of both, by resampling the
     images [sets, resamples]."""
-
-    def paired(worse: Tensor) -> list[float]:
-        of_images = worse[places].mean(0)
-        return [float(of_images.mean()), float(of_images.std() / len(of_images) ** 0.5)]
-
-    of_resamples = (resampled[0] - resampled[1])[places].mean(0)
-    ece = values(outcomes, places)[2] - values(reference, places)[2]
-    return [
-        paired(outcomes.nll - reference.nll),
-        paired(outcomes.brier - reference.brier),
-        [ece, float(of_resamples.std())],
-        paired(reference.correct - outcomes.correct),
-    ]
+    worse = (outcomes.scores - reference.scores)[:, places].mean(1) * torch.tensor([[1.0], [1.0], [-1.0]])
+    nll, brier, accuracy = torch.stack([worse.mean(1), worse.std(1) / worse.shape[1] ** 0.5], 1).tolist()
+    ece = outcomes.values(places)[2] - reference.values(places)[2]
+    return [nll, brier, [ece, float((resampled[0] - resampled[1])[places].mean(0).std())], accuracy]
 
 
 Options = Mapping[str, Any]
@@ -126,27 +113,27 @@ def calibrate_all(
     network: nn.Module, train: ImageSet, holdouts: Sequence[ImageSet], candidates: Mapping[str, Options]
 ) -> list[Predictions]:
     """For each hold-out, what `lates.calibrate` would give with the arguments of each candidate."""
-
-    def reading(name: str) -> tuple[str, int]:
-        return str(candidates[name].get("views", "auto")), candidates[name].get("passes", 0)
-
     rows = [_read_holdout(network, images) for images in holdouts]
-    alone = [name for name, options in candidates.items() if options.get("blocks") == []]
-    fitted: list[Predictions] = [
-        {name: _fit(network, {}, of_views, **candidates[name]) for name in alone} for of_views in rows
-    ]
-    for _, group in groupby(sorted(candidates.keys() - set(alone), key=reading), key=reading):
-        names = sorted(group)
-        read = {"views": "auto", "passes": None, **candidates[names[0]]}
-        features = lates.extract(
-            network, Batches(train), like=rows[0][None], views=read["views"], passes=read["passes"], role="train"
-        )
-        for of_candidate, of_views in zip(fitted, rows, strict=True):
-            wanted = {candidates[name].get("holdout_views") for name in names}
-            probes = {views: lates.train_probes(features, of_views[views]) for views in wanted}
-            for name in names:
-                options = candidates[name]
-                of_candidate[name] = _fit(network, probes[options.get("holdout_views")], of_views, **options)
+
+    @lru_cache(maxsize=1)  # it is large
+    def features(views: Any, passes: int | None) -> lates.Features:
+        like = rows[0][None]
+        return lates.extract(network, Batches(train), like=like, views=views, passes=passes, role="train")
+
+    @lru_cache(maxsize=len(holdouts))
+    def probes(half: int, holdout_views: str | None, *reading: Any) -> Mapping[str, lates.TrainedProbe]:
+        return lates.train_probes(features(*reading), rows[half][holdout_views])
+
+    def needs(name: str) -> tuple[Any, ...]:
+        """The hold-out and the reading of the training images that its probes learn from."""
+        options = candidates[name]
+        return options.get("holdout_views"), options.get("views", "auto"), options.get("passes")
+
+    fitted: list[Predictions] = [{} for _ in holdouts]
+    for name in sorted(candidates, key=lambda name: str(needs(name)[::-1])):  # what is read alike, together
+        for half, predictions in enumerate(fitted):
+            trained = {} if candidates[name].get("blocks") == [] else probes(half, *needs(name))
+            predictions[name] = _fit(network, trained, rows[half], **candidates[name])
     return fitted
 
 
@@ -170,9 +157,7 @@ def _fit(
 ) -> Callable[[lates.Features], Tensor]:
     """The stages of `lates.calibrate` after the probes; `read` has mattered before."""
     rows = holdout[holdout_views]
-    probes = lates.fit_budget(trained, rows, budget)
-    stack = lates.fit_stack(lates.member_logits(probes, rows), rows.labels, loss=loss, passes=rows.passes)
-    model = lates.CalibratedModel.assemble(network, [probes], stack, [rows.poolings])
+    model = fit_model(network, lates.fit_budget(trained, rows, budget), rows, loss=loss)
     if not expect_shift:
         return model.logits_of
     both = holdout["robust"]
@@ -188,25 +173,21 @@ def measure(
     for fitted, test in zip(calibrate_all(network, train, halves, candidates), reversed(halves), strict=True):
         images = scale(test.images)
         parts: dict[str, list[Tensor]] = {name: [] for name in candidates}
-        for own in ({"clean": images} | shifted_sets(images, seed=0)).values():
-            features = lates.extract(network, _batches(own, test.labels))
+        for changed in ({"clean": images} | shifted_sets(images, seed=0)).values():
+            size = Batches(test).size
+            inputs = changed.contiguous(memory_format=torch.channels_last)
+            features = lates.extract(network, list(zip(inputs.split(size), test.labels.split(size), strict=True)))
             with torch.inference_mode():
                 for name in candidates:
                     parts[name].append(fitted[name](features).cpu())
-        for name, own in parts.items():
-            logits[name].append(torch.stack(own))
+        for name, of_sets in parts.items():
+            logits[name].append(torch.stack(of_sets))
     labels = torch.cat([test.labels.cpu() for test in reversed(halves)])
-    return {name: Outcomes.of(torch.cat(own, 1), labels) for name, own in logits.items()}
-
-
-def _batches(images: Tensor, labels: Tensor) -> list[tuple[Tensor, Tensor]]:
-    size = 50 if images.device.type == "cpu" else 1000
-    inputs = images.contiguous(memory_format=torch.channels_last)
-    return list(zip(inputs.split(size), labels.split(size), strict=True))
+    return {name: Outcomes.of(torch.cat(of_halves, 1), labels) for name, of_halves in logits.items()}
 
 
 def summarise(measured: Mapping[str, Outcomes], sets: Sequence[str]) -> dict[str, Any]:
-    images = next(iter(measured.values())).nll.shape[1]
+    images = next(iter(measured.values())).scores.shape[2]
     drawn = torch.randint(images, (RESAMPLES, images), generator=torch.Generator().manual_seed(0))
     counts = torch.zeros(RESAMPLES, images).double().scatter_add_(1, drawn, torch.ones_like(drawn).double())
     parts, resampled = parts_of(sets), {name: outcomes.ece(counts) for name, outcomes in measured.items()}
@@ -221,7 +202,7 @@ def summarise(measured: Mapping[str, Outcomes], sets: Sequence[str]) -> dict[str
             for other, reference in measured.items()
             if other != name
         }
-        return {"value": {part: values(outcomes, places) for part, places in parts.items()}, "worse than": compared}
+        return {"value": {part: outcomes.values(places) for part, places in parts.items()}, "worse than": compared}
 
     return {name: described(name, outcomes) for name, outcomes in measured.items()}
 
@@ -239,7 +220,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     sets = ["clean", *shifted_sets(scale(halves[0].images[:2]), seed=0)]
     measured = measure(loaded.network, loaded.train, halves, {name: CANDIDATES[name] for name in chosen.only})
     for name, outcomes in measured.items():
-        clean, shifted = (values(outcomes, parts_of(sets)[part]) for part in ("clean", "shifted"))
+        clean, shifted = (outcomes.values(parts_of(sets)[part]) for part in ("clean", "shifted"))
         print(f"{name:<36}" + "  ".join(f"{value:.4f}" for value in (*clean, *shifted)), flush=True)
     network = f"{chosen.dataset}-{chosen.network}-{chosen.recipe}"
     facts = {"network": network, "seed": chosen.seed, "split": loaded.split, "images": sum(map(len, halves))}

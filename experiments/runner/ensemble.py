@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from experiments.data.datasets import ImageSet
 from experiments.evaluation.environment import describe_environment, multiply_in_float32
-from experiments.evaluation.measuring import measure_sets, measuring_pool
+from experiments.evaluation.measuring import measure_sets
 from experiments.evaluation.prepared import Batches
 from experiments.evaluation.rivals import temperature
 from experiments.recipes import RECIPES, Cell, Recipe, ensemble_cell
@@ -43,12 +43,9 @@ def run_ensembles(recipe: Recipe, folders: Folders, device: torch.device) -> lis
             if len(trained) < 2 or results_path(folders.results, target).exists():
                 continue
             members = [_scaled_network(cell, folders.runs, cache) for cell in trained]
-            with measuring_pool(device) as pool:
-                rows, blocks = measure_sets(
-                    lambda images, members=members: {"ensemble": mean_of(members, images)},
-                    cache.corrupted(dataset),
-                    pool,
-                )
+            rows, blocks = measure_sets(
+                lambda images, members=members: {"ensemble": mean_of(members, images)}, cache.corrupted(dataset)
+            )
             facts = {**describe_environment(device), "seeds": [cell.seed for cell in trained]}
             written.append(write_results(folders.results, CellResults(target, rows, facts, blocks)))
     return written

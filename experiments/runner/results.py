@@ -32,7 +32,7 @@ DIGESTS = {".csv": "csv_sha256", ".blocks.csv": "blocks_sha256"}
 class CellResults:
     """All that is known of one cell.
 
-    facts["methods"][method] holds its weights, contributions, ranks, added parameters and FLOPs, and seconds;
+    facts["methods"][method] holds its weights, contributions, ranks, and added parameters and FLOPs;
     facts["probe_accuracy"], ["seconds"], ["versions"], ["settings"], … hold what belongs to the cell as a whole;
     facts["recipe"] says how it was made.
     """

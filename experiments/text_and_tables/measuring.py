@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 import lates
+from experiments.evaluation.prepared import fit_model
 from experiments.text_and_tables.problem import CLEAN, Problem
 
 NETWORK, TEMPERATURE, NO_VIEWS = "network", "temperature", "no views"
@@ -33,7 +34,10 @@ def measure(problem: Problem, seed: int) -> dict[str, np.ndarray]:
             predictions[f"{split}|{NETWORK}|{name}"] = _log_probabilities(features.logits)
     for method, views in {TEMPERATURE: None, NO_VIEWS: None, **problem.views}.items():
         train = lates.extract(problem.model, problem.train, like=clean, views=views, passes=None, seed=seed)
-        fits = [_fit(problem, method, train, rows) for rows in (*(rows_of(clean, half) for half in halves), clean)]
+        fits: list[Callable[[lates.Features], Tensor]] = []
+        for rows in (*(rows_of(clean, half) for half in halves), clean):
+            trained = {} if method == TEMPERATURE else lates.train_probes(train, rows)
+            fits.append(fit_model(problem.model, lates.fit_budget(trained, rows, problem.budget), rows).logits_of)
         for name, features in holdout.items():
             predicted = torch.empty_like(features.logits)
             for half, predict in zip(reversed(halves), fits[:2], strict=True):
@@ -47,16 +51,6 @@ def measure(problem: Problem, seed: int) -> dict[str, np.ndarray]:
 def rows_of(features: lates.Features, chosen: Tensor) -> lates.Features:
     blocks = {name: values[chosen] for name, values in features.blocks.items()}
     return replace(features, blocks=blocks, logits=features.logits[chosen], labels=features.labels[chosen])
-
-
-def _fit(
-    problem: Problem, method: str, train: lates.Features, holdout: lates.Features
-) -> Callable[[lates.Features], Tensor]:
-    trained = {} if method == TEMPERATURE else lates.train_probes(train, holdout)
-    probes = lates.fit_budget(trained, holdout, problem.budget) if trained else {}
-    stack = lates.fit_stack(lates.member_logits(probes, holdout), holdout.labels)
-    poolings = {name: holdout.poolings[name] for name in probes}
-    return lates.CalibratedModel.assemble(problem.model, [probes], stack, [poolings]).logits_of
 
 
 def _log_probabilities(logits: Tensor) -> np.ndarray:

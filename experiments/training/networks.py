@@ -13,8 +13,9 @@ through the head; or each convolution of a VGG network plus its head.
 | resnet50          | 16 | 23.5 M                   |
 | wide_resnet_28_10 | 12 | 36.5 M                   |
 
-Not the paper's: mobilenet (2.2 M), convnet_group_norm (7.6 M) and small_vit (7.2 M); and resnet20 to resnet56 (.27 to .85 M),
-whose trained weights others have released.
+Not the paper's: mobilenet (2.2 M), convnet_group_norm (7.6 M) and small_vit (7.2 M); resnet20 to resnet56 (.27 to .85 M),
+whose trained weights others have released; and two of half the width that a CPU can train, vgg11_half (2.3 M) and
+resnet18_half (2.8 M).
 """
 
 from collections.abc import Callable, Sequence
@@ -253,6 +254,8 @@ NETWORKS: dict[str, Callable[..., nn.Module]] = {
     "convnet_group_norm": partial(VGG, [[64] * 2, [128] * 2, [256] * 3, [512] * 3], norm=partial(nn.GroupNorm, 32)),
     "small_vit": partial(SmallViT, 256, 9, 4),
     **{f"resnet{depth}": partial(CifarResNet, depth) for depth in (20, 32, 44, 56)},
+    "vgg11_half": partial(VGG, [[32], [64], [128] * 2, [256] * 2, [256] * 2]),
+    "resnet18_half": partial(ResNet, BasicBlock, (2, 2, 2, 2), (32, 64, 128, 256)),
     "tiny_vgg": partial(VGG, [[8], [16], [32, 32]]),
     "tiny_resnet": partial(ResNet, BasicBlock, (1, 1, 1, 1), (8, 16, 32, 32)),
 }

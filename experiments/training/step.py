@@ -28,6 +28,7 @@ class TrainingState:
     ) -> None:
         device = shard.device
         self.network, self.feed, self.device = network, feed, device
+        self.bfloat16 = device.type == "cuda" or hyper.bfloat16
         self.rates = learning_rates(hyper, steps_per_epoch).float().to(device)
         self.step = torch.zeros(1, dtype=torch.int64, device=device)
         self.loss_sum = torch.zeros((), dtype=torch.float64, device=device)
@@ -50,7 +51,7 @@ class TrainingState:
 
     def _loss(self) -> Tensor:
         images, labels = self.feed.batch(self.step)
-        with torch.autocast(self.device.type, torch.bfloat16, enabled=self.device.type == "cuda"):
+        with torch.autocast(self.device.type, torch.bfloat16, enabled=self.bfloat16):
             logits = self.forward(images)
         return cross_entropy(logits.float(), labels)
 

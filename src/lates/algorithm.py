@@ -24,7 +24,7 @@ from lates.network import (
 from lates.probes import check_budget, member_logits, train_and_cut
 from lates.runtime import Progress, Run
 from lates.settings import DEFAULT, Settings
-from lates.stack import Holdout, check_loss, fit_weights, rescale
+from lates.stack import MemberRows, check_loss, fit_weights, rescale
 
 VIEWS_ADVICE = (
     'Pass views=: "robust" for images, "noise" or "swap" for table rows, lates.views.mask_tokens(tokenizer) for text, or a '
@@ -105,7 +105,7 @@ def calibrate(
         logits = [member_logits(*pair, memory=memory_each) for pair in zip(draws.repeat(probes), holdouts, strict=True)]
         # Steps 3 and 4: from the network as it is, (0, …, 0, 1), to the weights beta >= 0 that minimise the loss.
         rows = {"passes": holdouts[0].passes, "reduce": run.processes.all_reduce}
-        members = Holdout.of(logits, holdouts[0].labels, samples=draws.samples, **rows)
+        members = MemberRows.of(logits, holdouts[0].labels, samples=draws.samples, **rows)
         stack = fit_weights(members.first_pass() if expect_shift else members, loss, settings, run.seed)
         # Beyond the paper: where shift is expected, changed copies of the hold-out choose the scale of all weights.
         stack = rescale(stack, members, settings) if expect_shift else stack

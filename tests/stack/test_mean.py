@@ -7,7 +7,7 @@ from torch import Tensor
 
 from lates.runtime import default_names
 from lates.settings import DEFAULT, Settings
-from lates.stack import Holdout, Stack, combine, fit_exactly, fit_stack, fit_weights
+from lates.stack import MemberRows, Stack, combine, fit_exactly, fit_stack, fit_weights
 from lates.stack.losses import NLL
 from lates.stack.mean import mean_log_loss
 from tests.problems import dropout_samples, noisy_views
@@ -26,7 +26,7 @@ def plain_mean_nll(draws: list[Draw], labels: Tensor, weights: list[Tensor]) -> 
 
 
 def fit_draws(draws: list[Draw], labels: Tensor, samples: int, settings: Settings = DEFAULT) -> Stack:
-    return fit_weights(Holdout.of(draws, labels, samples=samples), "nll", settings)
+    return fit_weights(MemberRows.of(draws, labels, samples=samples), "nll", settings)
 
 
 @pytest.mark.parametrize("samples", [3, 1])
@@ -35,7 +35,7 @@ def test_mean_log_loss_and_its_gradient_match_autograd(samples: int) -> None:
     draws = named(drawn)
     weights = [torch.rand(2, dtype=torch.float64).requires_grad_() for _ in range(3 // samples)]
     expected = plain_mean_nll(draws, labels, weights * samples)
-    value, gradient = mean_log_loss(Holdout.of(draws, labels, samples=samples), torch.cat(weights).detach())
+    value, gradient = mean_log_loss(MemberRows.of(draws, labels, samples=samples), torch.cat(weights).detach())
     assert value == pytest.approx(expected.item(), abs=1e-12)
     torch.testing.assert_close(gradient, torch.cat(torch.autograd.grad(expected, weights)))
 
@@ -43,7 +43,7 @@ def test_mean_log_loss_and_its_gradient_match_autograd(samples: int) -> None:
 def test_pooled_samples_are_fitted_as_rows_of_one_holdout() -> None:
     samples, labels = dropout_samples(200, 4, samples=3)
     stacked = [torch.cat([members[k] for members in samples]) for k in range(2)]
-    pooled = Holdout.of(samples, labels, samples=3)
+    pooled = MemberRows.of(samples, labels, samples=3)
     for regularise, prior in ((0.0, 0.0), (1.0, 2.0)):  # n in c / sqrt(n) and in the prior stays the number of inputs
         together = fit_stack(stacked, labels.repeat(3), regularise=np.sqrt(3) * regularise, prior=3 * prior)
         apart = fit_exactly(pooled, "nll", Settings(regularise=regularise, prior=prior))
@@ -55,7 +55,7 @@ def test_pooled_samples_are_fitted_as_rows_of_one_holdout() -> None:
 def test_weights_of_samples_mend_the_underconfidence_of_the_mean() -> None:
     samples, labels = dropout_samples(2000, 5, samples=8)
     draws = named(samples)
-    pooled = fit_exactly(Holdout.of(draws, labels, samples=8), "nll", DEFAULT)
+    pooled = fit_exactly(MemberRows.of(draws, labels, samples=8), "nll", DEFAULT)
     fit = fit_draws(draws, labels, 8)
     assert fit.names == ("0", "head")
     assert float(fit.weights.sum()) > 1.1 * float(pooled.weights.sum())
@@ -116,7 +116,7 @@ def test_bad_draws_are_refused() -> None:
     with pytest.raises(ValueError, match="The networks have 3, 2 classes; they need the same"):
         fit_draws([draws[0], {name: member[:, :2] for name, member in draws[1].items()}], labels, 1)
     with pytest.raises(ValueError, match='loss="brier" is for single networks'):
-        fit_weights(Holdout.of(draws, labels), "brier", DEFAULT)
+        fit_weights(MemberRows.of(draws, labels), "brier", DEFAULT)
     draws[1]["head"][3, 1] = torch.nan
     with pytest.raises(ValueError, match='member "head" hold NaN in row 3'):
         fit_draws(draws, labels, 1)

@@ -5,8 +5,8 @@ import torch
 from torch import Tensor
 
 from lates.settings import Settings
-from lates.stack.holdout import Holdout
 from lates.stack.losses import LOSSES, NLL
+from lates.stack.members import MemberRows
 from lates.stack.objective import Objective
 from tests.problems import noisy_views
 from tests.stack.oracles import penalised
@@ -21,7 +21,7 @@ def case(
     """Logits, labels, their objective and scaled weights away from its minimum; the head may be right in every row."""
     logits, labels = noisy_views(60, 5, members)
     labels = logits[-1].argmax(dim=1) if perfect else labels
-    objective = Objective.of(Holdout.of([logits], labels), Settings(regularise=regularise, prior=prior))
+    objective = Objective.of(MemberRows.of([logits], labels), Settings(regularise=regularise, prior=prior))
     return logits, labels, objective, torch.linspace(0.3, 0.9, members, dtype=torch.float64)
 
 

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from lates.binomial import binomial_tail
 from lates.settings import DEFAULT, Settings
-from lates.stack import Holdout, Stack, fit_stack, fit_weights
+from lates.stack import MemberRows, Stack, fit_stack, fit_weights
 from tests.problems import dropout_samples, noisy_views
 
 
@@ -86,7 +86,7 @@ def test_outlier_rows_are_left_out_with_a_warning(samples: int) -> None:
 
 def fit(drawn: list[list[Tensor]], labels: Tensor, settings: Settings = DEFAULT) -> Stack:
     draws = [{"0": probe, "head": head} for probe, head in drawn]
-    return fit_weights(Holdout.of(draws, labels, samples=len(draws)), "nll", settings)
+    return fit_weights(MemberRows.of(draws, labels, samples=len(draws)), "nll", settings)
 
 
 def test_stack_clearly_less_accurate_than_the_head_falls_back_to_temperature_scaling() -> None:

@@ -16,8 +16,8 @@ from torch.nn.functional import cross_entropy
 
 from lates.settings import Settings
 from lates.stack import combine, fit_exactly, fit_stack, member_names
-from lates.stack.holdout import CHUNK_BYTES, Holdout
 from lates.stack.losses import LOSSES, NLL
+from lates.stack.members import CHUNK_BYTES, MemberRows
 from lates.stack.newton import TOLERANCE
 from tests.problems import awkward, noisy_views, sharpened, two_signals
 from tests.stack.oracles import oracle, penalised
@@ -86,7 +86,7 @@ def test_stack_is_never_worse_than_temperature_nor_temperature_than_network(
 ) -> None:
     logits, labels = awkward(seed)
     regularise, prior = penalties
-    holdouts = (Holdout.of([members], labels) for members in (logits, logits[-1:]))
+    holdouts = (MemberRows.of([members], labels) for members in (logits, logits[-1:]))
     choices = Settings(regularise=regularise, prior=prior)
     stack, temperature = (fit_exactly(holdout, "nll", choices) for holdout in holdouts)
     one = torch.ones(1, dtype=torch.float64)

@@ -21,37 +21,22 @@ ENTRIES = 1 << 28
 """Distances held at a time: 2 GB."""
 
 
-@dataclass(frozen=True, eq=False)
-class DensityAware:
-    """`weights` [1 + layers]"""
-
-    weights: Tensor
-
-    @property
-    def parameters(self) -> int:
-        return len(self.weights)
-
-    def scaled(self, logits: Tensor, distances: Tensor) -> Tensor:
-        """z / T(x), of squared distances [n, layers]: logits, for what comes after."""
-        return logits.double() / _temperatures(self.weights, distances.double())
-
-    def log_probabilities(self, logits: Tensor, distances: Tensor) -> Tensor:
-        return self.scaled(logits, distances).log_softmax(1)
-
-
-def fit(logits: Tensor, distances: Tensor, labels: Tensor) -> DensityAware:
-    z, s = logits.double(), distances.double()
+def fit(logits: Tensor, distances: Tensor, labels: Tensor) -> Tensor:
+    """Weights [1 + layers], of squared distances [n, layers]."""
     first, others = BOUNDS
-    start = torch.ones(1 + s.shape[1], dtype=torch.float64, device=z.device)
+    layers = distances.shape[1]
+    start = torch.ones(1 + layers, dtype=torch.float64, device=logits.device)
 
     def loss(weights: Tensor) -> Tensor:
-        return brier((z / _temperatures(weights, s)).softmax(1), labels)
+        return brier(scaled(weights, logits, distances).softmax(1), labels)
 
-    return DensityAware(minimise(loss, start, [first, *[others] * s.shape[1]]))
+    return minimise(loss, start, [first, *[others] * layers])
 
 
-def _temperatures(weights: Tensor, distances: Tensor) -> Tensor:
-    return (weights[0] + distances @ weights[1:])[:, None].clamp(min=LEAST)
+def scaled(weights: Tensor, logits: Tensor, distances: Tensor) -> Tensor:
+    """z / T(x): logits, for what comes after."""
+    temperatures = (weights[0] + distances.double() @ weights[1:])[:, None]
+    return logits.double() / temperatures.clamp(min=LEAST)
 
 
 # Distances

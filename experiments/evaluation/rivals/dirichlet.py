@@ -6,13 +6,12 @@ convex. One decay serves both penalties; of a grid from strong to weak, each sol
 log-loss in cross-validation is taken, and the grid is left where the loss rises.
 """
 
-from dataclasses import dataclass
-
 import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from experiments.evaluation.rivals.descent import minimise
+from experiments.evaluation.rivals import Rival
+from experiments.evaluation.rivals.affine import AffineMap, fit_affine
 
 DECAYS = tuple(10.0**power for power in range(6, -3, -1))
 FOLDS = 3
@@ -20,53 +19,30 @@ LEAST = 1e-12
 """The smallest probability whose logarithm is taken."""
 
 
-@dataclass(frozen=True, eq=False)
-class Dirichlet:
-    matrix: Tensor
-    shifts: Tensor
-    decay: float
-
-    @property
-    def parameters(self) -> int:
-        return self.matrix.numel() + len(self.shifts)
-
-    def log_probabilities(self, logits: Tensor) -> Tensor:
-        return (logs_of(logits) @ self.matrix.T + self.shifts).log_softmax(1)
-
-
-def fit(logits: Tensor, labels: Tensor) -> Dirichlet:
-    x, classes = logs_of(logits), logits.shape[1]
-    identity = torch.cat([torch.zeros(classes), torch.eye(classes).flatten()]).to(x)
+def fit(logits: Tensor, labels: Tensor) -> Rival:
+    x = logs_of(logits)
     fold = torch.arange(len(labels), device=x.device) % FOLDS
-    starts = [identity] * FOLDS
+    maps: list[AffineMap | None] = [None] * FOLDS
     best, least = DECAYS[0], torch.inf
     for decay in DECAYS:
-        starts = [_solve(x[fold != k], labels[fold != k], decay, start) for k, start in enumerate(starts)]
-        losses = [cross_entropy(_map(x[fold == k], point), labels[fold == k]) for k, point in enumerate(starts)]
+        maps = [_solve(x[fold != k], labels[fold != k], decay, start) for k, start in enumerate(maps)]
+        losses = [cross_entropy(affine(x[fold == k]), labels[fold == k]) for k, affine in enumerate(maps) if affine]
         loss = float(torch.stack(losses).mean())
         if loss >= least:
             break
         best, least = decay, loss
-    point = _solve(x, labels, best, identity)
-    return Dirichlet(point[classes:].view(classes, classes), point[:classes], best)
+    affine = _solve(x, labels, best)
+    return Rival(lambda logits: affine(logs_of(logits)).log_softmax(1), affine.parameters)
 
 
 def logs_of(logits: Tensor) -> Tensor:
     return logits.double().softmax(1).clamp(min=LEAST).log()
 
 
-def _map(x: Tensor, point: Tensor) -> Tensor:
-    classes = x.shape[1]
-    return x @ point[classes:].view(classes, classes).T + point[:classes]
+def _solve(x: Tensor, labels: Tensor, decay: float, start: AffineMap | None = None) -> AffineMap:
+    entries = max(x.shape[1] * (x.shape[1] - 1), 1)
 
+    def penalty(affine: AffineMap) -> Tensor:
+        return decay * (affine.off_diagonal().square().sum() / entries + affine.shifts.square().mean())
 
-def _solve(x: Tensor, labels: Tensor, decay: float, start: Tensor) -> Tensor:
-    classes = x.shape[1]
-    off = 1 - torch.eye(classes, dtype=x.dtype, device=x.device)
-
-    def loss(point: Tensor) -> Tensor:
-        matrix = point[classes:].view(classes, classes)
-        outside = (off * matrix).square().sum() / max(classes * (classes - 1), 1)
-        return cross_entropy(_map(x, point), labels) + decay * (outside + point[:classes].square().mean())
-
-    return minimise(loss, start)
+    return fit_affine(x, labels, penalty, start=start)

@@ -4,12 +4,10 @@ Two hidden layers of 5 units with ReLU, fitted to the Brier score by Adam in 100
 layer begins at weights 0 and the best single temperature, so that it begins as temperature scaling to the Brier score.
 """
 
-from dataclasses import dataclass
-
 import torch
 from torch import Tensor, nn
 
-from experiments.evaluation.rivals import temperature
+from experiments.evaluation.rivals import Rival, temperature
 from experiments.evaluation.rivals.descent import brier
 
 TOP, UNITS, CLIP = 10, 5, 100.0
@@ -18,31 +16,14 @@ LEAST = 1e-3
 """The smallest temperature."""
 
 
-@dataclass(frozen=True, eq=False)
-class Parameterised:
-    network: nn.Module
-
-    @property
-    def parameters(self) -> int:
-        return sum(each.numel() for each in self.network.parameters())
-
-    def log_probabilities(self, logits: Tensor) -> Tensor:
-        with torch.no_grad():
-            return (logits.double() / _temperatures(self.network, logits.double().cpu()).to(logits.device)).log_softmax(
-                1
-            )
-
-
-def fit(logits: Tensor, labels: Tensor, seed: int = 0) -> Parameterised:
+def fit(logits: Tensor, labels: Tensor, seed: int = 0) -> Rival:
     """On the CPU: thousands of tiny steps."""
     z, y = logits.double().cpu(), labels.cpu()
     with torch.random.fork_rng([]):
         torch.manual_seed(seed)
-        network = nn.Sequential(
-            nn.Linear(min(TOP, z.shape[1]), UNITS), nn.ReLU(), nn.Linear(UNITS, UNITS), nn.ReLU(), nn.Linear(UNITS, 1)
-        ).double()
-    last = network[-1]
-    assert isinstance(last, nn.Linear)
+        hidden = nn.Linear(min(TOP, z.shape[1]), UNITS), nn.ReLU(), nn.Linear(UNITS, UNITS), nn.ReLU()
+        last = nn.Linear(UNITS, 1)
+        network = nn.Sequential(*hidden, last).double()
     nn.init.zeros_(last.weight)
     nn.init.constant_(last.bias, 1 / max(temperature.fit(z, y, loss="brier").beta, 1 / CLIP))
     optimiser = torch.optim.Adam(network.parameters(), RATE)
@@ -53,7 +34,13 @@ def fit(logits: Tensor, labels: Tensor, seed: int = 0) -> Parameterised:
                 optimiser.zero_grad()
                 brier((z[batch] / _temperatures(network, z[batch])).softmax(1), y[batch]).backward()
                 optimiser.step()
-    return Parameterised(network.requires_grad_(False))
+    network.requires_grad_(False)
+
+    def log_probabilities(logits: Tensor) -> Tensor:
+        z = logits.double()
+        return (z / _temperatures(network, z.cpu()).to(z.device)).log_softmax(1)
+
+    return Rival(log_probabilities, sum(each.numel() for each in network.parameters()))
 
 
 def _temperatures(network: nn.Module, logits: Tensor) -> Tensor:

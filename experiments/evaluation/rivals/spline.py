@@ -7,37 +7,17 @@ proportion: p'_top = G'(t), p'_c = p_c (1 - G'(t)) / (1 - s). Probabilities are 
 only where top probabilities change places.
 """
 
-from dataclasses import dataclass
-
 import numpy as np
 import torch
 from scipy.interpolate import CubicSpline
 from torch import Tensor
 
-from experiments.evaluation.rivals import temperature
-from experiments.evaluation.rivals.temperature import Temperature
+from experiments.evaluation.rivals import Rival, temperature
 
 KNOTS = 6
 
 
-@dataclass(frozen=True, eq=False)
-class Spline:
-    """`tops`: the sorted top probabilities of the hold-out; `chances`: G' at their quantiles."""
-
-    start: Temperature
-    tops: np.ndarray
-    chances: np.ndarray
-    parameters: int = KNOTS + 1
-
-    def log_probabilities(self, logits: Tensor) -> Tensor:
-        logs = self.start.log_probabilities(logits)
-        top, place = logs.max(1, keepdim=True)
-        chance = torch.from_numpy(np.interp(top.exp().cpu().numpy(), self.tops, self.chances)).to(logs.device)
-        rest = logs.scatter(1, place, -torch.inf).logsumexp(1, keepdim=True)
-        return (logs - rest + (1 - chance).log()).scatter(1, place, chance.log())
-
-
-def fit(logits: Tensor, labels: Tensor) -> Spline:
+def fit(logits: Tensor, labels: Tensor) -> Rival:
     start = temperature.fit(logits, labels)
     top, place = start.log_probabilities(logits).exp().max(1)
     tops, order = (values.cpu().numpy() for values in top.sort())
@@ -47,5 +27,13 @@ def fit(logits: Tensor, labels: Tensor) -> Spline:
     basis = CubicSpline(knots, np.eye(KNOTS), bc_type="natural")
     values = np.linalg.lstsq(basis(t), right.cumsum() / rows, rcond=None)[0]
     least = 1 / (rows + 1)
-    chances = np.clip(basis(t, 1) @ values, least, 1 - least)
-    return Spline(start, tops, chances)
+    chances = np.clip(basis(t, 1) @ values, least, 1 - least)  # G' at the quantiles of the hold-out
+
+    def log_probabilities(logits: Tensor) -> Tensor:
+        logs = start.log_probabilities(logits)
+        top, place = logs.max(1, keepdim=True)
+        chance = torch.from_numpy(np.interp(top.exp().cpu().numpy(), tops, chances)).to(logs.device)
+        rest = logs.scatter(1, place, -torch.inf).logsumexp(1, keepdim=True)
+        return (logs - rest + (1 - chance).log()).scatter(1, place, chance.log())
+
+    return Rival(log_probabilities, KNOTS + 1)

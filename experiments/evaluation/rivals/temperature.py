@@ -6,12 +6,13 @@ from torch import Tensor
 
 import lates
 
-HEAD = "head"
-
 
 @dataclass(frozen=True)
 class Temperature:
+    """A `Rival` with its one number, and the log-loss that it has on the hold-out."""
+
     beta: float
+    nll: float
     parameters: int = 1
 
     def log_probabilities(self, logits: Tensor) -> Tensor:
@@ -19,4 +20,5 @@ class Temperature:
 
 
 def fit(logits: Tensor, labels: Tensor, *, loss: str = "nll", passes: int = 1) -> Temperature:
-    return Temperature(lates.fit_stack({HEAD: logits}, labels, loss=loss, passes=passes).weights.item())
+    stack = lates.fit_stack([logits], labels, loss=loss, passes=passes)
+    return Temperature(stack.weights.item(), stack.nll)

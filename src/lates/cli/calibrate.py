@@ -120,7 +120,7 @@ def calibrate_model(
     chosen, limit = parse_blocks(blocks), None if memory is None else parse_bytes(memory)
     import lates
     from lates.cli.user_code import call_named, find_named, make_loaders, make_network
-    from lates.network import refuse_overlap, shard_loader
+    from lates.network import shard_loader
 
     def view(name: str, option: str) -> Any:
         return None if name == NONE else find_named(name, option) if ":" in name else name
@@ -130,9 +130,7 @@ def calibrate_model(
         train, holdout = loaders.by_role.get("train"), loaders["holdout"]
         network = make_network(model, checkpoints, device)
         if world_size > 1:
-            if train is not None:
-                refuse_overlap(train, holdout)  # shards might hide it
-                train = shard_loader(train, rank, world_size)
+            train = None if train is None else shard_loader(train, rank, world_size)
             holdout = shard_loader(holdout, rank, world_size)
         start = time.perf_counter()
         calibrated = lates.calibrate(

@@ -8,7 +8,7 @@ from torch import nn
 
 from lates.algorithm import calibrate
 from lates.model import CalibratedModel
-from lates.network import refuse_overlap, shard_loader
+from lates.network import shard_loader
 from lates.runtime import check_target
 
 
@@ -35,8 +35,6 @@ class AfterTraining:
         """Without a training split, of the temperature alone. The first process saves."""
         loaders = {"holdout": self.holdout} if self.train is None else {"train": self.train, "holdout": self.holdout}
         if world_size > 1:
-            if self.train is not None:
-                refuse_overlap(self.train, self.holdout)  # shards might hide it
             loaders = {role: shard_loader(loader, rank, world_size) for role, loader in loaders.items()}
         self.calibrated = self.calibration(model, **loaders, **({"blocks": []} if self.train is None else {}))
         if rank == 0 and self.path is not None:

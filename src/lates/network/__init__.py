@@ -12,7 +12,7 @@ views          changed copies of the inputs
 survey         which blocks can be recorded, seen in the first batch
 sampling       MC dropout and ensembles: several draws
 features       what a reading gives
-overlap        rows that train and hold-out share
+duplicates     rows that would count twice: in train and hold-out, or in two processes
 shards         each process reads its own rows
 extraction     read a loader, record the network
 """
@@ -26,6 +26,7 @@ from lates.network.batches import (
     count_batches,
     count_rows,
     inputs_of,
+    is_dense,
     is_loader,
     move_inputs,
     read_batches,
@@ -33,7 +34,7 @@ from lates.network.batches import (
     take_rows,
 )
 from lates.network.blocks import HEAD, list_blocks, named_modules
-from lates.network.copying import copy_network, is_dense
+from lates.network.copying import copy_network
 from lates.network.recorder import RecordedNetwork, device_of, switch_to_evaluation
 from lates.network.pooling import Pooling
 from lates.network.tokens import Tokenizer
@@ -41,6 +42,6 @@ from lates.network.reading import Reading, Views
 from lates.network.views import flip
 from lates.network.sampling import Draws, drawing_from, mc_dropout, mean_log_probability, read_draws
 from lates.network.shards import shard_loader
-from lates.network.overlap import refuse_overlap
+from lates.network.duplicates import refuse_overlap
 from lates.network.features import Features
 from lates.network.extraction import extract, extract_draws, extract_holdout, extract_training

@@ -115,8 +115,9 @@ def check_call(network: nn.Module, inputs: Any, role: str) -> None:
 
 def count_rows(inputs: Any) -> int:
     """The length of the first tensor that has one; 0 where there is none."""
-    first = first_tensor(inputs)
-    return 0 if first is None else len(first)
+    positional, named = call_arguments(inputs)
+    arrays = [value for value in (*positional, *named.values()) if isinstance(value, Tensor | np.ndarray)]
+    return next((len(array) for array in arrays if array.ndim), 0)
 
 
 def take_rows(inputs: Any, rows: int, taken: int) -> Any:
@@ -237,12 +238,9 @@ def each_tensor(inputs: Any, change: Callable[[Tensor], Tensor]) -> Any:
     return inputs
 
 
-def first_tensor(inputs: Any) -> Tensor | None:
-    positional, named = call_arguments(inputs)
-    arrays = (
-        value for value in (*positional, *named.values()) if isinstance(value, Tensor | np.ndarray) and value.ndim
-    )
-    return next((as_tensor(array, "inputs") for array in arrays), None)
+def is_dense(value: Tensor) -> bool:
+    """Whether its values lie one after the other: neither sparse nor nested, nor of a subclass that packs them."""
+    return type(value) is Tensor and value.layout == torch.strided and not value.is_nested
 
 
 def _find_logits(output: Any) -> Tensor:

@@ -10,13 +10,14 @@ from torch import Tensor, nn
 
 from lates.network.batches import IGNORED, Batch, check_call, check_loader, copy_inputs, count_batches, read_batches
 from lates.network.blocks import HEAD, choose_blocks
+from lates.network.duplicates import digest_rows, refuse_padding, refuse_shared_batch, warn_of_overlap
 from lates.network.features import LABELS, Features, check_features, collect_features
-from lates.network.overlap import digest_rows, warn_of_overlap
+from lates.network.pooling import Pooling
 from lates.network.reading import Reading, Views
 from lates.network.recorder import RecordedNetwork, call_recorded, device_of, prepare_recorded
 from lates.network.sampling import Draws
-from lates.network.shards import refuse_padding, refuse_shared_batch, synchronise_buffers
-from lates.network.survey import Survey, count_parameters, only_output, survey_network, warn_of_other_logits
+from lates.network.shards import synchronise_buffers
+from lates.network.survey import count_parameters, only_output, survey_network
 from lates.network.views import DrawView, choose_view
 from lates.runtime import (
     Progress,
@@ -73,7 +74,7 @@ def extract_draws(
     _check_arguments(draws, loader, reading, like)
     if processes.world_size > 1:
         refuse_padding(loader, role)
-    surveys: list[Survey] = []
+    poolings: list[dict[str, Pooling]] = []
     networks: list[RecordedNetwork] = []
     digests: list[Tensor] = []
     read = 0
@@ -89,7 +90,7 @@ def extract_draws(
             contexts.enter_context(seeded_globally(order, run.device))
             for number, batch in enumerate(read_batches(loader, run.device, role)):
                 if not networks:
-                    surveys, networks = _record_all(draws, batch, reading, run, like)
+                    poolings, networks = _record_all(draws, batch, reading, run, like)
                 if number_of_pass == 0:
                     digests.append(digest_rows(batch.inputs, batch.rows))
                 seed = mix_seeds(run.seed, number_of_pass, number * processes.world_size + processes.rank + 1)
@@ -101,14 +102,12 @@ def extract_draws(
                         store.append(_read_rows(network, inputs, batch, reading))
                 read += 1
                 run.report(f"reading {role}", read, batches and batches * passes)
-        drawn = zip(stores, surveys, models, strict=True)
         features = [
-            collect_features(store, survey.poolings, count_parameters(model), passes, torch.cat(digests), processes)
-            for store, survey, model in drawn
+            collect_features(store, of_draw, count_parameters(model), passes, torch.cat(digests), processes)
+            for store, of_draw, model in zip(stores, poolings, models, strict=True)
         ]
     for of_draw in features:
         check_features(of_draw, role)
-    warn_of_other_logits(surveys[0], features[0].labels, features[0].classes)
     return features
 
 
@@ -152,25 +151,25 @@ def _count_passes(reading: Reading, view: DrawView | None) -> int:
 
 def _record_all(
     draws: Draws, batch: Batch, reading: Reading, run: Run, like: Sequence[Features] | None
-) -> tuple[list[Survey], list[RecordedNetwork]]:
-    """Of every draw, what the first batch shows, as rank 0 sees it, and the recorded network. The samples of MC dropout share
-    one."""
+) -> tuple[list[dict[str, Pooling]], list[RecordedNetwork]]:
+    """Of every draw, how its blocks are pooled, as rank 0 sees it in the first batch, and the recorded network. The samples of
+    MC dropout share one."""
     for network in draws.networks:
         check_call(network, batch.inputs, reading.role)
     if like is None:
-        of_networks = [survey_network(network, batch, reading, draws.dropout, run.device) for network in draws.networks]
-        surveys: list[Survey] = run.processes.gather(draws.repeat(of_networks))[0]
+        surveys = [survey_network(network, batch, reading, draws.dropout, run.device) for network in draws.networks]
+        poolings: list[dict[str, Pooling]] = run.processes.gather(draws.repeat(surveys))[0]
     else:
-        surveys = [Survey(features.poolings) for features in like]
+        poolings = [features.poolings for features in like]
     if run.processes.world_size > 1:
         refuse_shared_batch(batch, reading.role, run.processes)
     networks = [
-        prepare_recorded(network, survey.poolings, draws.dropout, run.device)
-        for network, survey in zip(draws.networks, surveys[:: draws.samples], strict=True)
+        prepare_recorded(network, of_network, draws.dropout, run.device)
+        for network, of_network in zip(draws.networks, poolings[:: draws.samples], strict=True)
     ]
     for network in networks:
         synchronise_buffers(network, run.processes)
-    return surveys, draws.repeat(networks)
+    return poolings, draws.repeat(networks)
 
 
 def _read_rows(network: RecordedNetwork, inputs: Any, batch: Batch, reading: Reading) -> dict[str, Tensor]:

@@ -17,25 +17,6 @@ NUMBERS_AT_ONCE = 1 << 18
 
 
 @dataclass(frozen=True)
-class Shard:
-    """This process's rows among those of all.
-
-    before   rows of one pass that processes of lower rank have
-    in_pass  rows of one pass that all processes have together
-    """
-
-    processes: Processes
-    before: int
-    in_pass: int
-
-    @staticmethod
-    def of(rows: int, processes: Processes = ALONE) -> "Shard":
-        """From how many rows of one pass this process has."""
-        counts = processes.gather(rows)
-        return Shard(processes, sum(counts[: processes.rank]), sum(counts))
-
-
-@dataclass(frozen=True)
 class Features:
     """What one reading of a loader gave, rows aligned; the tensors may be views of a memory-mapped temporary file.
 
@@ -49,8 +30,8 @@ class Features:
     parameters  of the network, the measure of the budget
     mapped      whether the tensors are in a temporary file rather than in memory
     passes      how often the loader was read: each input has this many rows, one pass after the other
-    shard       this process's rows among those of all processes
     digests     of the raw inputs of one pass: equal numbers for equal inputs
+    processes   that calibrate together; of one pass, those of lower rank have `before` rows, all of several have `in_pass`
     """
 
     blocks: dict[str, Tensor]
@@ -62,8 +43,10 @@ class Features:
     parameters: int
     mapped: bool
     passes: int = 1
-    shard: Shard = field(default=Shard.of(0))
     digests: Tensor = field(default_factory=lambda: torch.empty(0, dtype=torch.int64))
+    processes: Processes = ALONE
+    before: int = 0
+    in_pass: int = 0
 
     @property
     def rows(self) -> int:
@@ -73,18 +56,14 @@ class Features:
     @property
     def all_rows(self) -> int:
         """Of all processes."""
-        return self.rows if self.processes.world_size == 1 else self.passes * self.shard.in_pass
+        return self.rows if self.processes.world_size == 1 else self.passes * self.in_pass
 
     @property
     def places(self) -> Tensor:
         """The position of each row among those of all processes: [n], int64, on the CPU."""
-        rows, in_pass = self.rows // self.passes, self.all_rows // self.passes
+        here, everywhere = max(self.rows // self.passes, 1), self.all_rows // self.passes
         position = torch.arange(self.rows)
-        return position // max(rows, 1) * in_pass + self.shard.before + position % max(rows, 1)
-
-    @property
-    def processes(self) -> Processes:
-        return self.shard.processes
+        return position // here * everywhere + self.before + position % here
 
     def first_pass(self) -> "Features":
         """The first row of each input; the moments stay those of all passes."""
@@ -106,22 +85,24 @@ def collect_features(
 ) -> Features:
     """The rows read of one draw, with their moments."""
     mapped, tensors = store.spilled, store.collect()
-    shard = Shard.of(len(tensors[LABELS]) // passes, processes)
-    if not shard.in_pass:
+    counts = processes.gather(len(tensors[LABELS]) // passes)
+    if not sum(counts):
         raise ValueError(f"No row is left to learn from: every label is {IGNORED}, which marks rows to ignore.")
     moments = {name: _moments(tensors[name], processes) for name in poolings}
     return Features(
-        {name: tensors[name] for name in poolings},
-        tensors[HEAD],
-        tensors[LABELS],
-        poolings,
-        {name: centre for name, (centre, _) in moments.items()},
-        {name: deviation for name, (_, deviation) in moments.items()},
-        parameters,
-        mapped,
-        passes,
-        shard,
-        digests,
+        blocks={name: tensors[name] for name in poolings},
+        logits=tensors[HEAD],
+        labels=tensors[LABELS],
+        poolings=poolings,
+        centre={name: centre for name, (centre, _) in moments.items()},
+        deviation={name: deviation for name, (_, deviation) in moments.items()},
+        parameters=parameters,
+        mapped=mapped,
+        passes=passes,
+        digests=digests,
+        processes=processes,
+        before=sum(counts[: processes.rank]),
+        in_pass=sum(counts),
     )
 
 

@@ -15,11 +15,18 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, IterableDataset
 from torch.utils.data.distributed import DistributedSampler
 
-from lates.network.batches import Batch
-from lates.network.overlap import digest_rows
 from lates.runtime import Processes
 
-ADVICE = "Pass each process its own rows: DataLoader(Subset(dataset, range(rank, len(dataset), world_size)), …)."
+OPTIONS = (
+    "num_workers",
+    "collate_fn",
+    "pin_memory",
+    "timeout",
+    "worker_init_fn",
+    "multiprocessing_context",
+    "prefetch_factor",
+)
+"""Of a loader that its shards keep."""
 
 
 def shard_loader(loader: Iterable[Any], rank: int, world_size: int) -> Iterable[Any]:
@@ -34,18 +41,8 @@ def shard_loader(loader: Iterable[Any], rank: int, world_size: int) -> Iterable[
         rows = range(len(loader.dataset))  # that sampler repeats rows
     else:
         rows = sorted(loader.sampler)
-    return DataLoader(
-        loader.dataset,
-        loader.batch_size,
-        sampler=rows[rank::world_size],
-        num_workers=loader.num_workers,
-        collate_fn=loader.collate_fn,
-        pin_memory=loader.pin_memory,
-        timeout=loader.timeout,
-        worker_init_fn=loader.worker_init_fn,
-        multiprocessing_context=loader.multiprocessing_context,
-        prefetch_factor=loader.prefetch_factor,
-    )
+    options = {name: getattr(loader, name) for name in OPTIONS}
+    return DataLoader(loader.dataset, loader.batch_size, sampler=rows[rank::world_size], **options)
 
 
 @dataclass(frozen=True)
@@ -56,30 +53,6 @@ class BatchShard:
 
     def __iter__(self) -> Iterator[Any]:
         return islice(self.loader, self.rank, None, self.world_size)
-
-
-def refuse_padding(loader: Iterable[Any], role: str) -> None:
-    """A `DistributedSampler` repeats rows so that every process gets equally many."""
-    sampler = loader.sampler if isinstance(loader, DataLoader) else None
-    if isinstance(sampler, DistributedSampler) and not sampler.drop_last and isinstance(sampler.dataset, Sized):
-        rows, world_size = len(sampler.dataset), sampler.num_replicas
-        if rows % world_size:
-            raise ValueError(
-                f"The {role} loader's DistributedSampler repeats {-rows % world_size} of {rows} rows to give {world_size} "
-                f"processes equally many, and a repeated row counts twice in the fit. {ADVICE}"
-            )
-
-
-def refuse_shared_batch(batch: Batch, role: str, processes: Processes) -> None:
-    """Refuse loaders that begin with the same batch in two processes: as a rule both would read all rows."""
-    rows = torch.stack([batch.labels, digest_rows(batch.inputs, batch.rows)])
-    batches = processes.gather(rows.tolist())
-    ranks = ", ".join(str(rank) for rank, of_process in enumerate(batches) if batches.count(of_process) > 1)
-    if ranks:
-        raise ValueError(
-            f"The {role} loaders of processes {ranks} begin with the same batch, and its rows would count more than once. "
-            f"{ADVICE} To calibrate in one process alone, call calibrate there with distributed=False."
-        )
 
 
 def synchronise_buffers(network: nn.Module, processes: Processes) -> None:

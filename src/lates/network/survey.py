@@ -2,7 +2,6 @@
 
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -10,30 +9,26 @@ from torch import Tensor, nn
 
 from lates.network.batches import Batch, take_rows
 from lates.network.blocks import choose_blocks, layer_behind, named_modules, unwrap
-from lates.network.copying import unchanged_buffers
+from lates.network.copying import refuse_originals
 from lates.network.pooling import Pooling, find_tensor, has_class_token, read_pooling, tensors_in
 from lates.network.reading import Reading
 from lates.network.recorder import Reducer, call_recorded, prepare_recorded
 from lates.runtime import caller_stacklevel
 
 
-@dataclass(frozen=True)
-class Survey:
-    """How a network's blocks are pooled. Of a network that returned a tuple the first item is taken for its logits;
-    `other_columns` are the widths of the later items [n, columns]."""
+def survey_network(
+    model: nn.Module, batch: Batch, reading: Reading, dropout: bool, device: torch.device
+) -> dict[str, Pooling]:
+    """How each of the chosen blocks is pooled, seen in one forward pass of the first batch.
 
-    poolings: dict[str, Pooling]
-    other_columns: tuple[int, ...] = ()
-
-
-def survey_network(model: nn.Module, batch: Batch, reading: Reading, dropout: bool, device: torch.device) -> Survey:
-    """Find which of the chosen blocks can be recorded, and how, in one forward pass of the first batch.
-
-    A block that cannot is an error where the user named it. The automatic choice leaves it out, and also a block whose output
-    is the logits: that is the head, though unused modules may follow it.
+    A block that cannot be recorded is an error where the user named it. The automatic choice leaves it out, and also a block
+    whose output is the logits: that is the head, though unused modules may follow it.
     """
-    blocks, budget, settings = reading.blocks, reading.budget, reading.settings
-    names = choose_blocks(model, blocks)
+    named, settings, names = (
+        isinstance(reading.blocks, Sequence),
+        reading.settings,
+        choose_blocks(model, reading.blocks),
+    )
     outputs: dict[str, list[Any]] = {name: [] for name in names}
 
     def keep_output(name: str) -> Reducer:
@@ -44,22 +39,19 @@ def survey_network(model: nn.Module, batch: Batch, reading: Reading, dropout: bo
         return reduce
 
     network = prepare_recorded(model, {name: keep_output(name) for name in names}, dropout, device)
-    returned: list[Any] = []
-    network.network.register_forward_hook(lambda module, inputs, output: returned.append(output))
-    with unchanged_buffers(model):
+    with refuse_originals(model):
         logits, _ = call_recorded(network, batch.inputs)
-    other_columns = _other_columns(returned[-1], batch.rows) if returned else ()
     if any(_is_ambiguous(recorded, batch.rows) for recorded in outputs.values()):
         batch = Batch(take_rows(batch.inputs, batch.rows, batch.rows - 1), batch.labels[:-1])
         for recorded in outputs.values():
             recorded.clear()
         logits, _ = call_recorded(network, batch.inputs)
     width = None
-    if settings.pooling in ("flat", "spatial") and budget is not None and names:
-        width = int(budget * count_parameters(model) / len(names) / logits.shape[1]) - 1
+    if settings.pooling in ("flat", "spatial") and reading.budget is not None and names:
+        width = int(reading.budget * count_parameters(model) / len(names) / logits.shape[1]) - 1
         if width < 1:
-            _warn_no_block(f"budget={budget} leaves not one feature per block.")
-            return Survey({}, other_columns)
+            _warn_no_block(f"budget={reading.budget} leaves not one feature per block.")
+            return {}
     modules, class_token = named_modules(model), has_class_token(unwrap(model))
     poolings: dict[str, Pooling] = {}
     faults: list[str] = []
@@ -69,35 +61,18 @@ def survey_network(model: nn.Module, batch: Batch, reading: Reading, dropout: bo
             layer = layer_behind(modules, name)
             pooling = read_pooling(name, layer, output, batch.rows, class_token, settings, width)
         except ValueError as fault:
-            if isinstance(blocks, Sequence):
+            if named:
                 raise
             faults.append(str(fault))
             continue
-        if isinstance(blocks, Sequence) or not _is_head(output, logits):
+        if named or not _is_head(output, logits):
             poolings[name] = pooling
-    automatic = not isinstance(blocks, Sequence) and blocks != 0
-    repeated = [name for name in names if len(outputs[name]) > 1]
-    if automatic and not poolings:
+    if not poolings and not named and reading.blocks != 0:
         _warn_no_block(faults[0] if faults else "The network has no layer but its head.")
-    elif repeated:
+    elif repeated := [name for name in names if len(outputs[name]) > 1]:
         text = f"These blocks get no probe, because they run several times in a forward pass: {', '.join(repeated)}."
         warnings.warn(text, UserWarning, stacklevel=caller_stacklevel())
-    return Survey(poolings, other_columns)
-
-
-def warn_of_other_logits(survey: Survey, labels: Tensor, classes: int) -> None:
-    """Warn where the first item of a tuple, taken for the logits, has columns that no label [n] uses, and a later item has
-    fewer, enough for all labels: features may come first and logits later."""
-    used = int(labels.max()) + 1 if len(labels) else classes
-    fitting = [columns for columns in survey.other_columns if used <= columns < classes]
-    if fitting:
-        warnings.warn(
-            f"The network returned a tuple, whose first item, [n, {classes}], is taken for its logits; but labels go up to "
-            f"{used - 1} only, and a later item is [n, {fitting[0]}]. If that holds the logits, wrap the network so that it "
-            "returns them alone.",
-            UserWarning,
-            stacklevel=caller_stacklevel(),
-        )
+    return poolings
 
 
 def only_output(name: str, outputs: Sequence[Any]) -> Any:
@@ -113,13 +88,6 @@ def only_output(name: str, outputs: Sequence[Any]) -> Any:
 
 def count_parameters(model: nn.Module) -> int:
     return sum(parameter.numel() for parameter in model.parameters())
-
-
-def _other_columns(output: Any, rows: int) -> tuple[int, ...]:
-    if not isinstance(output, tuple | list) or hasattr(output, "logits"):
-        return ()
-    others = [item for item in output[1:] if isinstance(item, Tensor) and item.is_floating_point() and item.dim() == 2]
-    return tuple(item.shape[1] for item in others if len(item) == rows and item.shape[1] > 1)
 
 
 def _is_ambiguous(outputs: Sequence[Any], rows: int) -> bool:

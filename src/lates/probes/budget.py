@@ -26,7 +26,7 @@ from lates.probes.probe import Probe, TrainedProbe, holdout_accuracies
 from lates.probes.training import train_all
 from lates.runtime import Run, caller_stacklevel, check_share, full_precision
 from lates.settings import DEFAULT, Settings
-from lates.stack import Holdout, combine, fit_exactly
+from lates.stack import MemberRows, combine, fit_exactly
 
 WORTH_HAVING = 0.01
 """A gain, as a fraction of the log-loss, below which a larger budget is not suggested."""
@@ -267,7 +267,7 @@ class Search:
         total = {name: torch.zeros(rank, dtype=torch.float64) for name, rank in ranks.items()}
         for fit_half, score_half in (self.half == 0, self.half == 1), (self.half == 1, self.half == 0):
             fitted = tuple(member[fit_half] for member in members.values())
-            rows = Holdout((tuple(members),), (fitted,), self.labels[fit_half], self.passes)
+            rows = MemberRows((tuple(members),), (fitted,), self.labels[fit_half], self.passes)
             weights = fit_exactly(rows, "nll", self.settings).weights
             logits, labels = (
                 combine([member[score_half] for member in members.values()], weights),

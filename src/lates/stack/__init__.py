@@ -1,7 +1,7 @@
 """Member logits -> weights >= 0, fitted on the hold-out. One member is temperature scaling.
 
 losses      log-loss, Brier, soft ECE
-holdout     the rows, and sums over them, chunk by chunk
+members     the rows, and sums over them, chunk by chunk
 prior       keeps the weights of few rows at the network as it is
 newton      the minimum of a function under bounds
 objective   the penalised loss as a function of the weights, and its minimum
@@ -13,7 +13,7 @@ rescaling   the weights for expected shift
 """
 
 from lates.stack.losses import Loss, MeanLoss, find_probe_loss
-from lates.stack.holdout import Holdout
+from lates.stack.members import MemberRows
 from lates.stack.record import Stack, combine, member_names
 from lates.stack.stack import check_loss, fit_exactly, fit_stack, fit_weights
 from lates.stack.rescaling import rescale

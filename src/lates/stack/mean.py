@@ -18,38 +18,38 @@ import torch
 from torch import Tensor
 
 from lates.settings import Settings
-from lates.stack.holdout import Chunk, Holdout
+from lates.stack.members import Chunk, MemberRows
 from lates.stack.newton import descend
 from lates.stack.objective import Objective, best_stack, best_temperature
 from lates.stack.record import Stack, member_names
 from lates.stack.safeguards import PredictionCounts
 
 
-def fit_mean(holdout: Holdout, settings: Settings) -> Stack:
+def fit_mean(members: MemberRows, settings: Settings) -> Stack:
     """Each network's convex fit, to the rows of all its draws, then the log-loss of the mean, from there.
 
     The descent starts from temperature scaling, the same fit of the heads alone, where that is better, and that one from the
     networks as they are: the stack never ends above temperature scaling, nor that above the networks.
     """
-    heads_alone = all(len(names) == 1 for names in holdout.names)
-    temperature = None if heads_alone else fit_mean(holdout.heads(), settings)
-    objectives = [Objective.of(network, settings) for network in holdout.networks()]
+    heads_alone = all(len(names) == 1 for names in members.names)
+    temperature = None if heads_alone else fit_mean(members.heads(), settings)
+    objectives = [Objective.of(network, settings) for network in members.networks()]
     starts = [best_stack(objective, best_temperature(objective)) for objective in objectives]
     if settings.prior > 0:
-        objectives = _with_common_errors(objectives, holdout)
+        objectives = _with_common_errors(objectives, members)
     scales = torch.cat([objective.scales for objective in objectives])
-    sizes = [len(names) for names in holdout.names]
+    sizes = [len(names) for names in members.names]
 
     def value_and_gradient(point: Tensor) -> tuple[float, Tensor]:
-        value, gradient = mean_log_loss(holdout, point / scales)
+        value, gradient = mean_log_loss(members, point / scales)
         points = zip(objectives, point.split(sizes), strict=True)
         penalties, slopes = zip(*(objective.penalties(part) for objective, part in points), strict=True)
         return value + sum(penalties) / len(sizes), gradient / scales + torch.cat(slopes) / len(sizes)
 
     def nll(point: Tensor) -> float:
-        return mean_log_loss(holdout, point / scales)[0]
+        return mean_log_loss(members, point / scales)[0]
 
-    heads = holdout.head_places
+    heads = members.head_places
     without_probes = torch.zeros_like(scales)
     without_probes[heads] = scales[heads] * (1.0 if temperature is None else temperature.weights)
     convex = torch.cat([start.point for start in starts])
@@ -58,11 +58,11 @@ def fit_mean(holdout: Holdout, settings: Settings) -> Stack:
     weights, reached = end.point / scales, nll(end.point)
     return Stack(
         weights=weights,
-        names=member_names(holdout.names),
+        names=member_names(members.names),
         deviations=torch.cat([objective.deviations for objective in objectives]),
         loss="nll",
-        rows=objectives[0].rows // holdout.samples,
-        classes=holdout.classes,
+        rows=objectives[0].rows // members.samples,
+        classes=members.classes,
         nll=reached,
         nll_network=nll(without_probes) if temperature is None else temperature.nll_network,
         nll_temperature=reached if temperature is None else temperature.nll,
@@ -77,17 +77,17 @@ def fit_mean(holdout: Holdout, settings: Settings) -> Stack:
     )
 
 
-def _with_common_errors(objectives: Sequence[Objective], holdout: Holdout) -> list[Objective]:
+def _with_common_errors(objectives: Sequence[Objective], members: MemberRows) -> list[Objective]:
     """An error is assumed for all networks if their mean, as they are, makes none."""
-    before = PredictionCounts.of(holdout.heads(), torch.ones(len(holdout.names), dtype=torch.float64))
-    perfect = before.right == before.rows and holdout.classes > 1
-    errors = 1 / holdout.inputs() if perfect else 0.0
+    before = PredictionCounts.of(members.heads(), torch.ones(len(members.names), dtype=torch.float64))
+    perfect = before.right == before.rows and members.classes > 1
+    errors = 1 / members.inputs() if perfect else 0.0
     return [replace(objective, prior=replace(objective.prior, errors=errors)) for objective in objectives]
 
 
-def mean_log_loss(holdout: Holdout, weights: Tensor) -> tuple[float, Tensor]:
+def mean_log_loss(members: MemberRows, weights: Tensor) -> tuple[float, Tensor]:
     """The log-loss of the mean prediction, and its gradient in the weights of all networks; in one pass over the rows."""
-    vectors, samples = holdout.split(weights), holdout.samples
+    vectors, samples = members.split(weights), members.samples
 
     def value_and_gradient(chunks: list[Chunk]) -> Tensor:
         log_label, means = [], []
@@ -103,5 +103,5 @@ def mean_log_loss(holdout: Holdout, weights: Tensor) -> tuple[float, Tensor]:
         of_networks = [torch.stack(of_draws[i : i + samples]).sum(0) for i in range(0, len(chunks), samples)]
         return torch.cat([value[None], *of_networks])
 
-    sums = holdout.sum_jointly(value_and_gradient) / holdout.rows()
+    sums = members.sum_jointly(value_and_gradient) / members.rows()
     return float(sums[0]), sums[1:]

@@ -14,8 +14,8 @@ import torch
 from torch import Tensor
 
 from lates.settings import Settings
-from lates.stack.holdout import Chunk, Holdout
 from lates.stack.losses import NLL, Loss, MeanLoss
+from lates.stack.members import Chunk, MemberRows
 from lates.stack.newton import Expansion, Minimum, descend, minimise_convex
 from lates.stack.prior import Prior
 
@@ -28,15 +28,15 @@ NOTICEABLE = 1e-3  # a change of the margins; a step that makes none is at rest
 class Objective:
     """The penalised loss of a hold-out as a function of the scaled weights; `rows` are those of all draws and processes."""
 
-    holdout: Holdout
+    members: MemberRows
     rows: int
     deviations: Tensor
     prior: Prior
 
     @classmethod
-    def of(cls, holdout: Holdout, settings: Settings) -> "Objective":
-        deviations = holdout.deviations()
-        return cls(holdout, holdout.rows() * len(holdout.draws), deviations, Prior.of(holdout, deviations, settings))
+    def of(cls, members: MemberRows, settings: Settings) -> "Objective":
+        deviations = members.deviations()
+        return cls(members, members.rows() * len(members.draws), deviations, Prior.of(members, deviations, settings))
 
     @property
     def scales(self) -> Tensor:
@@ -46,7 +46,7 @@ class Objective:
     def head(self) -> "Objective":
         """The same objective with the head as its only member: temperature scaling."""
         prior = self.prior.head()
-        return replace(self, holdout=self.holdout.heads(), deviations=self.deviations[-1:], prior=prior)
+        return replace(self, members=self.members.heads(), deviations=self.deviations[-1:], prior=prior)
 
     def cap(self, start: Tensor) -> Tensor:
         """The largest scaled weights: unlimited where there is a minimum, otherwise 1000, or `start` where that is more."""
@@ -54,14 +54,14 @@ class Objective:
 
     def expand(self, point: Tensor) -> Expansion:
         """The penalised log-loss with gradient and Hessian."""
-        members, scales, weights = len(point), self.scales, point / self.scales
-        sums = (1 + self.prior.errors) * self.holdout.sum(lambda chunk: _expand(chunk, weights)) / self.rows
-        value, gradient, hessian = sums.tensor_split([1, 1 + members])
+        scales, weights = self.scales, point / self.scales
+        sums = (1 + self.prior.errors) * self.members.sum(lambda chunk: _expand(chunk, weights)) / self.rows
+        value, gradient, hessian = sums.tensor_split([1, 1 + len(point)])
         prior = self.prior.expand(weights)
         return Expansion(
             float(value) + prior.value,
             (gradient + prior.gradient) / scales,
-            (hessian.view(members, members) + prior.hessian) / scales / scales[:, None],
+            (hessian.view_as(prior.hessian) + prior.hessian) / scales / scales[:, None],
         )
 
     def nll(self, point: Tensor) -> float:
@@ -102,17 +102,17 @@ class Objective:
             (slope,) = torch.autograd.grad(sums, logits, derivative.to(sums.device))
             return torch.cat([sums.detach(), chunk.excess.flatten(1) @ slope.flatten()])
 
-        sums, gradient = self.holdout.sum(sums_and_gradient).tensor_split([len(derivative)])
+        sums, gradient = self.members.sum(sums_and_gradient).tensor_split([len(derivative)])
         return float(loss.outer(sums, self.rows)), gradient
 
     def _statistics(self, loss: Loss, weights: Tensor) -> Tensor:
         """The sums over rows that the loss is a function of."""
-        return self.holdout.sum(lambda chunk: chunk.sum(loss.statistics(chunk.logits(weights), chunk.labels)))
+        return self.members.sum(lambda chunk: chunk.sum(loss.statistics(chunk.logits(weights), chunk.labels)))
 
     def moves(self, step: Tensor) -> bool:
         """Whether a step moves a margin noticeably: not at a minimum, but along a ray on which the loss falls forever."""
         step = step / self.scales
-        return float(self.holdout.sum(lambda chunk: chunk.logits(step).square_().sum()[None]).sqrt()) > NOTICEABLE
+        return float(self.members.sum(lambda chunk: chunk.logits(step).square_().sum()[None]).sqrt()) > NOTICEABLE
 
 
 def _expand(chunk: Chunk, weights: Tensor) -> Tensor:

@@ -25,7 +25,7 @@ import torch
 from torch import Tensor
 
 from lates.settings import Settings
-from lates.stack.holdout import Chunk, Holdout
+from lates.stack.members import Chunk, MemberRows
 from lates.stack.newton import Expansion
 
 PROBE_PENALTY = 3.0
@@ -50,13 +50,13 @@ class Prior:
     penalty: float
 
     @classmethod
-    def of(cls, holdout: Holdout, deviations: Tensor, settings: Settings) -> "Prior":
+    def of(cls, members: MemberRows, deviations: Tensor, settings: Settings) -> "Prior":
         slopes = torch.zeros(2, len(deviations), dtype=torch.float64)
-        penalty = settings.regularise / math.sqrt(holdout.rows())
+        penalty = settings.regularise / math.sqrt(members.rows())
         if settings.prior == 0:
             return cls(0.0, slopes, 0.0, slopes[0], penalty)
-        inputs = holdout.inputs()
-        wrong, excess = _assumed_error(holdout)
+        inputs = members.inputs()
+        wrong, excess = _assumed_error(members)
         reference = float(deviations[-1]) or 1.0  # a constant head has no scale
         slopes[0, -1], slopes[1, :-1] = 1.0, PROBE_PENALTY * deviations[:-1] / reference
         return cls(settings.prior * reference / inputs, slopes, 0.0 if wrong else 1 / inputs, excess, penalty)
@@ -84,7 +84,7 @@ class Prior:
         )
 
 
-def _assumed_error(holdout: Holdout) -> tuple[int, Tensor]:
+def _assumed_error(members: MemberRows) -> tuple[int, Tensor]:
     """In how many rows the head is wrong, and m."""
 
     def sums(chunk: Chunk) -> Tensor:
@@ -92,7 +92,7 @@ def _assumed_error(holdout: Holdout) -> tuple[int, Tensor]:
         wrong = (others.amax(dim=1) >= 0).sum()
         return torch.cat([wrong[None], (chunk.excess * others.softmax(dim=1)).sum(dim=(1, 2))])
 
-    if holdout.classes == 1:
-        return holdout.rows(), torch.zeros(len(holdout.draws[0]), dtype=torch.float64)
-    wrong, *excess = holdout.sum(sums).tolist()
-    return int(wrong), torch.tensor(excess, dtype=torch.float64) / (len(holdout.draws) * holdout.rows())
+    if members.classes == 1:
+        return members.rows(), torch.zeros(len(members.draws[0]), dtype=torch.float64)
+    wrong, *excess = members.sum(sums).tolist()
+    return int(wrong), torch.tensor(excess, dtype=torch.float64) / (len(members.draws) * members.rows())

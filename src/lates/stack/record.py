@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from lates.stack.holdout import Members
+from lates.stack.members import Members
 from lates.stack.newton import STATIONARY
 
 

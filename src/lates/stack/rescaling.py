@@ -10,8 +10,8 @@ from dataclasses import replace
 
 from lates.runtime import caller_stacklevel
 from lates.settings import DEFAULT, Settings
-from lates.stack.holdout import Holdout
 from lates.stack.mean import mean_log_loss
+from lates.stack.members import MemberRows
 from lates.stack.record import Stack, combine
 from lates.stack.safeguards import find_outliers
 from lates.stack.stack import fit_optimum
@@ -20,19 +20,19 @@ SMALLEST_SCALE = 0.1
 """Below it the copies say that the stack knows next to nothing, and every prediction would be nearly uniform."""
 
 
-def rescale(stack: Stack, holdout: Holdout, settings: Settings) -> Stack:
+def rescale(stack: Stack, members: MemberRows, settings: Settings) -> Stack:
     """The stack, fitted to the first pass of these rows, scaled to the log-loss on all passes."""
     if not bool(stack.weights.any()):
         return stack
-    plain = holdout.first_pass()
+    plain = members.first_pass()
     if settings.prior > 0:  # as in the fit, and their copies with them
         left_out = find_outliers(plain).any(dim=0)
-        with_copies = left_out.repeat(holdout.passes) | find_outliers(holdout).any(dim=0)
+        with_copies = left_out.repeat(members.passes) | find_outliers(members).any(dim=0)
         if bool(with_copies.any()):  # to select copies members, which may be mapped from files
-            holdout, plain = holdout.select(~with_copies), plain.select(~left_out)
-    draws = zip(holdout.draws, holdout.split(stack.weights), strict=True)
-    stacked = tuple((combine(members, weights),) for members, weights in draws)
-    rows = replace(holdout, names=(("stack",),), draws=stacked)
+            members, plain = members.select(~with_copies), plain.select(~left_out)
+    draws = zip(members.draws, members.split(stack.weights), strict=True)
+    stacked = tuple((combine(draw, weights),) for draw, weights in draws)
+    rows = replace(members, names=(("stack",),), draws=stacked)
     scale = min(float(fit_optimum(rows, "nll", replace(DEFAULT, prior=settings.prior)).weights[0]), 1.0)
     if scale < SMALLEST_SCALE:
         warnings.warn(

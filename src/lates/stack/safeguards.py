@@ -11,7 +11,7 @@ from torch import Tensor
 
 from lates.binomial import binomial_tail
 from lates.runtime import abbreviate, caller_stacklevel
-from lates.stack.holdout import Chunk, Holdout, Members, centred
+from lates.stack.members import Chunk, MemberRows, Members, centred
 from lates.stack.record import Stack
 
 OUTLIER = 30.0
@@ -42,10 +42,10 @@ class PredictionCounts:
     predicted: Tensor
 
     @classmethod
-    def of(cls, holdout: Holdout, weights: Tensor) -> "PredictionCounts":
+    def of(cls, members: MemberRows, weights: Tensor) -> "PredictionCounts":
         """With the stack's weights of all members; of several draws the prediction is the mean of their probabilities."""
-        classes, stack = holdout.classes, holdout.split(weights)
-        network = holdout.split(torch.zeros_like(weights).index_fill(0, holdout.head_places, 1.0))
+        classes, stack = members.classes, members.split(weights)
+        network = members.split(torch.zeros_like(weights).index_fill(0, members.head_places, 1.0))
 
         def counts(chunks: list[Chunk]) -> Tensor:
             labels = chunks[0].labels
@@ -56,7 +56,7 @@ class PredictionCounts:
             of_classes = [torch.bincount(values, minlength=classes) for values in (labels, predicted)]
             return torch.cat([torch.stack([*changes, (1 - confidence).sum()]), *of_classes])
 
-        right, lost, won, errors, *of_classes = holdout.sum_jointly(counts).tolist()
+        right, lost, won, errors, *of_classes = members.sum_jointly(counts).tolist()
         labels, predicted = torch.tensor(of_classes, dtype=torch.float64).split(classes)
         return cls(int(labels.sum()), int(right), int(lost), int(won), errors, labels, predicted)
 
@@ -89,43 +89,43 @@ def _right(scores: Tensor, labels: Tensor) -> Tensor:
     return scores.gather(1, label)[:, 0] > scores.scatter(1, label, -torch.inf).amax(dim=1)
 
 
-def without_outliers(holdout: Holdout) -> Holdout:
+def without_outliers(members: MemberRows) -> MemberRows:
     """Without rows whose logits dwarf the median in a member of any draw: one such row can outweigh all others. Warns of
     them."""
-    ratios = _ratios(holdout)
+    ratios = _ratios(members)
     outlier = (ratios > OUTLIER).any(dim=0)
-    left_out = int(holdout.reduce(outlier.sum()[None].double()))
+    left_out = int(members.reduce(outlier.sum()[None].double()))
     if not left_out:
-        return holdout
+        return members
     where, here = "", outlier.nonzero()[:, 0]
     if len(here):  # otherwise they are another process's
-        members = [name for names in holdout.names for _ in range(holdout.samples) for name in names]
+        names = [name for names in members.names for _ in range(members.samples) for name in names]
         worst = ratios[:, here].amax(dim=1)
-        rows = abbreviate(sorted({int(row) % (len(outlier) // holdout.passes) for row in here}))
-        where = f' (rows {rows}; member "{members[int(worst.argmax())]}", {float(worst.amax()):.3g} times)'
+        rows = abbreviate(sorted({int(row) % (len(outlier) // members.passes) for row in here}))
+        where = f' (rows {rows}; member "{names[int(worst.argmax())]}", {float(worst.amax()):.3g} times)'
     _warn(
-        f"{left_out} of {holdout.rows()} hold-out rows have logits more than {OUTLIER:.0f} times the median{where} and were "
+        f"{left_out} of {members.rows()} hold-out rows have logits more than {OUTLIER:.0f} times the median{where} and were "
         "left out of the fit. Look at these inputs: a feature divided by a tiny deviation is the usual cause."
     )
-    return holdout.select(~outlier)
+    return members.select(~outlier)
 
 
-def find_outliers(holdout: Holdout) -> Tensor:
+def find_outliers(members: MemberRows) -> Tensor:
     """Whether a row's logits dwarf the median, in each member of each draw [members, rows of this process]."""
-    return _ratios(holdout) > OUTLIER
+    return _ratios(members) > OUTLIER
 
 
-def _ratios(holdout: Holdout) -> Tensor:
-    return torch.cat([_ratios_of_draw(holdout, draw) for draw in holdout.draws])
+def _ratios(members: MemberRows) -> Tensor:
+    return torch.cat([_ratios_of_draw(members, draw) for draw in members.draws])
 
 
-def _ratios_of_draw(holdout: Holdout, draw: Members) -> Tensor:
+def _ratios_of_draw(members: MemberRows, draw: Members) -> Tensor:
     """Each row's size, the rms of its centred logits, over the median, in each member [members, rows of this process]; 0
     where the median is 0."""
-    sizes = holdout.of_rows(lambda chunk: centred(chunk.excess).square_().mean(dim=2).sqrt().float(), draw)
+    sizes = members.of_rows(lambda chunk: centred(chunk.excess).square_().mean(dim=2).sqrt().float(), draw)
     sizes, half = sizes.nan_to_num(nan=torch.inf), BINS_PER_OCTAVE * OCTAVES
     bins = (sizes.double().log2() * BINS_PER_OCTAVE).round().clamp(-half, half).long() + half
-    counts = holdout.reduce(
+    counts = members.reduce(
         torch.stack([torch.bincount(of_member, minlength=2 * half + 1) for of_member in bins]).double()
     )
     below = counts.cumsum(dim=1)
@@ -134,10 +134,10 @@ def _ratios_of_draw(holdout: Holdout, draw: Members) -> Tensor:
     return sizes / size[:, None]
 
 
-def check_fit(stack: Stack, holdout: Holdout) -> Stack:
+def check_fit(stack: Stack, members: MemberRows) -> Stack:
     """The stack, or temperature scaling where the stack is clearly worse than the head; warns of all that speaks against it."""
     _check_spread(stack)
-    counts, heads = PredictionCounts.of(holdout, stack.weights), holdout.head_places
+    counts, heads = PredictionCounts.of(members, stack.weights), members.head_places
     probes_vote = bool(stack.weights.index_fill(0, heads, 0.0).any())
     if stack.prior > 0 and probes_vote and counts.clearly_worse:
         after = counts.right - counts.lost + counts.won
@@ -147,7 +147,7 @@ def check_fit(stack: Stack, holdout: Holdout) -> Stack:
         )
         stack = _without_probes(stack, heads)
     silent_probes = len(stack.weights) > len(heads) and not probes_vote
-    for warning in _warnings(stack, counts, counts.rows // holdout.passes, silent_probes):
+    for warning in _warnings(stack, counts, counts.rows // members.passes, silent_probes):
         _warn(warning)
     return stack
 

@@ -28,9 +28,9 @@ import torch
 
 from lates.runtime import Array, single_threaded
 from lates.settings import DEFAULT, Settings
-from lates.stack.holdout import Holdout, Reduce
 from lates.stack.losses import LOSSES, find_loss
 from lates.stack.mean import fit_mean
+from lates.stack.members import MemberRows, Reduce
 from lates.stack.newton import TOLERANCE, Minimum, kkt_residual
 from lates.stack.objective import Objective, best_stack, best_temperature, local_optimum
 from lates.stack.record import Stack
@@ -75,8 +75,8 @@ def fit_stack(
         raise ValueError('solver="sgd" is for one process and takes no reduce; use solver="exact".')
     settings = replace(DEFAULT, prior=prior, regularise=regularise, solver=solver)
     check_loss(loss)
-    holdout = Holdout.of([members], labels, passes=passes, reduce=reduce, row_weights=row_weights)
-    return fit_weights(holdout, loss, settings, seed)
+    rows = MemberRows.of([members], labels, passes=passes, reduce=reduce, row_weights=row_weights)
+    return fit_weights(rows, loss, settings, seed)
 
 
 def check_loss(loss: str, several: bool = False) -> None:
@@ -86,26 +86,26 @@ def check_loss(loss: str, several: bool = False) -> None:
         raise ValueError(f'loss="{loss}" is for single networks; MC dropout and ensembles are fitted to loss="nll".')
 
 
-def fit_weights(holdout: Holdout, loss: str, settings: Settings, seed: int = 0) -> Stack:
+def fit_weights(members: MemberRows, loss: str, settings: Settings, seed: int = 0) -> Stack:
     """As `fit_stack`, for members that were checked before, of one draw or of several, whose mean is the prediction."""
-    check_loss(loss, several=len(holdout.draws) > 1)
+    check_loss(loss, several=len(members.draws) > 1)
     if settings.prior > 0:
-        holdout = without_outliers(holdout)
-    if len(holdout.draws) == 1 and settings.solver == "sgd":
-        stack = _projected_sgd(holdout, loss, settings, seed)
+        members = without_outliers(members)
+    if len(members.draws) == 1 and settings.solver == "sgd":
+        stack = _projected_sgd(members, loss, settings, seed)
     else:
-        stack = fit_optimum(holdout, loss, settings)
-    return check_fit(stack, holdout)
+        stack = fit_optimum(members, loss, settings)
+    return check_fit(stack, members)
 
 
-def fit_optimum(holdout: Holdout, loss: str, settings: Settings) -> Stack:
+def fit_optimum(members: MemberRows, loss: str, settings: Settings) -> Stack:
     """The optimum of one draw or of the mean of several, without safeguards."""
-    return fit_mean(holdout, settings) if len(holdout.draws) > 1 else fit_exactly(holdout, loss, settings)
+    return fit_mean(members, settings) if len(members.draws) > 1 else fit_exactly(members, loss, settings)
 
 
-def fit_exactly(holdout: Holdout, loss: str, settings: Settings) -> Stack:
+def fit_exactly(members: MemberRows, loss: str, settings: Settings) -> Stack:
     """The optimum for the members of one network, without safeguards."""
-    objective = Objective.of(holdout, settings)
+    objective = Objective.of(members, settings)
     temperature = best_temperature(objective)
     end = best_stack(objective, temperature)
     if loss != "nll":
@@ -114,17 +114,17 @@ def fit_exactly(holdout: Holdout, loss: str, settings: Settings) -> Stack:
 
 
 @single_threaded()
-def _projected_sgd(holdout: Holdout, loss: str, settings: Settings, seed: int) -> Stack:
+def _projected_sgd(members: MemberRows, loss: str, settings: Settings, seed: int) -> Stack:
     """The paper's solver, on the weights themselves: beta <- max(0, beta - 0.005 · gradient over 128 rows). In thousands of
     small steps several threads would only wait for one another."""
-    objective = Objective.of(holdout, settings)
+    objective = Objective.of(members, settings)
     weights = torch.zeros_like(objective.deviations)
     weights[-1] = 1.0
     unscaled, steps = torch.ones_like(weights), 0
     generator = torch.Generator().manual_seed(seed)
     for _ in range(SGD_EPOCHS):
-        for batch in torch.randperm(len(holdout.labels), generator=generator).split(SGD_BATCH):
-            part = replace(objective, holdout=holdout.select(batch), rows=len(batch), deviations=unscaled)
+        for batch in torch.randperm(len(members.labels), generator=generator).split(SGD_BATCH):
+            part = replace(objective, members=members.select(batch), rows=len(batch), deviations=unscaled)
             _, gradient = part.loss_and_gradient(LOSSES[loss], weights)
             weights = (weights - SGD_RATE * gradient).clamp(min=0)
             steps += 1
@@ -135,14 +135,14 @@ def _projected_sgd(holdout: Holdout, loss: str, settings: Settings, seed: int) -
 
 
 def _describe(objective: Objective, temperature: Minimum, end: Minimum, loss: str, settings: Settings) -> Stack:
-    head, holdout = objective.head(), objective.holdout
+    head, members = objective.head(), objective.members
     return Stack(
         weights=end.point / objective.scales,
-        names=holdout.names[0],
+        names=members.names[0],
         deviations=objective.deviations,
         loss=loss,
-        rows=objective.rows // len(holdout.draws),
-        classes=holdout.classes,
+        rows=objective.rows // len(members.draws),
+        classes=members.classes,
         nll=objective.nll_of(end.value, end.point) if loss == "nll" else objective.nll(end.point),
         nll_network=head.nll_of(temperature.start_value, head.scales),
         nll_temperature=head.nll_of(temperature.value, temperature.point),

@@ -1,12 +1,6 @@
 """Test sets, scores and the workers that compute them."""
 
 import math
-import os
-import signal
-import subprocess
-import sys
-from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -17,18 +11,8 @@ from experiments.data.corruptions import corrupt
 from experiments.data.datasets import ImageSet
 from experiments.evaluation import measuring
 from experiments.evaluation.image_blocks import block_means
-from experiments.evaluation.measuring import (
-    CORRUPTION_SEED,
-    METRICS,
-    CorruptedSets,
-    measure,
-    measure_sets,
-    measuring_pool,
-    score,
-)
+from experiments.evaluation.measuring import CORRUPTION_SEED, METRICS, CorruptedSets, measure_sets, score
 from tests.experiments.sample import CORRUPTIONS, SEVERITIES, sample_data
-
-POOL = ThreadPoolExecutor(2)
 
 
 def test_the_clean_set_comes_first_and_each_is_the_benchmarks(sets: CorruptedSets) -> None:
@@ -90,7 +74,7 @@ def test_each_set_is_measured_whole_and_blocks_are_means_over_a_groups_sets() ->
         logits = test.images.float().mean((2, 3)) @ mixing
         return {"temperature": logits, "network": logits / 2, "isotonic": 2 * logits}
 
-    rows, blocks = measure_sets(predict, sets, POOL)
+    rows, blocks = measure_sets(predict, sets)
     logits = {name: predict(each) for name, each in sets}
     assert [(row.method, row.set) for row in rows] == [
         (method, name) for method in ("temperature", "network", "isotonic") for name in logits
@@ -103,29 +87,3 @@ def test_each_set_is_measured_whole_and_blocks_are_means_over_a_groups_sets() ->
     for (method, group), values in blocks.items():
         each = [block_means(logits[name][method], test.labels) for name in groups[group]]
         np.testing.assert_allclose(values, sum(each) / len(each), rtol=1e-6)
-
-
-KILLED_WITH_ITS_POOL = """
-import os, signal, torch
-from experiments.evaluation.measuring import measuring_pool
-
-if __name__ == "__main__":
-    with measuring_pool(torch.device("cuda")) as pool:
-        print(pool.submit(os.getpid).result() != os.getpid(), flush=True)
-        os.kill(os.getpid(), signal.SIGKILL)
-"""
-
-
-def test_beside_a_gpu_processes_measure_and_leave_with_their_parent(sets: CorruptedSets, tmp_path: Path) -> None:
-    logits = torch.randn(len(sets.test), 10, generator=torch.Generator().manual_seed(0))
-    labels = sets.test.labels
-    with measuring_pool(torch.device("cuda")) as processes:
-        apart = processes.submit(measure, logits.numpy(), labels.numpy(), False, True).result()
-    assert apart == (score(logits, labels, clean=True), None)
-    script = tmp_path / "killed.py"
-    script.write_text(KILLED_WITH_ITS_POOL)
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    # The workers hold the pipe too, so reading it to its end waits until the last of them is gone.
-    ended = subprocess.run([sys.executable, script], env=environment, stdout=subprocess.PIPE, text=True, timeout=120)
-    assert ended.returncode == -signal.SIGKILL
-    assert ended.stdout == "True\n"

@@ -106,7 +106,7 @@ def test_each_half_is_measured_by_the_fit_on_the_other(monkeypatch: pytest.Monke
         logits = torch.cat([factor * network(as_inputs(halves[2 - factor].images)) for factor in (1, 2)])
     labels = torch.cat([halves[1].labels, halves[0].labels])
     sets = ["clean", *shifted_sets(scale(holdout.images[:2]), seed=0)]
-    found = search.values(outcomes, search.parts_of(sets)["clean"])
+    found = outcomes.values(search.parts_of(sets)["clean"])
     expected = [getattr(lates.metrics, name)(logits, labels) for name in search.METRICS]
     assert found == pytest.approx(expected, rel=1e-5)
 
@@ -118,7 +118,7 @@ def test_difference_from_a_reference_is_paired_over_images() -> None:
     one, other = (search.Outcomes.of(factor * logits, labels) for factor in (3.0, 1.0))
     summary = search.summarise({"temperature": other, "none": one}, ["clean", "hue/40"])
     worse = summary["none"]["worse than"]["temperature"]["hue"]
-    losses = one.nll[1] - other.nll[1]
+    losses = (one.scores - other.scores)[0, 1]
     assert worse[0] == pytest.approx([float(losses.mean()), float(losses.std() / 20)])
     assert worse[2][0] == pytest.approx(lates.metrics.ece(3 * logits[1], labels) - lates.metrics.ece(logits[1], labels))
     assert worse[2][1] == pytest.approx(0.02, abs=0.015)

@@ -1,4 +1,4 @@
-"""The hold-out: labelled rows of member logits, and sums over them, one chunk of rows at a time.
+"""Labelled rows of member logits, and sums over them, one chunk of rows at a time.
 
 A row enters only through its *excess*, the lead of every class over the label in every member,
 
@@ -49,7 +49,7 @@ def in_this_process(sums: Tensor) -> Tensor:
 
 
 @dataclass(frozen=True)
-class Holdout:
+class MemberRows:
     """Labelled rows of member logits, drawn once or several times: by an ensemble's networks, or by MC dropout.
 
     names    of each network's members, the head last
@@ -77,17 +77,17 @@ class Holdout:
         passes: int = 1,
         reduce: Reduce | None = None,
         row_weights: Array | None = None,
-    ) -> "Holdout":
+    ) -> "MemberRows":
         """Check the members of each draw; `samples` successive draws are of one network."""
         classes = [list(draw.values())[-1].shape[-1] for draw in draws if isinstance(draw, Mapping) and draw]
         if len(set(classes)) > 1:
             raise ValueError(f"The networks have {', '.join(map(str, classes))} classes; they need the same.")
         checked = [check_members(draw, labels, least_rows=0 if reduce else 1) for draw in draws]
         names, logits, (checked_labels, *_) = zip(*checked, strict=True)
-        holdout = cls(names[::samples], logits, checked_labels, passes, reduce=reduce or in_this_process)
-        return holdout if row_weights is None else holdout._weighted(row_weights)
+        rows = cls(names[::samples], logits, checked_labels, passes, reduce=reduce or in_this_process)
+        return rows if row_weights is None else rows._weighted(row_weights)
 
-    def _weighted(self, given: Array) -> "Holdout":
+    def _weighted(self, given: Array) -> "MemberRows":
         """The rows that count, and how much."""
         weights, shape = as_tensor(given, "row weights").detach().to("cpu", torch.float64), list(self.labels.shape)
         if list(weights.shape) != shape:
@@ -121,25 +121,25 @@ class Holdout:
         """Distinct inputs, in all processes."""
         return self.rows() / self.passes
 
-    def select(self, rows: Tensor) -> "Holdout":
+    def select(self, rows: Tensor) -> "MemberRows":
         """These rows alone, by a mask [n] or by their places."""
         draws = tuple(tuple(member[rows.to(member.device)] for member in draw) for draw in self.draws)
         weights = None if self.row_weights is None else self.row_weights[rows]
         return replace(self, draws=draws, labels=self.labels[rows.to(self.labels.device)], row_weights=weights)
 
-    def first_pass(self) -> "Holdout":
+    def first_pass(self) -> "MemberRows":
         """The first row of each input; nothing is copied."""
         rows = slice(len(self.labels) // self.passes)
         draws = tuple(tuple(member[rows] for member in draw) for draw in self.draws)
         weights = None if self.row_weights is None else self.row_weights[rows]
         return replace(self, draws=draws, labels=self.labels[rows], passes=1, row_weights=weights)
 
-    def heads(self) -> "Holdout":
+    def heads(self) -> "MemberRows":
         """The same rows with the heads as the only members."""
         names, draws = ([of[-1:] for of in several] for several in (self.names, self.draws))
         return replace(self, names=tuple(names), draws=tuple(draws))
 
-    def networks(self) -> "list[Holdout]":
+    def networks(self) -> "list[MemberRows]":
         """The same rows of each network alone."""
         first = range(0, len(self.draws), self.samples)
         draws = [self.draws[place : place + self.samples] for place in first]
