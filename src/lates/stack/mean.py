@@ -21,7 +21,7 @@ from lates.settings import Settings
 from lates.stack.members import Chunk, MemberRows
 from lates.stack.newton import descend
 from lates.stack.objective import Objective, best_stack, best_temperature
-from lates.stack.record import Stack, member_names
+from lates.stack.record import Stack
 from lates.stack.safeguards import PredictionCounts
 
 
@@ -55,25 +55,17 @@ def fit_mean(members: MemberRows, settings: Settings) -> Stack:
     convex = torch.cat([start.point for start in starts])
     first = min(convex, without_probes, key=lambda point: value_and_gradient(point)[0])
     end = descend(value_and_gradient, first, objectives[0].cap(first))
-    weights, reached = end.point / scales, nll(end.point)
-    return Stack(
-        weights=weights,
-        names=member_names(members.names),
-        deviations=torch.cat([objective.deviations for objective in objectives]),
-        loss="nll",
-        rows=objectives[0].rows // members.samples,
-        classes=members.classes,
+    end = replace(end, unbounded=any(start.unbounded for start in starts))
+    reached, weights = nll(end.point), tuple((end.point / scales).tolist())
+    return Stack.of(
+        members,
+        torch.cat([objective.deviations for objective in objectives]),
+        end,
+        settings,
         nll=reached,
         nll_network=nll(without_probes) if temperature is None else temperature.nll_network,
         nll_temperature=reached if temperature is None else temperature.nll,
-        temperature_weights=tuple(weights.tolist()) if temperature is None else temperature.temperature_weights,
-        certified=False,
-        unbounded=any(start.unbounded for start in starts),
-        prior=float(settings.prior),
-        regularise=float(settings.regularise),
-        objective=end.value,
-        residual=end.residual,
-        steps=end.steps,
+        temperature_weights=weights if temperature is None else temperature.temperature_weights,
     )
 
 

@@ -197,6 +197,11 @@ def centred(excess: Tensor) -> Tensor:
     return excess.sub_(excess.mean(dim=2, keepdim=True))
 
 
+def scales_of(deviations: Tensor) -> Tensor:
+    """The deviations, and 1 for members that have none."""
+    return torch.where(deviations > 0, deviations, 1.0)
+
+
 def _excess(members: Members, labels: Tensor) -> Tensor:
     excess = torch.empty(len(members), *members[-1].shape, dtype=torch.float64, device=labels.device)
     for target, member in zip(excess, members, strict=True):

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from lates.settings import Settings
 from lates.stack.losses import NLL, Loss, MeanLoss
-from lates.stack.members import Chunk, MemberRows
+from lates.stack.members import Chunk, MemberRows, scales_of
 from lates.stack.newton import Expansion, Minimum, descend, minimise_convex
 from lates.stack.prior import Prior
 
@@ -40,8 +40,7 @@ class Objective:
 
     @property
     def scales(self) -> Tensor:
-        """The deviations, and 1 for members that have none."""
-        return torch.where(self.deviations > 0, self.deviations, 1.0)
+        return scales_of(self.deviations)
 
     def head(self) -> "Objective":
         """The same objective with the head as its only member: temperature scaling."""

@@ -8,8 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from lates.stack.members import Members
-from lates.stack.newton import STATIONARY
+from lates.settings import Settings
+from lates.stack.members import MemberRows, Members, scales_of
+from lates.stack.newton import STATIONARY, Minimum
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,6 +56,24 @@ class Stack:
     scale: float = 1.0
     budgets: tuple[float, ...] = ()
     budget_nll: tuple[float, ...] = ()
+
+    @classmethod
+    def of(cls, members: MemberRows, deviations: Tensor, end: Minimum, settings: Settings, **known: Any) -> "Stack":
+        """The record of a descent in the scaled weights that ended there; `known` are the fields that are not derived."""
+        return cls(
+            weights=end.point / scales_of(deviations),
+            names=member_names(members.names),
+            deviations=deviations,
+            rows=members.rows(),
+            classes=members.classes,
+            unbounded=end.unbounded,
+            prior=float(settings.prior),
+            regularise=float(settings.regularise),
+            objective=end.value,
+            residual=end.residual,
+            steps=end.steps,
+            **{"loss": "nll", "certified": False, **known},
+        )
 
     @property
     def contributions(self) -> dict[str, float]:

@@ -135,23 +135,16 @@ def _projected_sgd(members: MemberRows, loss: str, settings: Settings, seed: int
 
 
 def _describe(objective: Objective, temperature: Minimum, end: Minimum, loss: str, settings: Settings) -> Stack:
-    head, members = objective.head(), objective.members
-    return Stack(
-        weights=end.point / objective.scales,
-        names=members.names[0],
-        deviations=objective.deviations,
+    head = objective.head()
+    return Stack.of(
+        objective.members,
+        objective.deviations,
+        end,
+        settings,
         loss=loss,
-        rows=objective.rows // len(members.draws),
-        classes=members.classes,
         nll=objective.nll_of(end.value, end.point) if loss == "nll" else objective.nll(end.point),
         nll_network=head.nll_of(temperature.start_value, head.scales),
         nll_temperature=head.nll_of(temperature.value, temperature.point),
         temperature_weights=tuple((temperature.point / head.scales).tolist()),
         certified=loss == "nll" and not end.unbounded and end.residual <= TOLERANCE,
-        unbounded=end.unbounded,
-        prior=float(settings.prior),
-        regularise=float(settings.regularise),
-        objective=end.value,
-        residual=end.residual,
-        steps=end.steps,
     )
