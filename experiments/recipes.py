@@ -43,6 +43,17 @@ READ_ONCE = (
     "lates_rescaled", "lates_brier_rescaled", "lates_robust_holdout", "lates_robust_sms",
 )  # fmt: skip
 """Methods that read a test image once, and so fit a CPU."""
+ALL_RIVALS = (
+    *READ_ONCE, "density_nearest", "density_kth", "density_nearest_ets", "density_kth_ets", "tta_mirror", "tta_shift",
+    *(
+        f"lates{probes}{weights}"
+        for probes in ("", "_capped", "_last", "_last_capped")
+        for weights in ("", "_rescaled", "_light", "_robust_holdout")
+        if f"lates{probes}{weights}" not in ("lates", *READ_ONCE)
+    ),
+)  # fmt: skip
+"""Besides, those that read it several times or search among training images, and the candidates of the third round for the
+default."""
 ENSEMBLE = "_ensemble"
 """Ends the name under which the ensembles of a recipe's seeds are filed."""
 
@@ -103,7 +114,7 @@ class Recipe:
     probe_images  probes, and their weights, learn from at most this many images of each class; None: from all
     released      network -> SHA-256 of the weights that others released, which take the place of training: a file
                   `released.th` in the cell's folder of `runs`. Hold-out and test set are then halves of the test images
-    methods       those compared, of those that read a test image once; None: all
+    methods       those compared; None: all
     cost          of the whole grid, in words; `expected`, the numbers that it should show
     """
 
@@ -228,6 +239,7 @@ _RECIPES = (
         datasets=CIFAR_SETS,
         seeds=(0, 1, 2),
         training=hyperparameters.STRONG,
+        methods=ALL_RIVALS,
         cost="36 cells; not yet measured. A third of an hour of training for one seed of VGG16, ResNet18 and ResNet50 on both "
         "data sets, estimated; the other networks, and fitting all rivals, were never timed",
         expected="Not yet measured. In trials ResNet18 had an accuracy of .95 on CIFAR-10 and .76 on CIFAR-100.",
@@ -240,6 +252,7 @@ _RECIPES = (
         datasets=CIFAR_SETS,
         seeds=(0, 1, 2),
         training=hyperparameters.STRONG_WIDE,
+        methods=ALL_RIVALS,
         cost="6 cells; about 13 minutes of training each, and fitting all rivals, which was never timed",
         expected="Not yet measured. Published, on the whole training split, clean test set: accuracy .960 on CIFAR-10, .798 on "
         "CIFAR-100.",

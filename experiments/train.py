@@ -16,7 +16,7 @@ import torch
 import torch.distributed as dist
 
 from experiments.data.datasets import DATASETS, load_dataset
-from experiments.recipes import Cell
+from experiments.recipes import RECIPES, Cell
 from experiments.runner.claims import claimed, read_claim
 from experiments.runner.faults import faults_in_words
 from experiments.training.checkpoints import Progress
@@ -48,7 +48,10 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--dataset", required=True, choices=DATASETS)
     parser.add_argument("--data", type=Path, help="folder of the data set; without it ./data, filled from the web")
     parser.add_argument("--out", required=True, type=Path, help="the folder of this run; it goes on from what is there")
-    parser.add_argument("--epochs", type=int, help="instead of the paper's number")
+    parser.add_argument(
+        "--recipe", choices=RECIPES, help="of which to take the hyperparameters, instead of the paper's"
+    )
+    parser.add_argument("--epochs", type=int, help="instead of the recipe's number")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--train-fraction", type=float, default=0.9)
     parser.add_argument("--dropout", type=float, default=0.0, help="train for MC dropout at this rate")
@@ -79,6 +82,8 @@ def _train(chosen: argparse.Namespace, device: torch.device) -> None:
     cell = Cell("", chosen.dataset, chosen.network, chosen.seed, chosen.train_fraction, dropout=chosen.dropout)
     split, network = cell.split(available.labels), cell.build_network(len(available.classes))
     hyper = choose_hyperparameters(chosen.dataset, dropout=chosen.dropout)
+    if chosen.recipe is not None:
+        hyper = RECIPES[chosen.recipe].training_of(cell)
     if chosen.epochs is not None:
         hyper = replace(hyper, epochs=chosen.epochs)
     seconds = 0.0

@@ -17,7 +17,19 @@ from experiments.evaluation.environment import describe_environment, multiply_in
 from experiments.evaluation.image_blocks import Blocks
 from experiments.evaluation.measuring import CorruptedSets, PredictAll, Report, Row, measure_sets
 from experiments.evaluation.methods import HEAD, METHODS, Fitted
-from experiments.evaluation.prepared import KINDS, VIEWS, Prepared, prepare
+from experiments.evaluation.prepared import (
+    DENSITY,
+    KINDS,
+    MIRRORED,
+    PAPER,
+    SHIFTED,
+    VIEWS,
+    Prepared,
+    prepare,
+)
+
+KIND_OF = {PAPER: "lates_paper", DENSITY: "density", MIRRORED: "tta_mirror", SHIFTED: "tta_shift"}
+"""What must be prepared, beside the views -> how the names of the methods that need it begin."""
 
 
 @dataclass(frozen=True)
@@ -51,8 +63,8 @@ def evaluate_network(
     deadline: float = math.inf,
     report: Report = lambda stage, done, total: None,
 ) -> Evaluation:
-    """Fit every method, or those named, of those that read a test image once, and measure it on every set. Once `deadline`, by
-    `time.monotonic()`, has passed: `OutOfTimeError`."""
+    """Fit every method, or those named, and measure it on every set. Once `deadline`, by `time.monotonic()`, has passed:
+    `OutOfTimeError`."""
     device = next(network.parameters()).device
     torch.backends.cudnn.benchmark = True
     multiply_in_float32()
@@ -64,7 +76,8 @@ def evaluate_network(
     elif methods is None:
         fitted = fit_methods(network, data, seed, clock, METHODS, KINDS)
     else:
-        fitted = fit_methods(network, data, seed, clock, methods, VIEWS)
+        needed = [kind for kind, method in KIND_OF.items() if any(name.startswith(method) for name in methods)]
+        fitted = fit_methods(network, data, seed, clock, methods, [*VIEWS, *needed])
     report("fitting", 1, 1)
     with clock("evaluation"):
         rows, blocks = measure_sets(fitted.predict, sets, deadline, report)

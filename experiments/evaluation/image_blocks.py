@@ -24,7 +24,9 @@ BLOCKED_METHODS = frozenset(
         "dirichlet", "ets", "density_kth_ets", "tta_mirror", "tta_shift", "head_refitted_none", "head_refitted_shift",
         "head_refitted_jitter", "head_refitted_robust", "head_refitted_both_holdouts", "head_refitted_robust_holdout",
         "last_layer_grid", "lates_paper", "lates_none_1", "lates_shift_1", "lates_jitter_1", "lates_robust_1",
-        "lates_robust_brier", "lates_rescaled", "lates_brier_rescaled", "lates_robust_sms",
+        "lates_robust_brier", "lates_rescaled", "lates_brier_rescaled", "lates_robust_sms", "lates_light",
+        "lates_capped", "lates_capped_rescaled", "lates_capped_light", "lates_last", "lates_last_rescaled", "lates_last_light",
+        "lates_last_capped", "lates_last_capped_rescaled", "lates_last_capped_light",
         "lates_jittered_holdout", "lates_both_holdouts", "lates_robust_holdout",
         "mcd", "mcd_temperature", "mcd_lates", "mcd_lates_shift", "ensemble",
     }

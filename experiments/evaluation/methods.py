@@ -164,19 +164,26 @@ def layer_stack(
     views: str,
     budget: float | None,
     blocks: Literal["usual", "last too", "last"] = "usual",
+    cap: float | None = lates.DEFAULT.cap,
     holdout: HoldOut = "plain",
+    copies: float = 0.0,
     loss: str = "nll",
 ) -> Fitted:
     """LATES: probes trained on `views`, cut to the budget, then all weights at their optimum on the hold-out.
 
     Each probe's decay is always chosen on the plain one. With the last block alone it is the last layer, whose features are
-    averaged over a 2 x 2 grid instead of the whole image, at equal parameters.
+    averaged over a 2 x 2 grid instead of the whole image, at equal parameters. For the weights, a robust copy of each image
+    of the hold-out counts `copies`, the image 1.
     """
     last = (prepared.last_block,)
     names = {"usual": prepared.blocks, "last too": tuple(dict.fromkeys(prepared.blocks + last)), "last": last}[blocks]
     trained = {name: prepared.probes[views][name] for name in names}
-    cut = lates.fit_budget(trained, prepared.holdouts[holdout], budget)
-    return stacked(prepared, cut, blocks=names, holdout=holdout, loss=loss)
+    cut = lates.fit_budget(trained, prepared.holdouts[holdout], budget, settings=replace(lates.DEFAULT, cap=cap))
+    if not copies:
+        return stacked(prepared, cut, blocks=names, holdout=holdout, loss=loss)
+    counts = torch.ones(len(prepared.holdout.labels)).repeat(2)
+    counts[len(prepared.holdout.labels) :] = copies
+    return stacked(prepared, cut, blocks=names, holdout="robust", loss=loss, row_weights=counts)
 
 
 def stacked(
@@ -186,19 +193,20 @@ def stacked(
     blocks: Collection[str] = (),
     holdout: HoldOut = "plain",
     solver: Literal["exact", "sgd"] = "exact",
-    loss: str = "nll",
+    **options: Any,
 ) -> Fitted:
-    """The calibrated model of probes on some of these `blocks` and of the head; without any it is temperature scaling."""
+    """The calibrated model of probes on some of these `blocks` and of the head; without any it is temperature scaling.
+    `options` are those of `lates.fit_stack`."""
     rows, probes = only(prepared.holdouts[holdout], blocks), probes or {}
     prior = (lates.PAPER if solver == "sgd" else lates.DEFAULT).prior
-    model = fit_model(prepared.network, probes, rows, solver, loss=loss, prior=prior, seed=prepared.seed)
+    model = fit_model(prepared.network, probes, rows, solver, prior=prior, seed=prepared.seed, **options)
     weights = dict(zip(model.fit.names, model.fit.weights.tolist(), strict=True))
     return Fitted(model.logits_of, weights, {name: probe for name, probe in probes.items() if weights[name] > 0})
 
 
-def rescaled(prepared: Prepared, *, loss: str) -> Fitted:
+def rescaled(prepared: Prepared, **options: Any) -> Fitted:
     """LATES with robust views, all weights then multiplied by the number that is best on the robust hold-out."""
-    stack, both = layer_stack(prepared, views="robust", budget=ONE_PERCENT, loss=loss), prepared.holdouts["robust"]
+    stack, both = layer_stack(prepared, views="robust", budget=ONE_PERCENT, **options), prepared.holdouts["robust"]
     start = temperatures.fit(stack.predict(both), both.labels, passes=both.passes)
     return replace(
         stack,
@@ -223,6 +231,14 @@ def layer_stack_of_the_paper(prepared: Prepared) -> Fitted:
 
 
 ONE_PERCENT = 0.01
+ROBUST: Mapping[str, Any] = {"views": "robust", "budget": ONE_PERCENT}
+PROBES: Mapping[str, Mapping[str, Any]] = {
+    "": {},
+    "_capped": {"cap": 0.99},
+    "_last": {"blocks": "last too"},
+    "_last_capped": {"blocks": "last too", "cap": 0.99},
+}
+"""What may be done with the probes of robust views: the third round of `results/choosing-defaults.md`."""
 METHODS: Mapping[str, Method] = {
     "network": network_alone,
     "temperature": stacked,
@@ -260,11 +276,18 @@ METHODS: Mapping[str, Method] = {
         for percent, budget in BUDGETS.items()
     },
     **{f"lates_{views}_brier": partial(layer_stack, views=views, budget=ONE_PERCENT, loss="brier") for views in VIEWS},
-    "lates_rescaled": partial(rescaled, loss="nll"),
+    **{f"lates{name}": partial(layer_stack, **ROBUST, **options) for name, options in PROBES.items() if name},
+    **{f"lates{name}_rescaled": partial(rescaled, **options) for name, options in PROBES.items()},
     "lates_brier_rescaled": partial(rescaled, loss="brier"),
+    **{
+        f"lates{name}_light": partial(layer_stack, **ROBUST, **options, copies=0.25) for name, options in PROBES.items()
+    },
+    **{
+        f"lates{name}_robust_holdout": partial(layer_stack, **ROBUST, **options, holdout="robust")
+        for name, options in PROBES.items()
+    },
     "lates_jittered_holdout": partial(layer_stack, views="jitter", budget=ONE_PERCENT, holdout="jittered"),
     "lates_both_holdouts": partial(layer_stack, views="jitter", budget=ONE_PERCENT, holdout="both"),
-    "lates_robust_holdout": partial(layer_stack, views="robust", budget=ONE_PERCENT, holdout="robust"),
     "lates_last_block": partial(layer_stack, views="shift", budget=ONE_PERCENT, blocks="last too"),
     "lates_robust_sms": stack_then_structured,
 }

@@ -10,7 +10,7 @@ Images are read once per kind of views, not once per candidate. No image of the 
 
 import argparse
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
@@ -24,30 +24,44 @@ from experiments.data.files import format_json, write_whole
 from experiments.data.shifts import FAMILIES, shifted_sets
 from experiments.evaluation.environment import multiply_in_float32
 from experiments.evaluation.loading import add_arguments, load_network
-from experiments.evaluation.prepared import Batches, fit_model, followed_by
+from experiments.evaluation.prepared import AVERAGE, Batches, followed_by
 
 BINS, RESAMPLES = 15, 200
 METRICS = ("nll", "brier", "ece", "accuracy")
 REFERENCE = "temperature"
-ROBUST, BRIER, FIVE_PERCENT = {"holdout_views": "robust"}, {"loss": "brier"}, {"budget": 0.05}
-RESCALED = {"expect_shift": True}
+ROBUST: Mapping[str, Any] = {"holdout_views": "robust"}
+PROBED: Mapping[str, Mapping[str, Any]] = {
+    "robust": {},
+    "robust, capped": {"cap": 0.99},
+    "robust, last": {"last": True},
+    "robust, last, capped": {"last": True, "cap": 0.99},
+}
+WEIGHTED: Mapping[str, Mapping[str, Any]] = {
+    "": {},
+    ", rescaled": {"expect_shift": True},
+    ", light copies": {"copies": 0.25},
+    ", robust hold-out": ROBUST,
+}
 CANDIDATES: Mapping[str, Mapping[str, Any]] = {
     "temperature": {"blocks": []},
-    "temperature, to Brier": {"blocks": [], **BRIER},
     "temperature, robust hold-out": {"blocks": [], **ROBUST},
-    "none": {"views": None},
+    "last layer refitted": {"refit": True},
+    "last layer refitted, robust hold-out": {"refit": True, **ROBUST},
     "shift": {"views": "shift", "passes": 2},
-    "jitter": {"views": "jitter", "passes": 4},
-    "robust": {},
-    "robust, to Brier": BRIER,
-    "robust, robust hold-out": ROBUST,
-    "robust, robust hold-out, to Brier": {**ROBUST, **BRIER},
-    "robust, rescaled": RESCALED,
-    "robust, to Brier, rescaled": {**BRIER, **RESCALED},
-    "robust, 5 %": FIVE_PERCENT,
-    "robust, to Brier, 5 %": {**BRIER, **FIVE_PERCENT},
+    **{
+        probed + weighted: {**probes, **weights}
+        for probed, probes in PROBED.items()
+        for weighted, weights in WEIGHTED.items()
+    },
 }
-"""Name -> arguments of `lates.calibrate`."""
+"""Name -> what is fitted: arguments of `lates.calibrate`, and besides
+
+cap     of the settings
+last    the last block gets a probe too, whatever else stands between it and the head
+copies  how much the robust copy of a hold-out image counts in the weights, while the image counts 1; decays and ranks are
+        chosen on the images alone
+refit   the last layer trained again, at its best temperature, in place of LATES
+"""
 
 
 @dataclass(frozen=True, eq=False)
@@ -129,40 +143,65 @@ def calibrate_all(
         options = candidates[name]
         return options.get("holdout_views"), options.get("views", "auto"), options.get("passes")
 
+    usual = lates.extract(network, [next(iter(Batches(holdouts[0])))]).blocks
     fitted: list[Predictions] = [{} for _ in holdouts]
     for name in sorted(candidates, key=lambda name: str(needs(name)[::-1])):  # what is read alike, together
+        options = candidates[name]
+        names = {"refit": (AVERAGE,), "last": lates.list_blocks(network)}
+        wanted = next((names[option] for option in names if options.get(option)), usual)
         for half, predictions in enumerate(fitted):
-            trained = {} if candidates[name].get("blocks") == [] else probes(half, *needs(name))
-            predictions[name] = _fit(network, trained, rows[half], **candidates[name])
+            trained = {} if options.get("blocks") == [] else probes(half, *needs(name))
+            trained = {block: probe for block, probe in trained.items() if block in wanted}
+            predictions[name] = _fit(trained, rows[half], **options)
     return fitted
+
+
+def _recorded(network: nn.Module) -> list[str]:
+    return list(dict.fromkeys([*lates.list_blocks(network), AVERAGE]))
 
 
 def _read_holdout(network: nn.Module, images: ImageSet) -> dict[str | None, lates.Features]:
     """As it is, and followed by one robust view of each image: the one that `calibrate` draws, in its second pass."""
-    plain = lates.extract(network, Batches(images), role="holdout")
+    plain = lates.extract(network, Batches(images), blocks=_recorded(network), role="holdout")
     changed = lates.extract(network, Batches(images), like=plain, views="robust", passes=2, role="holdout")
     return {None: plain, "robust": followed_by(plain, changed, number_of_pass=1)}
 
 
 def _fit(
-    network: nn.Module,
     trained: Mapping[str, lates.TrainedProbe],
     holdout: Mapping[str | None, lates.Features],
     *,
     holdout_views: str | None = None,
-    loss: str = "nll",
     budget: float = 0.01,
+    cap: float | None = None,
+    copies: float = 0.0,
     expect_shift: bool = False,
+    refit: bool = False,
     **read: Any,
 ) -> Callable[[lates.Features], Tensor]:
     """The stages of `lates.calibrate` after the probes; `read` has mattered before."""
     rows = holdout[holdout_views]
-    model = fit_model(network, lates.fit_budget(trained, rows, budget), rows, loss=loss)
+    probes = lates.fit_budget(trained, rows, None if refit else budget, settings=replace(lates.DEFAULT, cap=cap))
+
+    def members(features: lates.Features) -> dict[str, Tensor]:
+        voting = lates.member_logits(probes, features)
+        return {AVERAGE: voting[AVERAGE]} if refit else voting
+
+    counts = None
+    if copies:
+        rows = holdout["robust"]
+        counts = torch.ones(rows.rows)
+        counts[rows.rows // 2 :] = copies
+    weights = lates.fit_stack(members(rows), rows.labels, passes=rows.passes, row_weights=counts).weights
+
+    def predict(features: lates.Features) -> Tensor:
+        return sum(weight * logits for weight, logits in zip(weights.tolist(), members(features).values(), strict=True))
+
     if not expect_shift:
-        return model.logits_of
+        return predict
     both = holdout["robust"]
-    factor = float(lates.fit_stack([model.logits_of(both)], both.labels, passes=both.passes).weights[0])
-    return lambda features: min(factor, 1.0) * model.logits_of(features)
+    factor = float(lates.fit_stack([predict(both)], both.labels, passes=both.passes).weights[0])
+    return lambda features: min(factor, 1.0) * predict(features)
 
 
 def measure(
@@ -176,7 +215,8 @@ def measure(
         for changed in ({"clean": images} | shifted_sets(images, seed=0)).values():
             size = Batches(test).size
             inputs = changed.contiguous(memory_format=torch.channels_last)
-            features = lates.extract(network, list(zip(inputs.split(size), test.labels.split(size), strict=True)))
+            batches = list(zip(inputs.split(size), test.labels.split(size), strict=True))
+            features = lates.extract(network, batches, blocks=_recorded(network))
             with torch.inference_mode():
                 for name in candidates:
                     parts[name].append(fitted[name](features).cpu())

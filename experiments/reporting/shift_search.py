@@ -29,6 +29,12 @@ SECOND_ROUND = (
     *("none", "shift", "jitter", "robust", "robust, to Brier", BASE, f"{BASE}, to Brier"),
     *("robust, rescaled", "robust, to Brier, rescaled"),
 )
+THIRD_ROUND = tuple(
+    probes + weights
+    for probes in ("robust", "robust, capped", "robust, last", "robust, last, capped")
+    for weights in ("", ", rescaled", ", light copies", ", robust hold-out")
+)
+ROUNDS = (LISTED, SECOND_ROUND, THIRD_ROUND)
 """The candidates that the page listed before the first measurement of each round. Temperature scaling's variants are shown, not
 chosen."""
 SHIFTED = "shifted"
@@ -48,7 +54,12 @@ class Search:
     def listed(self) -> Sequence[str]:
         """The candidates of the round."""
         measured = next(iter(self.networks.values()))["candidates"]
-        return LISTED if set(LISTED) <= measured.keys() else SECOND_ROUND
+        return next(listed for listed in ROUNDS if set(listed) <= measured.keys())
+
+    @property
+    def defaults(self) -> Sequence[str]:
+        """The candidates for the default: in the third round those that are fitted on the hold-out as it is."""
+        return THIRD_ROUND[::4] if self.listed is THIRD_ROUND else self.listed
 
     def value(self, candidate: str, images: str, metric: str) -> float:
         """The mean over networks; `images` is "clean", "shifted" or a family. Missing without networks."""
@@ -75,8 +86,8 @@ class Search:
         return self.violations(candidate, without), self.value(candidate, "clean", "nll")
 
     def choose(self, candidates: Collection[str] | None = None, without: str | None = None) -> str:
-        """The candidate of the lowest rank, by default of all that were listed."""
-        return min(candidates or self.listed, key=lambda candidate: self.rank(candidate, without))
+        """The candidate of the lowest rank, by default of all for the default."""
+        return min(candidates or self.defaults, key=lambda candidate: self.rank(candidate, without))
 
     def worse(self, candidate: str, other: str, images: str, metric: str) -> tuple[float, float]:
         """By how much, the mean over networks, and its standard error: as if the networks' errors were fully correlated."""
@@ -125,7 +136,7 @@ def main(folder: Path) -> None:
     print(f"\nThe default: {search.choose()}. Without one family:")
     for family in FAMILIES:
         print(f"- {family}: {search.choose(without=family)}")
-    if search.listed is SECOND_ROUND:  # of the first round not all pairs were kept
+    if search.listed is not LISTED:  # of the first round not all pairs were kept
         default, chosen = search.choose(), search.choose_for_shift()
         lower, error = search.worse(default, chosen, SHIFTED, "ece")
         print(

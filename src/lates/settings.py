@@ -21,6 +21,8 @@ class Settings:
     tolerance   the probes stop when the gradient's norm has fallen to this share of its first value.
     allocation  of the budget. "gain": probes start dense, and the directions that the hold-out misses least per parameter go;
                 "equal": the same share for every block.
+    cap         where a probe's logits are larger than on this share of the hold-out rows, they are scaled down to that size.
+                None: never.
     solver      of the stack. "exact": its optimum; "sgd": the paper's 50 epochs of projected SGD; MC dropout and ensembles are
                 always solved.
     prior       strength of the pull towards the network as it is, counted in wrongly classified rows. It fades as 1 / n, and is
@@ -39,6 +41,7 @@ class Settings:
     optimiser: Literal["lbfgs", "sgd"] = "lbfgs"
     tolerance: float = 3e-3
     allocation: Literal["gain", "equal"] = "gain"
+    cap: float | None = None
     solver: Literal["exact", "sgd"] = "exact"
     prior: float = 2.0
     regularise: float = 0.0
@@ -58,14 +61,17 @@ class Settings:
             value = getattr(self, name)
             if not isinstance(value, Real) or isinstance(value, bool) or not 0 <= float(value) < math.inf:
                 raise ValueError(f"{name}={value!r}: expected a finite number that is not negative.")
+        if self.cap is not None and not (isinstance(self.cap, float) and 0 < self.cap <= 1):
+            raise ValueError(f"cap={self.cap!r}: expected a share above 0 and at most 1, such as 0.99, or None.")
 
 
 def _options(hint: object) -> tuple[object, ...]:
     """The values that a `Literal`, a `Literal | None` or a `bool` allows; empty for other types."""
     inner = (True, False) if hint is bool else get_args(hint)
-    if type(None) in inner:
-        return (None, *(option for part in inner for option in get_args(part)))
-    return inner
+    if type(None) not in inner:
+        return inner
+    options = tuple(option for part in inner for option in get_args(part))
+    return (None, *options) if options else ()
 
 
 DEFAULT = Settings()
@@ -74,6 +80,7 @@ PAPER = Settings(
     pooling="spatial",
     optimiser="sgd",
     allocation="equal",
+    cap=None,
     solver="sgd",
     prior=0.0,
     views="flip",

@@ -133,7 +133,7 @@ def _network(saved: Mapping[str, Any], tensors: Mapping[str, Tensor], classes: i
 
 
 def _probe(parts: Mapping[str, Tensor], classes: int) -> Probe:
-    probe = Probe(parts["down"], parts.get("up"), parts["bias"], parts.get("unseen"))
+    probe = Probe(parts["down"], parts.get("up"), parts["bias"], parts.get("unseen"), parts.get("cap"))
     rank, width = classes if probe.up is None else len(probe.down), probe.down.shape[-1]
     for name, shape in {"down": (rank, width), "bias": (classes,), "up": (classes, rank)}.items():
         if name in parts:
@@ -142,6 +142,9 @@ def _probe(parts: Mapping[str, Tensor], classes: int) -> Probe:
     if (unseen := probe.unseen) is not None:
         fits = unseen.dtype == torch.bool and unseen.shape == (classes,) and not bool(unseen.all())
         _demand(fits, f"unseen of {unseen.dtype}", unseen)
+    if probe.cap is not None:
+        _check_tensor("cap", probe.cap, ())
+        _demand(float(probe.cap) >= 0, "cap", probe.cap)
     return probe
 
 

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from lates.model.storage import fingerprint, tensors_of
 from lates.network import Pooling, RecordedNetwork, device_of, switch_to_evaluation
-from lates.probes import Probe, leave_to_head
+from lates.probes import Probe, leave_to_head, limited
 
 
 class LinearProbe(nn.Module):
@@ -25,6 +25,8 @@ class LinearProbe(nn.Module):
         self.bias = _frozen(probe.bias)
         self.unseen: Tensor | None
         self.register_buffer("unseen", probe.unseen)
+        self.cap: Tensor | None
+        self.register_buffer("cap", probe.cap)
 
     def forward(self, features: Tensor, head: Tensor) -> Tensor:
         features = features.to(self.bias.dtype)
@@ -32,7 +34,7 @@ class LinearProbe(nn.Module):
             logits = F.linear(features, self.down, self.bias)
         else:
             logits = F.linear(F.linear(features, self.down), self.up, self.bias)
-        return leave_to_head(self.unseen, logits, head)
+        return leave_to_head(self.unseen, limited(logits, self.cap), head)
 
 
 def _without_autocast(device: str) -> AbstractContextManager[object]:

@@ -12,9 +12,10 @@ stack is fitted again, and so on until the rest fits. The result competes, by cr
 rules: an equal share for each block, and the last blocks alone.
 """
 
+import math
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from operator import itemgetter
 
 import torch
@@ -77,14 +78,27 @@ def choose_probes(
     accuracies = holdout_accuracies(trained, holdout)
     dense = {name: probe.probe for name, probe in trained.items()}
     if budget is None or sum(probe.parameters for probe in dense.values()) <= budget * holdout.parameters:
-        return ChosenProbes(dense, [], accuracies)
+        return ChosenProbes(capped(dense, holdout, settings), [], accuracies)
     with full_precision(next(iter(dense.values())).bias.device):
         ranks, curve = choose_ranks(trained, holdout, int(budget * holdout.parameters), settings)
         cut = {name: trained[name].cut(rank) for name, rank in ranks.items() if rank}
     if curve:
         _warn_of_lost_gain(curve, budget)
     smaller = {name: min(dense[name], probe, key=lambda probe: probe.parameters) for name, probe in cut.items()}
-    return ChosenProbes(smaller, curve, accuracies)
+    return ChosenProbes(capped(smaller, holdout, settings), curve, accuracies)
+
+
+def capped(probes: Mapping[str, Probe], holdout: Features, settings: Settings) -> dict[str, Probe]:
+    """The probes, whose logits become no larger than on all but a few hold-out rows."""
+    if settings.cap is None:
+        return dict(probes)
+
+    def largest(name: str, probe: Probe) -> Tensor:
+        here = probe.logits(holdout.blocks[name]).square().mean(1).sqrt()
+        sizes = torch.cat(holdout.processes.gather(here.cpu()))
+        return sizes.kthvalue(math.ceil(settings.cap * len(sizes))).values.to(probe.bias)
+
+    return {name: replace(probe, cap=largest(name, probe)) for name, probe in probes.items()}
 
 
 def check_budget(budget: float | str | None) -> float | None:

@@ -25,13 +25,15 @@ class Probe:
     """logits = up (down f) + bias for raw features f [n, width]; a dense probe has no `up`.
 
     down [rank, width] (dense: [classes, width]), up [classes, rank] or None, bias [classes]; unseen [classes],
-    true for classes that no training row had, which are left to the head, or None where there are none.
+    true for classes that no training row had, which are left to the head, or None where there are none; cap [], the
+    largest size of a row's logits, see `limited`, or None.
     """
 
     down: Tensor
     up: Tensor | None
     bias: Tensor
     unseen: Tensor | None = None
+    cap: Tensor | None = None
 
     @property
     def parameters(self) -> int:
@@ -41,12 +43,21 @@ class Probe:
         """[n, width] -> [n, classes], in chunks, where the probe is."""
         rows = rows_at_once(features.shape[1], len(self.bias), self.bias.device)
         with full_precision(self.bias.device):
-            return torch.cat([self._logits(chunk.to(self.bias)) for chunk in features.split(rows)])
+            return torch.cat([limited(self._logits(chunk.to(self.bias)), self.cap) for chunk in features.split(rows)])
 
     def _logits(self, features: Tensor) -> Tensor:
         if self.up is None:
             return torch.addmm(self.bias, features, self.down.T)
         return torch.addmm(self.bias, features @ self.down.T, self.up.T)
+
+
+def limited(logits: Tensor, cap: Tensor | None) -> Tensor:
+    """Logits [n, classes], scaled down in rows whose size is above the cap. The size is the root mean square over classes; a
+    probe's logits sum to 0. Far from all rows that it was fitted on a linear map has no limit, and would outvote the rest."""
+    if cap is None:
+        return logits
+    sizes = logits.square().mean(1, keepdim=True).sqrt()
+    return torch.where(sizes > cap, cap / sizes, 1.0) * logits
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,6 +1,7 @@
 """The search for defaults and the timing of a calibration, as commands, on the sample in CIFAR-10's layout."""
 
 import hashlib
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 
@@ -43,7 +44,7 @@ def arguments(folder: Path, *more: str) -> list[str]:
 
 
 def test_search_writes_a_file_that_the_rule_reads(trained: Path) -> None:
-    search.main(arguments(trained, "--only", "temperature", "temperature, robust hold-out", "none"))
+    search.main(arguments(trained, "--only", "temperature", "temperature, robust hold-out", "shift"))
     found = read_search(trained / "out")
     (network,) = found.networks.values()
     assert (network["network"], network["images"]) == ("cifar10-tiny_vgg-paper", 40)
@@ -51,7 +52,7 @@ def test_search_writes_a_file_that_the_rule_reads(trained: Path) -> None:
     for part in ("clean", *FAMILIES, "shifted"):
         accuracies = [found.value(name, part, "accuracy") for name in ("temperature", "temperature, robust hold-out")]
         assert accuracies[0] == accuracies[1], "a temperature changes no prediction"
-    assert found.choose(["none"]) == "none"
+    assert found.choose(["shift"]) == "shift"
     (written,) = (trained / "out").glob("*.json")
     written.write_bytes(written.read_bytes().replace(b'"images": 40', b'"images": 41'))
     with pytest.raises(DamagedError, match=r"paper\.json is damaged .* Run `python -m experiments search` again"):
@@ -82,15 +83,16 @@ def test_candidates_are_what_calibrate_gives() -> None:
     test = lates.extract(network, Batches(data.test))
     candidates = {
         "temperature": {"blocks": [], "holdout_views": "robust"},
-        "none": {"views": None},
         "shift": {"views": "shift", "passes": 2, "budget": 0.05},
-        "robust, robust hold-out, to Brier": {"holdout_views": "robust", "loss": "brier"},
-        "robust, rescaled": {"expect_shift": True},
+        "robust, capped, rescaled": {"cap": 0.9, "expect_shift": True},
+        "robust, capped, robust hold-out": {"cap": 0.9, "holdout_views": "robust"},
     }
     (fitted,) = search.calibrate_all(network, data.train, [data.holdout], candidates)
     for name, options in candidates.items():
         loaders = {"train": Batches(data.train), "holdout": Batches(data.holdout)}
-        expected = lates.calibrate(network, **loaders, progress=False, **options)
+        known = {option: value for option, value in options.items() if option != "cap"}
+        settings = replace(lates.DEFAULT, cap=options.get("cap"))
+        expected = lates.calibrate(network, **loaders, progress=False, settings=settings, **known)
         torch.testing.assert_close(fitted[name](test), expected.logits_of(test))
 
 
