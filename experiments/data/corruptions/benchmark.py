@@ -1,12 +1,25 @@
-"""The benchmark of Hendrycks & Dietterich (2019): its names, the subsets in use, and what applies one to images."""
+"""The benchmark of Hendrycks & Dietterich (2019) and CIFAR-10-C-bar: their names, the subsets in use, and what applies one
+to images."""
 
 from collections.abc import Callable, Mapping
 
 import torch
 from torch import Tensor
 
+from experiments.data.corruptions.bar import (
+    blue_noise_sample,
+    brownish_noise,
+    checkerboard_cutout,
+    circular_motion_blur,
+    inverse_sparkles,
+    lines,
+    pinch_and_twirl,
+    ripple,
+    sparkles,
+    transverse_chromatic_aberration,
+)
 from experiments.data.corruptions.blur import defocus_blur, gaussian_blur, glass_blur, motion_blur, zoom_blur
-from experiments.data.corruptions.constants import CIFAR, IMAGENET
+from experiments.data.corruptions.constants import BAR, CIFAR, IMAGENET
 from experiments.data.corruptions.digital import (
     brightness,
     contrast,
@@ -42,11 +55,21 @@ LIKE_JITTER = (
 
 UNLIKE_JITTER = tuple(name for name in NAMES if name not in LIKE_JITTER)
 
+BAR_NAMES = (
+    "blue_noise_sample", "brownish_noise", "checkerboard_cutout", "inverse_sparkles", "pinch_and_twirl", "ripple",
+    "circular_motion_blur", "lines", "sparkles", "transverse_chromatic_aberration",
+)  # fmt: skip
+"""The ten of CIFAR-10-C-bar (Mintun, Kirillov & Xie, 2021), chosen to be far from the benchmark's."""
+
 SEVERITIES = (1, 2, 3, 4, 5)
 
-_FIXED = (defocus_blur, zoom_blur, brightness, contrast, pixelate, jpeg_compression, gaussian_blur, saturate)
+_FIXED = (
+    defocus_blur, zoom_blur, brightness, contrast, pixelate, jpeg_compression, gaussian_blur, saturate, circular_motion_blur,
+)  # fmt: skip
 _RANDOM = (
     gaussian_noise, shot_noise, impulse_noise, glass_blur, motion_blur, snow, fog, elastic_transform, speckle_noise, spatter,
+    blue_noise_sample, brownish_noise, checkerboard_cutout, inverse_sparkles, pinch_and_twirl, ripple, lines, sparkles,
+    transverse_chromatic_aberration,
 )  # fmt: skip
 _FUNCTIONS: Mapping[str, Callable[..., Tensor]] = {function.__name__: function for function in (*_FIXED, *_RANDOM)}
 
@@ -59,14 +82,15 @@ _VALUES_ON_CUDA = 2**24  # at once: few launches, and under 2 GB with all tempor
 def corrupt(images: Tensor, name: str, severity: int, seed: int) -> Tensor:
     """The corrupted images: uint8 `[n, 3, h, w]` -> uint8 `[n, 3, h, w]`, on the images' device.
 
-    Sides up to 64 take CIFAR-10-C's constants, larger ones ImageNet-C's. The result for an image depends only on its
-    pixels, name, severity, seed and its number in the set: CPU and CUDA draw the same random numbers (results may
-    differ by one grey level where the last bit of a sine or a sum decides). "frost" reads its photographs from
-    $LATES_FROST or the package imagecorruptions-imaug.
+    Sides up to 64 take CIFAR-10-C's constants, larger ones ImageNet-C's; those of `BAR_NAMES` take squares up to 64. The
+    result for an image depends only on its pixels, name, severity, seed and its number in the set: CPU and CUDA draw the
+    same random numbers (results may differ by one grey level where the last bit of a sine or a sum decides). "frost" reads
+    its photographs from $LATES_FROST or the package imagecorruptions-imaug.
     """
     _check(images, name, severity, seed)
     small = max(images.shape[-2:]) <= _LARGEST_SMALL_SIDE
-    constants = (CIFAR if small else IMAGENET)[name][severity - 1]
+    table = BAR if name in BAR_NAMES else CIFAR if small else IMAGENET
+    constants = table[name][severity - 1]
     photographs = frost_photographs(small=small) if name == "frost" else ()
 
     def corrupted(start: int, batch: Tensor) -> Tensor:
@@ -85,8 +109,8 @@ def corrupt(images: Tensor, name: str, severity: int, seed: int) -> Tensor:
 
 
 def _check(images: Tensor, name: str, severity: int, seed: int) -> None:
-    if name not in NAMES:
-        raise ValueError(f'Unknown corruption "{name}". The corruptions: {", ".join(NAMES)}.')
+    if name not in NAMES + BAR_NAMES:
+        raise ValueError(f'Unknown corruption "{name}". The corruptions: {", ".join(NAMES + BAR_NAMES)}.')
     if severity not in SEVERITIES:
         raise ValueError(f"Unknown severity {severity!r}. Severities are 1, 2, 3, 4 and 5.")
     if (
@@ -98,6 +122,11 @@ def _check(images: Tensor, name: str, severity: int, seed: int) -> None:
         raise ValueError(
             f"Images are {images.dtype} {list(images.shape)}; expected uint8 [n, 3, h, w] with h and w at least "
             f"{_SMALLEST_SIDE}. Corrupt before you scale or normalise."
+        )
+    height, width = images.shape[-2:]
+    if name in BAR_NAMES and not height == width <= _LARGEST_SMALL_SIDE:
+        raise ValueError(
+            f'Images are {height} x {width}; "{name}" is made for CIFAR: squares of up to {_LARGEST_SMALL_SIDE} pixels.'
         )
     if not 0 <= seed < 2**64:
         raise ValueError(f"Seed {seed}; expected 0 <= seed < 2**64.")

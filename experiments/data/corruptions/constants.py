@@ -89,3 +89,17 @@ IMAGENET: Mapping[str, Levels] = {
     ),
     "saturate": ((0.3, 0), (0.1, 0), (2, 0), (5, 0.1), (20, 0.2)),
 }
+
+# CIFAR-10-C-bar's severities, on its scale from 0 to 10; lengths scale with the image.
+BAR: Mapping[str, Levels] = {
+    "blue_noise_sample": _single(0.7, 1.4, 2.1, 3.5, 4.2),
+    "brownish_noise": _single(2.5, 4, 5.5, 6.5, 7),
+    "checkerboard_cutout": _single(1, 2, 3, 4, 5),
+    "inverse_sparkles": _single(1, 1.5, 2.5, 4.5, 5),
+    "pinch_and_twirl": _single(5.5, 6, 6.5, 8.5, 10),
+    "ripple": _single(5.5, 6, 6.5, 7.5, 8),
+    "circular_motion_blur": _single(2.8, 3.6, 4.4, 5.2, 6),
+    "lines": _single(0.5, 1, 1.5, 2, 2.5),
+    "sparkles": _single(0.7, 3.5, 5.6, 6.3, 7),
+    "transverse_chromatic_aberration": _single(1, 2, 5, 9, 10),
+}

@@ -63,6 +63,21 @@ def box_matrix(size: int, target: int) -> Tensor:
     return (inside / inside.sum(dim=1, keepdim=True) * 2**22).round() / 2**22
 
 
+def cubic_matrix(points: Tensor, size: int) -> Tensor:
+    """What a cubic B-spline weighs at `points` `[…, m]` in [0, size − 1], `[…, m, size]`.
+
+    Applied to pixels it smooths; applied to pixels behind the inverse of the matrix at 0 … size − 1, it interpolates.
+    Borders are mirrored at the centre of the edge pixel (c b | a b c).
+    """
+    distance = (points.double()[..., None] - torch.arange(-1, size + 1)).abs()
+    far = (2 - distance).clamp(min=0) ** 3 / 6
+    weights = torch.where(distance < 1, 2 / 3 - distance**2 + distance**3 / 2, far)
+    matrix = weights[..., 1:-1].clone()
+    matrix[..., 1] += weights[..., 0]
+    matrix[..., -2] += weights[..., -1]
+    return matrix
+
+
 def _scatter(places: Tensor, weights: Tensor, size: int, border: Border) -> Tensor:
     """The matrix that adds `weights` at `places` `[size, taps]`, places beyond the border brought home by its rule."""
     if border == "nearest":

@@ -4,12 +4,22 @@ import pytest
 import torch
 from torch import Tensor
 
-from experiments.data.corruptions import CIFAR100_C, LIKE_JITTER, NAMES, SEVERITIES, STANDARD, UNLIKE_JITTER, corrupt
-from experiments.data.corruptions.constants import CIFAR, IMAGENET
+from experiments.data.corruptions import (
+    BAR_NAMES,
+    CIFAR100_C,
+    LIKE_JITTER,
+    NAMES,
+    SEVERITIES,
+    STANDARD,
+    UNLIKE_JITTER,
+    corrupt,
+)
+from experiments.data.corruptions.constants import BAR, CIFAR, IMAGENET
 from tests.experiments.data.corruptions.references import CIFAR10, FEW, LARGE, SEED
 
 WITHOUT_CHANCE = (
     "defocus_blur", "zoom_blur", "brightness", "contrast", "pixelate", "jpeg_compression", "gaussian_blur", "saturate",
+    "circular_motion_blur",
 )  # fmt: skip
 
 
@@ -21,12 +31,13 @@ def test_the_sets_of_names() -> None:
     assert set(NAMES) - set(CIFAR100_C) == {"motion_blur", "snow"}
     assert set(LIKE_JITTER).isdisjoint(UNLIKE_JITTER)
     assert set(LIKE_JITTER) | set(UNLIKE_JITTER) == set(NAMES)
-    for table in (CIFAR, IMAGENET):
-        assert set(table) == set(NAMES)
+    assert len(BAR_NAMES) == 10
+    for table, names in ((CIFAR, NAMES), (IMAGENET, NAMES), (BAR, BAR_NAMES)):
+        assert set(table) == set(names)
         assert all(len(levels) == len(SEVERITIES) for levels in table.values())
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", NAMES + BAR_NAMES)
 def test_every_corruption_changes_images_and_ignores_what_follows(name: str) -> None:
     before = FEW.clone()
     for severity in SEVERITIES:
@@ -38,7 +49,7 @@ def test_every_corruption_changes_images_and_ignores_what_follows(name: str) -> 
     assert torch.equal(FEW, before)
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", NAMES + BAR_NAMES)
 def test_the_seed_decides_all_chance(name: str) -> None:
     twins = FEW[:1].repeat(4, 1, 1, 1)
     result = corrupt(twins, name, 4, 2**63 + 1)
@@ -75,6 +86,8 @@ def test_size_chooses_the_constants() -> None:
         (FEW, "fog", 6, "Unknown severity 6"),
         (FEW.float() / 255, "fog", 1, r"float32 .*; expected uint8 \[n, 3, h, w\]"),
         (FEW[..., :8], "fog", 1, "at least 16"),
+        (FEW[..., :16], "lines", 1, "32 x 16; .* squares of up to 64"),
+        (FEW.repeat(1, 1, 3, 3), "lines", 1, "96 x 96; .* squares of up to 64"),
     ],
 )
 def test_bad_input_is_refused(images: Tensor, name: str, severity: int, message: str) -> None:
@@ -83,9 +96,9 @@ def test_bad_input_is_refused(images: Tensor, name: str, severity: int, message:
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs CUDA")
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", NAMES + BAR_NAMES)
 def test_cuda_draws_what_the_cpu_draws(name: str) -> None:
-    for images in (CIFAR10, LARGE):
+    for images in (CIFAR10, LARGE) if name in NAMES else (CIFAR10,):
         for severity in SEVERITIES:
             there = corrupt(images.cuda(), name, severity, SEED)
             assert there.device.type == "cuda"
