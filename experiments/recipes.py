@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor, nn
 
-from experiments.data.corruptions import NAMES, SEVERITIES
+from experiments.data.corruptions import BAR_NAMES, NAMES, SEVERITIES
 from experiments.data.datasets import IMAGENET
 from experiments.data.splits import Split, split_indices
 from experiments.training import hyperparameters
@@ -115,6 +115,7 @@ class Recipe:
     released      network -> SHA-256 of the weights that others released, which take the place of training: a file
                   `released.th` in the cell's folder of `runs`. Hold-out and test set are then halves of the test images
     methods       those compared; None: all
+    per_class     also under corruption the metrics that take a pass for each class, such as the AUC: most of the time of all
     cost          of the whole grid, in words; `expected`, the numbers that it should show
     """
 
@@ -133,6 +134,7 @@ class Recipe:
     probe_images: int | None = None
     released: Mapping[str, str] = field(default_factory=dict)
     methods: tuple[str, ...] | None = None
+    per_class: bool = True
 
     @property
     def command(self) -> str:
@@ -239,7 +241,10 @@ _RECIPES = (
         datasets=CIFAR_SETS,
         seeds=(0, 1, 2),
         training=hyperparameters.STRONG,
+        corruptions=(*NAMES, *BAR_NAMES),
+        severities=(1, 3, 5),
         methods=ALL_RIVALS,
+        per_class=False,
         cost="36 cells; not yet measured. A third of an hour of training for one seed of VGG16, ResNet18 and ResNet50 on both "
         "data sets, estimated; the other networks, and fitting all rivals, were never timed",
         expected="Not yet measured. In trials ResNet18 had an accuracy of .95 on CIFAR-10 and .76 on CIFAR-100.",
@@ -252,7 +257,10 @@ _RECIPES = (
         datasets=CIFAR_SETS,
         seeds=(0, 1, 2),
         training=hyperparameters.STRONG_WIDE,
+        corruptions=(*NAMES, *BAR_NAMES),
+        severities=(1, 3, 5),
         methods=ALL_RIVALS,
+        per_class=False,
         cost="6 cells; about 13 minutes of training each, and fitting all rivals, which was never timed",
         expected="Not yet measured. Published, on the whole training split, clean test set: accuracy .960 on CIFAR-10, .798 on "
         "CIFAR-100.",

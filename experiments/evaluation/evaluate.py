@@ -59,6 +59,7 @@ def evaluate_network(
     seed: int,
     mc_dropout: bool = False,
     methods: Collection[str] | None = None,
+    per_class: bool = True,
     training_seconds: float = 0.0,
     deadline: float = math.inf,
     report: Report = lambda stage, done, total: None,
@@ -80,7 +81,7 @@ def evaluate_network(
         fitted = fit_methods(network, data, seed, clock, methods, [*VIEWS, *needed])
     report("fitting", 1, 1)
     with clock("evaluation"):
-        rows, blocks = measure_sets(fitted.predict, sets, deadline, report)
+        rows, blocks = measure_sets(fitted.predict, sets, deadline, report, per_class)
     seconds = {"training": training_seconds, **clock.seconds}
     facts = {
         **describe_environment(device),

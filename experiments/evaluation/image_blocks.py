@@ -12,11 +12,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from experiments.data.corruptions import LIKE_JITTER
+from experiments.data.corruptions import BAR_NAMES, LIKE_JITTER
 
 BLOCKS = 200
 IMAGE_METRICS = ("nll", "brier", "accuracy")
-CLEAN_GROUP, LIKE_GROUP, UNLIKE_GROUP = "clean", "like_jitter", "unlike_jitter"
+CLEAN_GROUP, LIKE_GROUP, UNLIKE_GROUP, BAR_GROUP = "clean", "like_jitter", "unlike_jitter", "bar"
 BLOCKED_METHODS = frozenset(
     {
         "network", "temperature", "temperature_sgd", "temperature_brier", "temperature_jittered_holdout",
@@ -39,20 +39,22 @@ Blocks = Mapping[tuple[str, str], Array]
 
 
 def group_of(corruption: str) -> str:
-    """Of a test set's corruption: itself for the clean set, else whether it resembles the jitter."""
+    """Of a test set's corruption: itself for the clean set, C-bar's ten, else whether it resembles the jitter."""
     if corruption == CLEAN_GROUP:
         return CLEAN_GROUP
+    if corruption in BAR_NAMES:
+        return BAR_GROUP
     return LIKE_GROUP if corruption in LIKE_JITTER else UNLIKE_GROUP
 
 
 def block_means(logits: Tensor, labels: Tensor) -> Array:
     """[metrics, blocks]: -log p_y, sum_c (p_c - [c = y])² and [argmax = y] of each image, averaged over each block."""
-    rows = torch.arange(len(labels))
+    rows = torch.arange(len(labels), device=labels.device)
     logs = logits.double().log_softmax(1)
     probabilities = logs.exp()
     brier = probabilities.square().sum(1) - 2 * probabilities[rows, labels] + 1
     values = torch.stack([-logs[rows, labels], brier, (logits.argmax(1) == labels).double()])
     blocks = min(BLOCKS, len(labels))
     places = rows % blocks
-    sums = torch.zeros(len(values), blocks, dtype=torch.float64).index_add_(1, places, values)
-    return (sums / torch.bincount(places)).numpy()
+    sums = torch.zeros(len(values), blocks, dtype=torch.float64, device=labels.device).index_add_(1, places, values)
+    return (sums / torch.bincount(places)).cpu().numpy()

@@ -1,10 +1,9 @@
-"""All methods on all test sets: predictions -> rows and block means. The host's cores measure, a method each: metrics are
-float64 work without a GPU's advantage."""
+"""All methods on all test sets: predictions -> rows and block means, a thread for each method."""
 
 import math
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -25,6 +24,9 @@ METRICS = (
     "auc_best_temperature", "ece_smooth",
 )  # fmt: skip
 """What is measured; NaN is a number that does not exist."""
+PER_CLASS = ("ece_floor", "classwise_ece", "auc", "auc_keras")
+"""Those that take a pass for each class, or many draws: most of the time of all."""
+NOT_OF_LABELS = ("ece_floor", "auc_best_temperature")
 CORRUPTION_SEED = 0
 """Every network meets the same corrupted images."""
 KEPT_BYTES = 8 << 30
@@ -85,18 +87,21 @@ def measure_sets(
     sets: CorruptedSets,
     deadline: float = math.inf,
     report: Report = lambda stage, done, total: None,
+    per_class: bool = True,
 ) -> tuple[tuple[Row, ...], Blocks]:
-    """A row per method and set, and the block means of some."""
-    labels = sets.test.labels.cpu()
+    """A row per method and set, and the block means of some. `per_class`: with AUC and the like on corrupted sets too."""
+    labels = sets.test.labels
     rows: list[Row] = []
     parts: dict[tuple[str, str], list[np.ndarray]] = {}
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         for done, (name, test) in enumerate(sets):
             if time.monotonic() > deadline:
                 raise OutOfTimeError(f"The time was up after {done} of {len(sets)} test sets.")
-            logits = {method: values.cpu() for method, values in predict(test).items()}
+            logits = predict(test)
             with _one_thread_each():
-                scores = [*pool.map(lambda values, clean=name == CLEAN: score(values, labels, clean), logits.values())]
+                left_out = () if name == CLEAN else ("auc_best_temperature", *(() if per_class else PER_CLASS))
+                names = [metric for metric in METRICS if metric not in left_out]
+                scores = [*pool.map(lambda values, names=names: score(values, labels, names), logits.values())]
             rows += [Row(method, name, each) for method, each in zip(logits, scores, strict=True)]
             for method in logits.keys() & BLOCKED_METHODS:
                 parts.setdefault((method, group_of(rows[-1].corruption)), []).append(
@@ -119,16 +124,15 @@ def _one_thread_each() -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-def score(logits: Tensor, labels: Tensor, clean: bool) -> dict[str, float]:
-    """All metrics of one method on one set, in the order of `METRICS`; the costly `best_auc` of the clean set alone."""
-    values = lates.metrics.summary(logits, labels)
-    values |= {
-        "brier_paper": values["brier"] - 1,
-        "auc_keras": lates.metrics.auc_keras(logits, labels),
-        "auc_best_temperature": best_auc(logits, labels, values["auc"]) if clean else math.nan,
-        "ece_smooth": lates.metrics.ece_smooth(logits, labels),
-    }
-    return {name: values[name] for name in METRICS}
+def score(logits: Tensor, labels: Tensor, names: Collection[str] = METRICS) -> dict[str, float]:
+    """The metrics of these names, of one method on one set, in the order of `METRICS`; NaN for the others."""
+    values = dict.fromkeys(METRICS, math.nan)
+    values |= {name: getattr(lates.metrics, name)(logits, labels) for name in names if name not in NOT_OF_LABELS}
+    if "ece_floor" in names:
+        values["ece_floor"] = lates.metrics.ece_floor(logits)
+    if "auc_best_temperature" in names:
+        values["auc_best_temperature"] = best_auc(logits, labels, values["auc"])
+    return values
 
 
 def best_auc(logits: Tensor, labels: Tensor, at_one: float) -> float:

@@ -190,6 +190,7 @@ def _do_cell(
             seed=cell.seed,
             mc_dropout=cell.dropout > 0,
             methods=recipe.methods,
+            per_class=recipe.per_class,
             training_seconds=seconds,
             deadline=last_moment,
             report=report,

@@ -26,8 +26,13 @@ SMALLEST_BANDWIDTH = 1e-5
 TOLERANCE = 1e-9
 
 
-def smoothed_spectrum(rows: Rows, bandwidth: float) -> Tensor:
-    """2m c_k, k = 0 … m: the Fourier transform of r on the grid j / m, j = 0 … 2m - 1, that resolves this bandwidth.
+def grid_of(bandwidth: float) -> int:
+    """m of the grid j / m, j = 0 … 2m - 1, that resolves this bandwidth."""
+    return 2 ** math.ceil(math.log2(STEPS_PER_BANDWIDTH / bandwidth))
+
+
+def spectrum_of(rows: Rows, m: int) -> Tensor:
+    """2m c_k, k = 0 … m, without the Gaussian factor: the Fourier transform of the residuals on the grid j / m.
 
     A row lies at j / m + d, |d| <= 1 / 2m, and adds to the sum over rows the real part of
 
@@ -36,7 +41,6 @@ def smoothed_spectrum(rows: Rows, bandwidth: float) -> Tensor:
     so that moments of d per grid point, and one transform for each, are all that is needed. With m sigma >= 16 what is left
     out, times the Gaussian factor, is below 1e-12 of the residuals' size.
     """
-    m = 2 ** math.ceil(math.log2(STEPS_PER_BANDWIDTH / bandwidth))
     nodes = (rows.confidence * m).round()
     offsets, nodes = rows.confidence - nodes / m, nodes.long()
     frequency = math.pi * torch.arange(m + 1, dtype=torch.float64)
@@ -45,6 +49,11 @@ def smoothed_spectrum(rows: Rows, bandwidth: float) -> Tensor:
     for order in range(1, ORDERS + 1):
         spectrum += (factor * torch.fft.rfft(torch.bincount(nodes, terms, minlength=2 * m))).real
         terms, factor = terms * offsets, factor * (frequency / order * -1j)
+    return spectrum
+
+
+def smoothed(spectrum: Tensor, bandwidth: float) -> Tensor:
+    frequency = math.pi * torch.arange(len(spectrum), dtype=torch.float64)
     return spectrum * torch.exp(-0.5 * (frequency * bandwidth) ** 2)
 
 
@@ -71,9 +80,12 @@ def ece_smooth_of_rows(rows: Rows) -> float:
     low, high = max(abs(float(residuals.mean())), SMALLEST_BANDWIDTH), float(residuals.abs().mean())
     if high - low <= TOLERANCE:
         return high
+    spectrum = torch.empty(0)
     while high - low > TOLERANCE:
         bandwidth = (low + high) / 2
-        larger = absolute_integral(smoothed_spectrum(rows, bandwidth)) >= bandwidth
+        if len(spectrum) != grid_of(bandwidth) + 1:
+            spectrum = spectrum_of(rows, grid_of(bandwidth))
+        larger = absolute_integral(smoothed(spectrum, bandwidth)) >= bandwidth
         low, high = (bandwidth, high) if larger else (low, bandwidth)
     return (low + high) / 2
 
