@@ -1,7 +1,6 @@
 """The calibrated model as a program of torch.export: it must give what the model gives."""
 
 import io
-from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -22,10 +21,6 @@ BLOCKS = ["stages.0", "stages.1", "stages.2"]
 def voting(problem: Problem, features: Both, weights: list[float], rank: int = 0) -> lates.CalibratedModel:
     """The problem's network with these weights for its three probes and its head."""
     return with_weights(problem.model, features, dict(zip([*BLOCKS, "head"], weights, strict=True)), rank)
-
-
-def operations(program: torch.export.ExportedProgram) -> Counter[str]:
-    return Counter(str(node.target) for node in program.graph.nodes if node.op == "call_function")
 
 
 def assert_same(program: torch.export.ExportedProgram, calibrated: lates.CalibratedModel, inputs: Tensor) -> None:
@@ -59,25 +54,19 @@ def test_a_program_can_be_saved_and_leaves_the_model_as_it_was(
 
 
 @pytest.mark.parametrize(
-    ("weights", "linear", "convolutions"),
+    ("weights", "linear"),
     [
-        ([0.4, 0.2, 0.3, 0.8], 4, 10),
-        ([0.4, 0.0, 0.3, 0.8], 3, 10),
-        ([0.0, 0.0, 0.0, 0.8], 1, 10),
-        ([0.4, 0.2, 0.3, 0.0], 3, 8),
-        ([0.4, 0.0, 0.0, 0.0], 1, 3),
-        ([0.0, 0.0, 0.0, 0.0], 1, 10),
+        ([0.4, 0.2, 0.3, 0.8], 4),
+        ([0.4, 0.0, 0.3, 0.8], 3),
+        ([0.0, 0.0, 0.0, 0.8], 1),
     ],
 )
-def test_members_without_weight_are_not_in_the_program(
-    problem: Problem, features: Both, weights: list[float], linear: int, convolutions: int
+def test_probes_without_weight_are_not_in_the_program(
+    problem: Problem, features: Both, weights: list[float], linear: int
 ) -> None:
-    """Nor is what of the network served them alone: a stem, then blocks of two, two, three and two convolutions."""
     calibrated = voting(problem, features, weights)
     program = export_program(calibrated, problem.images[:2])
-    found = operations(program)
-    assert found["aten.linear.default"] == linear
-    assert found["aten.conv2d.default"] == convolutions
+    assert sum(str(node.target) == "aten.linear.default" for node in program.graph.nodes) == linear
     members = calibrated.members(problem.images[:9])
     assert isinstance(members, Tensor)
     voting_weights = torch.tensor([calibrated.weights[name] for name in calibrated.member_names])
@@ -169,25 +158,3 @@ def test_inputs_that_are_no_rows_stay_as_they_are(scale: Tensor, tmp_path: Path)
     assert check_onnx(calibrated, tmp_path / "scaled.onnx", (rows, scale, True)).passed
     session = onnxruntime.InferenceSession(str(tmp_path / "scaled.onnx"))
     assert [entry.name for entry in session.get_inputs()] == ["input_0", "input_1"]
-
-
-class Particular(FixedRows):
-    """Works in place, and asserts something of its inputs: both are calls whose result nobody reads."""
-
-    def forward(self, rows: Tensor) -> Tensor:
-        torch.ops.aten._assert_async.msg((rows < 100).all(), "too large")
-        hidden = self.body(rows)
-        hidden[:, :2].mul_(2.0)
-        return self.head(hidden)
-
-
-def test_what_is_done_in_place_and_what_is_asserted_stay_in_the_program() -> None:
-    rows, model = torch.randn(50, 4, generator=torch.Generator().manual_seed(0)), Particular().eval()
-    labels = model(rows).argmax(1)
-    labels[:5] = torch.arange(5) % 3
-    calibrated = lates.calibrate(model, holdout=[(rows, labels)], blocks=[], progress=False)
-    assert calibrated.weights["head"] > 0
-    program = export_program(calibrated, rows)
-    assert_same(program, calibrated, rows)
-    with pytest.raises(RuntimeError, match="too large"):
-        program.module()(1000 * rows)

@@ -2,16 +2,17 @@
 
 An exported graph takes its inputs in the form of the example that it was made with, as a loader gives them: a tensor, a
 tuple, a mapping. Any number of rows may come; so may any number of tokens, where inputs are integers [n, tokens] and the
-network allows it. Members of weight 0 are not in the graph, nor what of the network served them alone.
+network allows it. Probes of weight 0 are not in the graph.
 
 MC dropout is not exported: it draws anew in every call, so no graph could be checked against it.
 """
 
+import copy
 import inspect
 import logging
 import os
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import import_module
@@ -20,11 +21,11 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.backends import cudnn, mha
+from torch.backends import mha
 
 from lates.model import CalibratedModel
 from lates.network import LABEL_KEYS, call_arguments, copy_inputs, count_rows, device_of, move_inputs, take_rows
-from lates.runtime import check_target, full_precision, install_line, process_lock, write_whole
+from lates.runtime import check_target, install_line, process_lock, write_whole
 
 OPSET = 18
 """The ONNX operator set written: the one that PyTorch's exporter is written in, and that runtimes since 2023 read."""
@@ -35,10 +36,10 @@ LOGITS, PROBABILITIES = "logits", "probabilities"
 TOLERANCE = 1e-4
 """How far an exported graph's probabilities may lie from PyTorch's: float32 sums in another order, through many layers."""
 
-POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-
 LARGEST_FILE = 2**31
 """Bytes that a single ONNX file, a protocol buffer, can hold."""
+
+POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 
 
 @dataclass(frozen=True)
@@ -99,7 +100,7 @@ def make_onnx(calibrated: CalibratedModel, example: Any) -> bytes:
 def check_onnx(calibrated: CalibratedModel, graph: str | os.PathLike[str] | bytes, inputs: Any) -> Check:
     """Run an exported graph in ONNX Runtime, on the CPU, and compare its probabilities with the calibrated model's.
 
-    The model computes its own where it is, in full precision: of convolutions on a GPU PyTorch's default is less.
+    A copy of the model computes its own on the CPU too: of convolutions on a GPU PyTorch's default precision is less.
 
     graph    the path of what `export_onnx` wrote, or what `make_onnx` gave
     inputs   in the form of the example that it was made with, any number of rows
@@ -109,18 +110,16 @@ def check_onnx(calibrated: CalibratedModel, graph: str | os.PathLike[str] | byte
         raise FileNotFoundError(f"There is no file {graph}. export_onnx(calibrated, example, path) writes one.")
     content = graph if isinstance(graph, bytes) else os.fspath(graph)
     session = runtime.InferenceSession(content, providers=["CPUExecutionProvider"])
-    # without cuDNN, whose convolutions are in TensorFloat-32 by default, and whose own setting raises in some networks
-    without_cudnn = _off(lambda: cudnn.enabled, lambda on: setattr(cudnn, "enabled", on))
-    with full_precision(device_of(calibrated)), without_cudnn:
-        expected = calibrated.predict_proba(_moved(calibrated, inputs)).double().cpu()
-    given = _by_name(calibrated, _moved(calibrated, inputs))
+    on_cpu = copy.deepcopy(calibrated).cpu()
+    inputs = _moved(on_cpu, inputs)
+    expected, given = on_cpu.predict_proba(inputs).double(), _by_name(on_cpu, inputs)
     wanted = [entry.name for entry in session.get_inputs()]
     if not set(wanted) <= set(given):
         raise ValueError(
             f"The graph takes the inputs {', '.join(wanted)}; here are {', '.join(given)}. Pass inputs in the form of the "
             "example that it was exported with."
         )
-    (output,) = session.run([PROBABILITIES], {name: given[name].cpu().numpy() for name in wanted})
+    (output,) = session.run([PROBABILITIES], {name: given[name].numpy() for name in wanted})
     probabilities = torch.from_numpy(output).double()
     of_its_top_class = expected.gather(1, probabilities.argmax(1, keepdim=True))
     return Check(
@@ -146,36 +145,19 @@ class _Graph(nn.Module):
 def _trace(module: nn.Module, example: Any) -> torch.export.ExportedProgram:
     shapes = (_free_axes(example, torch.export.Dim.DYNAMIC, torch.export.Dim.AUTO),)
     try:
-        # before torch 2.10 an encoder's fast path with a mask would pack its rows, which cannot be traced
-        with _off(mha.get_fastpath_enabled, mha.set_fastpath_enabled), _hushed(FutureWarning), torch.no_grad():
-            program = torch.export.export(module, (example,), dynamic_shapes=shapes)
+        with _exporting(FutureWarning), torch.no_grad():
+            return torch.export.export(module, (example,), dynamic_shapes=shapes)
     except Exception as fault:
         raise ValueError(
             f"torch.export cannot trace this network for any number of rows: {_first_line(fault)} Common causes: a Python "
             "branch on the values of a tensor, or a number of rows written into a reshape."
         ) from fault
-    program.graph.eliminate_dead_code(_has_effect)
-    program.graph_module.recompile()
-    return program
-
-
-def _has_effect(node: torch.fx.Node) -> bool:
-    """Whether a node stays though nothing uses it.
-
-    Dropout in evaluation has no effect, nor has a check of dtypes that tracing left behind: by PyTorch's own rule either
-    would keep alive the end of a network whose head has no vote.
-    """
-    if node.op in ("placeholder", "output"):
-        return True
-    schema = getattr(node.target, "_schema", None)
-    name = str(node.target)
-    return (schema is not None and schema.is_mutable) or ("_assert" in name and "metadata" not in name)
 
 
 def _translate(calibrated: CalibratedModel, example: Any) -> torch.onnx.ONNXProgram:
     program = _trace(_Graph(calibrated, probabilities=True), example)
     try:
-        with _hushed(Warning):
+        with _exporting(Warning):
             translated = torch.onnx.export(
                 program,
                 input_names=list(_by_name(calibrated, example)),
@@ -246,29 +228,23 @@ def _by_name(calibrated: CalibratedModel, inputs: Any) -> dict[str, Tensor]:
 
 
 @contextmanager
-def _off(is_on: Callable[[], bool], turn: Callable[[bool], object]) -> Iterator[None]:
-    """Inside, a switch of PyTorch's is off, for the whole process: other threads that want it have to wait."""
-    with process_lock:
-        before = is_on()
-        try:
-            turn(False)
-            yield
-        finally:
-            turn(before)
+def _exporting(category: type[Warning]) -> Iterator[None]:
+    """What PyTorch's exporters need of the whole process; other threads that want it have to wait.
 
-
-@contextmanager
-def _hushed(category: type[Warning]) -> Iterator[None]:
-    """PyTorch's exporters warn about themselves: their own deprecations, torchvision's absence, axes that share a name."""
+    They warn about themselves: their own deprecations, torchvision's absence, axes that share a name. Before torch 2.10 an
+    encoder's fast path with a mask would pack its rows, which cannot be traced.
+    """
     log = logging.getLogger("torch.onnx")
     with process_lock, warnings.catch_warnings():
-        level = log.level
+        level, fast_path = log.level, mha.get_fastpath_enabled()
         try:
             log.setLevel(logging.ERROR)
+            mha.set_fastpath_enabled(False)
             warnings.simplefilter("ignore", category)
             yield
         finally:
             log.setLevel(level)
+            mha.set_fastpath_enabled(fast_path)
 
 
 def import_package(package: str) -> Any:

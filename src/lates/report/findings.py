@@ -163,7 +163,7 @@ def describe_subject(calibrated: CalibratedModel) -> Subject:
         samples=calibrated.samples,
         parameters=sum(p.numel() for one in networks for p in one.network.parameters()),
         added_parameters=calibrated.added_parameters,
-        changed_tensors=sum(len(one.network_then()[1]) for one in networks),
+        changed_tensors=sum(len(one.changed_tensors()) for one in networks),
         fit=calibrated.fit,
     )
 
