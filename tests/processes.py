@@ -12,7 +12,6 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Subset, TensorDataset
-from torch.utils.data.distributed import DistributedSampler
 
 import lates
 from lates.runtime import Processes
@@ -136,12 +135,6 @@ def unsharded_loaders(at: Rank) -> Outcome:
     return calibrate(at, **loaders())
 
 
-def padding_sampler(at: Rank) -> Outcome:
-    data = rows(HELD, 2)
-    sampler = DistributedSampler(data, at.world_size, at.rank)
-    return calibrate(at, holdout=DataLoader(data, 50, sampler=sampler))
-
-
 def other_parameters(at: Rank) -> Outcome:
     model = network()
     nn.init.constant_(model.get_parameter("last.bias"), float(at.rank))
@@ -161,7 +154,7 @@ ALIKE: tuple[Callable[[Rank], Outcome], ...] = (
     other_batch_statistics,
     sparse_and_nested_inputs,
 )
-REFUSED = (unsharded_loaders, padding_sampler, other_parameters, settings_of_the_paper)
+REFUSED = (unsharded_loaders, other_parameters, settings_of_the_paper)
 
 
 def work(at: Rank, folder: Path) -> None:

@@ -53,12 +53,6 @@ class ByMethodAndHook(nn.Module):
         return self.step(self.seen["a"])
 
 
-def with_compiled_forward() -> nn.Module:
-    model = InLists()
-    model.forward = torch.compile(model.forward, backend="eager")
-    return model
-
-
 def with_compiled_child() -> nn.Module:
     model = InLists()
     wrapped = compiled(model.a)
@@ -78,7 +72,7 @@ def refuse_to_run(module: nn.Module, inputs: Any) -> None:
     raise AssertionError("a module of the original ran")
 
 
-@pytest.mark.parametrize("make", [InLists, ByMethodAndHook, with_compiled_forward, with_compiled_child, normalised])
+@pytest.mark.parametrize("make", [InLists, ByMethodAndHook, with_compiled_child, normalised])
 def test_a_copy_runs_its_own_modules_however_they_are_reached(make: Callable[[], nn.Module]) -> None:
     model = make().eval()
     expected = model(X)
@@ -132,7 +126,6 @@ def by_global(part: nn.Module) -> Callable[[Tensor], Tensor]:
     "hold",
     [
         lambda part: lambda x: part(x),
-        lambda part: lambda x, forward=part.forward: forward(x),
         lambda part: partial(lambda reference, x: reference()(x), weakref.ref(part)),
         by_global,
     ],
@@ -167,17 +160,3 @@ class Wrapped(nn.Module):
 def test_a_wrapped_forward_keeps_its_signature() -> None:
     copied = copy_network(Wrapped())
     assert list(inspect.signature(copied.forward).parameters) == ["self", "x", "attention_mask"]
-
-
-@pytest.mark.slow
-def test_a_forward_compiled_as_one_graph_is_not_compiled_anew_for_every_batch() -> None:
-    class Compiled(nn.Sequential):
-        @torch.compile(fullgraph=True, backend="eager")
-        def forward(self, input: Tensor) -> Tensor:
-            return self[1](self[0](input))
-
-    model = Compiled(nn.Linear(4, 8), nn.Linear(8, 3))
-    batches = [(torch.randn(10, 4), torch.arange(10) % 3) for _ in range(12)]
-    holdout = [(x + 0.1, y) for x, y in batches]
-    calibrated = lates.calibrate(model, train=batches, holdout=holdout, budget=None, progress=False)
-    assert list(calibrated.contributions) == ["0", "head"]

@@ -7,8 +7,7 @@ pooling        a block's output -> a row of features
 recorder       the copy with recorders on its blocks
 augmentations  random changes of images and table rows, drawn from a generator
 tokens         the same of token ids; the tokenizer says which
-reading        how a loader is read: blocks, views, passes
-views          changed copies of the inputs
+views          how a loader is read; changed copies of the inputs
 survey         which blocks can be recorded, seen in the first batch
 sampling       MC dropout and ensembles: several draws
 features       what a reading gives
@@ -38,8 +37,7 @@ from lates.network.copying import copy_network
 from lates.network.recorder import RecordedNetwork, device_of, switch_to_evaluation
 from lates.network.pooling import Pooling
 from lates.network.tokens import Tokenizer
-from lates.network.reading import Reading, Views
-from lates.network.views import flip
+from lates.network.views import Reading, Views, flip
 from lates.network.sampling import Draws, drawing_from, mc_dropout, mean_log_probability, read_draws
 from lates.network.shards import shard_loader
 from lates.network.duplicates import refuse_overlap

@@ -31,17 +31,12 @@ def copy_network(model: nn.Module) -> nn.Module:
         for module in modules:
             if unwrap(module) is not module:
                 memo[id(module)] = copy.deepcopy(unwrap(module), memo)
-        copied = copy.deepcopy(root, memo)
+        return copy.deepcopy(root, memo)
     except (TypeError, RuntimeError, AttributeError) as fault:
         raise TypeError(
             f"This network cannot be copied, and only a copy may run so that the model stays as it is: {fault}. Keep such "
             "objects out of the network's attributes, or define __deepcopy__ for them."
         ) from fault
-    for module in modules:
-        forward = getattr(vars(module).get("forward"), "_torchdynamo_orig_callable", None)
-        if forward is not None and unwrap(module) is module:  # compiled, which left a closure
-            vars(memo[id(module)])["forward"] = copy.deepcopy(forward, memo)
-    return copied
 
 
 def _shared_tensors(module: nn.Module) -> Iterator[Tensor]:

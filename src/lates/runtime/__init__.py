@@ -1,9 +1,8 @@
 """How it runs, and nothing of what is computed.
 
 checks      what every function demands of logits, labels and arguments
-extras      how to install what is optional
 files       write a file whole or not at all
-text        names in messages: safe to print, and not too many
+text        words in messages: names safe to print, and not too many; how to install what is optional
 memory      how many bytes there are to use
 row_store   rows in memory up to a limit, in temporary files beyond it
 threads     chunks of rows shared among threads
@@ -29,11 +28,11 @@ from lates.runtime.checks import (
     form_of,
     plain_tensor,
     caller_stacklevel,
+    warn_caller,
     warn_if_probabilities,
 )
-from lates.runtime.extras import install_line
 from lates.runtime.files import check_target, write_whole
-from lates.runtime.text import abbreviate, printable, printable_lines
+from lates.runtime.text import abbreviate, install_line, printable, printable_lines
 from lates.runtime.memory import default_memory
 from lates.runtime.threads import map_threads, single_threaded, split_rows, thread_count
 from lates.runtime.precision import full_precision

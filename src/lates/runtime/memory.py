@@ -1,6 +1,5 @@
 """How much memory there is to use: on the device, on this machine, and within what a container is allowed."""
 
-import os
 from collections.abc import Iterator
 from numbers import Real
 from pathlib import Path
@@ -29,51 +28,31 @@ def check_memory(memory: Any) -> None:
 
 def free_memory(root: Path = Path("/")) -> int:
     """Bytes that this process can still get: what the machine has available, or less where a control group caps it."""
-    return max(min([_available(root / "proc/meminfo"), *_rooms(root)]), 0)
+    kilobytes = _numbers(root / "proc/meminfo").get("MemAvailable:")
+    available = UNKNOWN if kilobytes is None else 1024 * kilobytes
+    return max(min([available, *_allowed(root)]), 0)
 
 
-def _available(meminfo: Path) -> int:
+def _allowed(root: Path) -> Iterator[int]:
+    """What each control group (version 2) around this process, the outer ones too, still allows it. Cached files that nobody
+    uses count as free: the kernel gives them up first."""
+    inside = next((Path(line[4:]) for line in _lines(root / "proc/self/cgroup") if line.startswith("0::/")), None)
+    for group in () if inside is None else (inside, *inside.parents):
+        folder = root / "sys/fs/cgroup" / group
+        limit, used = ([*_lines(folder / name), "max"][0] for name in ("memory.max", "memory.current"))
+        if limit != "max" and used != "max":
+            yield int(limit) - int(used) + _numbers(folder / "memory.stat").get("inactive_file", 0)
+
+
+def _numbers(file: Path) -> dict[str, int]:
+    """Of lines such as "inactive_file 4096" or "MemAvailable: 8000 kB"."""
+    words = [line.split() for line in _lines(file)]
+    return {name: int(number) for name, number, *_ in words if number.isdigit()}
+
+
+def _lines(file: Path) -> list[str]:
+    """None where the file is not there."""
     try:
-        lines = dict(line.split(":", 1) for line in meminfo.read_text("utf-8").splitlines() if ":" in line)
-        return int(lines["MemAvailable"].split()[0]) * 1024
-    except (OSError, KeyError, ValueError):
-        known = getattr(os, "sysconf_names", {})
-        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") if "SC_PHYS_PAGES" in known else UNKNOWN
-
-
-def _rooms(root: Path) -> Iterator[int]:
-    """What each control group around this process, the outer ones too, still allows: version 2, and version 1."""
-    try:
-        lines = (root / "proc/self/cgroup").read_text("utf-8").splitlines()
+        return file.read_text("utf-8").splitlines()
     except OSError:
-        return
-    for _, controllers, path in (line.split(":", 2) for line in lines):
-        if "memory" in controllers.split(","):
-            mount, names = "memory", ("memory.limit_in_bytes", "memory.usage_in_bytes")
-        elif not controllers:
-            mount, names = "", ("memory.max", "memory.current")
-        else:
-            continue
-        inside = Path(path.lstrip("/"))
-        for group in (inside, *inside.parents):
-            place = root / "sys/fs/cgroup" / mount / group
-            limit, used = (_number(place / name) for name in names)
-            if limit is not None and used is not None:
-                yield limit - used + _reclaimable(place / "memory.stat")
-
-
-def _reclaimable(statistics: Path) -> int:
-    """Bytes of files that the kernel keeps for nobody in particular and would give up first."""
-    try:
-        counts = dict(line.split() for line in statistics.read_text("utf-8").splitlines())
-        return int(counts.get("total_inactive_file", counts.get("inactive_file", 0)))
-    except (OSError, ValueError):
-        return 0
-
-
-def _number(file: Path) -> int | None:
-    """None where the file is not there, or says "max"."""
-    try:
-        return int(file.read_text("utf-8"))
-    except (OSError, ValueError):
-        return None
+        return []

@@ -14,7 +14,7 @@ _PRODUCTS = attrgetter("cuda.matmul", "mkldnn.matmul")
 """Where torch keeps, for the whole process, how coarsely matrices of float32 may be multiplied."""
 
 _lock = threading.Lock()
-_users: set[object] = set()
+_users: list[None] = []
 _before: list[str] = []
 
 
@@ -24,22 +24,19 @@ def full_precision(device: torch.device) -> Iterator[None]:
 
     The precision is the process's: the first thread to enter saves and sets it, the last to leave restores it.
     """
-    products, user = _PRODUCTS(torch.backends), object()
+    products = _PRODUCTS(torch.backends)
+    with _lock:
+        if not _users:
+            _before[:] = [backend.fp32_precision for backend in products]
+            for backend in products:
+                backend.fp32_precision = "ieee"
+        _users.append(None)
     try:
-        with _lock:
-            if not _users:
-                _before[:] = [backend.fp32_precision for backend in products]
-                for backend in products:
-                    backend.fp32_precision = "ieee"
-            _users.add(user)
         with torch.inference_mode(False), torch.autocast(device.type, enabled=False):
             yield
     finally:
         with _lock:
-            _users.discard(user)
+            _users.pop()
             if not _users:
-                for backend, precision in zip(
-                    products, _before, strict=False
-                ):  # empty after a Ctrl-C that came at once
+                for backend, precision in zip(products, _before, strict=True):
                     backend.fp32_precision = precision
-                _before.clear()

@@ -1,8 +1,8 @@
 """Rows that grow batch by batch: in memory up to a limit, in unnamed temporary files beyond it."""
 
 import tempfile
-from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Mapping
+from contextlib import ExitStack, suppress
 from typing import BinaryIO
 
 import numpy as np
@@ -50,36 +50,29 @@ class RowStore:
             return {name: self._collect(self._chunks.pop(name), self._files.get(name)) for name in list(self._chunks)}
 
     def _spill(self) -> None:
-        for name, chunks in self._chunks.items():
-            with _explain_no_room():
+        try:
+            for name, chunks in self._chunks.items():
                 if name not in self._files:
                     file = tempfile.TemporaryFile(prefix="lates-")  # noqa: SIM115 (`__exit__` closes it)
                     self._files[name] = self._open_files.enter_context(file)
                 for chunk in chunks:
                     self._files[name].write(chunk.cpu().numpy().tobytes())
-            self._chunks[name] = [torch.empty_like(chunks[0][:0], device="cpu")]
+                self._files[name].flush()
+                self._chunks[name] = [torch.empty_like(chunks[0][:0], device="cpu")]
+        except OSError as fault:  # of an unnamed file, so the system cannot say where
+            raise OSError(
+                fault.errno,
+                f"Cannot write rows that exceed the memory to a temporary file in {tempfile.gettempdir()}: "
+                f"{fault.strerror or fault}. Set TMPDIR to a folder with more room, or allow more memory, by memory= or "
+                "--memory.",
+            ) from fault
         self.bytes = 0
 
     def _collect(self, chunks: list[Tensor], file: BinaryIO | None) -> Tensor:
         if file is None:
             return torch.cat(chunks)
-        with _explain_no_room():
-            file.flush()
         (empty,) = chunks
         if not file.tell():
             return empty
         rows = np.memmap(file, dtype=empty.numpy().dtype, mode="r+")
         return torch.from_numpy(rows.reshape(-1, *empty.shape[1:]))
-
-
-@contextmanager
-def _explain_no_room() -> Iterator[None]:
-    """For an unnamed file the system says only what failed: add where, and the two ways out."""
-    try:
-        yield
-    except OSError as fault:
-        raise OSError(
-            fault.errno,
-            f"Cannot write rows that exceed the memory to a temporary file in {tempfile.gettempdir()}: "
-            f"{fault.strerror or fault}. Set TMPDIR to a folder with more room, or allow more memory, by memory= or --memory.",
-        ) from fault

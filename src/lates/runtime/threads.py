@@ -6,10 +6,9 @@ and use one core each, synchronise once.
 """
 
 import os
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from functools import cache
 from typing import TypeVar
 
@@ -49,42 +48,22 @@ def map_threads(function: Callable[[Part], Result], parts: Sequence[Part]) -> li
             wait(others)
 
 
-_outside: list[int] = []
-"""How many threads torch uses outside, for each thread that is within `single_threaded`."""
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_outside.clear)
-
-
 @contextmanager
 def single_threaded() -> Iterator[None]:
     """Let torch use this thread alone: for many small operations more threads cost more than they bring.
 
-    A new thread inherits the number of threads that any thread has set last. One that began within another's context has
-    inherited a 1: it leaves here with the number that the other will restore.
+    A new thread inherits the number that any thread has set last. So one that has inherited a 1 sets nothing, which later
+    threads would inherit.
     """
     threads = torch.get_num_threads()
-    if threads == 1 and not _local.inside:
-        threads = max(_outside, default=1)
     if threads == 1:
         yield
         return
     try:
-        _local.inside = True
-        _outside.append(threads)
         torch.set_num_threads(1)
         yield
     finally:
-        _local.inside = False
         torch.set_num_threads(threads)
-        with suppress(ValueError):  # stopped by Ctrl-C before it was there
-            _outside.remove(threads)
-
-
-class _Local(threading.local):
-    inside = False
-
-
-_local = _Local()
 
 
 @cache
