@@ -2,9 +2,8 @@
 
 batches        what a loader yields and a network returns
 blocks         the names of a network's blocks
-copying        a deep copy that shares tensors: the user's model stays as it is
 pooling        a block's output -> a row of features
-recorder       the copy with recorders on its blocks
+recorder       a copy that shares tensors, with recorders on its blocks: the user's model stays as it is
 augmentations  random changes of images and table rows, drawn from a generator
 tokens         the same of token ids; the tokenizer says which
 views          how a loader is read; changed copies of the inputs
@@ -33,8 +32,7 @@ from lates.network.batches import (
     take_rows,
 )
 from lates.network.blocks import HEAD, list_blocks, named_modules
-from lates.network.copying import copy_network
-from lates.network.recorder import RecordedNetwork, device_of, switch_to_evaluation
+from lates.network.recorder import RecordedNetwork, copy_network, device_of, switch_to_evaluation
 from lates.network.pooling import Pooling
 from lates.network.tokens import Tokenizer
 from lates.network.views import Reading, Views, flip

@@ -8,9 +8,8 @@ from torch import Tensor, nn
 
 from lates.network.batches import Batch, take_rows
 from lates.network.blocks import choose_blocks, layer_behind, named_modules, unwrap
-from lates.network.copying import refuse_originals
 from lates.network.pooling import Pooling, find_tensor, has_class_token, read_pooling, tensors_in
-from lates.network.recorder import Reducer, call_recorded, prepare_recorded
+from lates.network.recorder import Reducer, call_recorded, prepare_recorded, refuse_originals
 from lates.network.views import Reading
 from lates.runtime import warn_caller
 

@@ -18,8 +18,6 @@ from torch import Tensor
 
 Array = Tensor | np.ndarray
 
-SUM_TOLERANCE = {torch.float64: 1e-6, torch.float32: 1e-4}
-COARSE_SUM_TOLERANCE = 1e-2
 FINITE = "probabilities.clamp(min=1e-12).log() for logs of probabilities, logits.clamp(min=-100) for masked classes"
 """Finite logits with the same softmax, to the last digit of float32, under weights near 1; and not so large that they alone
 make up a member's scale."""
@@ -116,8 +114,6 @@ def check_labels(labels: Tensor | np.ndarray, rows: int, classes: int, *, name: 
     if labels.ndim != 1 or len(labels) != rows:
         hint = " One-hot labels become indices by .argmax(1)." if tuple(labels.shape) == (rows, classes) else ""
         raise ValueError(f"{name} have shape {list(labels.shape)}; expected [{rows}], one label for each row.{hint}")
-    if labels.dtype == torch.bool and classes != 2:
-        raise TypeError(f"{name} have dtype torch.bool, but the logits have {classes} classes; expected integers.")
     if labels.is_floating_point() or labels.is_complex():
         raise TypeError(f"{name} have dtype {labels.dtype}; expected integers. If they are class indices, use .long().")
     labels = labels.long()
@@ -175,7 +171,7 @@ def warn_if_probabilities(logits: Tensor, name: str = "logits") -> None:
     logits = logits.detach()
     if len(logits) == 0 or logits.shape[1] < 2 or bool((logits[0] < 0).any()) or bool(logits.amin() < 0):
         return
-    tolerance = SUM_TOLERANCE.get(logits.dtype, COARSE_SUM_TOLERANCE)
+    tolerance = 1e-4 if logits.dtype in (torch.float32, torch.float64) else 1e-2
     sums = logits.sum(dim=1, dtype=torch.float64)
     if bool(((sums - 1).abs() <= tolerance).all()):
         warn_caller(

@@ -1,8 +1,7 @@
-"""Work on chunks of rows, shared among threads.
+"""Chunks of rows, shared among threads that use one core each and synchronise once.
 
-A chunk is small, so that it stays in the processor's cache. Torch would spread each operation on it over all cores and wait for
-the slowest, thousands of times, which takes long where other programs want the cores too. Threads that take rows of their own,
-and use one core each, synchronise once.
+Torch would spread each operation on a small chunk over all cores and wait for the slowest, thousands of times, which takes long
+where other programs want the cores too.
 """
 
 import os
