@@ -190,16 +190,12 @@ def test_an_output_without_one_is_refused(output: Any) -> None:
         find_tensor(output)
 
 
-@pytest.mark.parametrize(
-    ("output", "message"),
-    [
-        (draw(20, 6), r'Block "block" puts out shape \[20, 6\] for 5 rows.*naming the others'),
-        (draw(5, 6, 2, 2, 2, 2), "raster of 4 dimensions; expected one to three"),
-    ],
-)
-def test_outputs_of_other_shapes_are_refused(output: Tensor, message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        pool(nn.Identity(), output, rows=5)
+@pytest.mark.parametrize("shape", [(20, 6), (5, 6, 2, 2, 2, 2)])
+def test_outputs_of_other_shapes_are_refused(shape: tuple[int, ...]) -> None:
+    with pytest.raises(
+        ValueError, match=rf'Block "block" puts out shape \[{shape[0]}, .* for 5 rows.*naming the others'
+    ):
+        pool(nn.Identity(), draw(*shape), rows=5)
 
 
 # The layer behind an activation tells the layout

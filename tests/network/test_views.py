@@ -11,8 +11,18 @@ from torch import Tensor, nn
 
 import lates
 from lates.network.augmentations import measure_channels
-from lates.network.reading import ImageView, Reading, ViewName
-from lates.network.views import IMAGE_NAMES, NAMES, PIXELS, TABLE_NAMES, DrawView, choose_view, make_view
+from lates.network.views import (
+    IMAGE_NAMES,
+    NAMES,
+    PIXELS,
+    TABLE_NAMES,
+    DrawView,
+    ImageView,
+    Reading,
+    ViewName,
+    choose_view,
+    make_view,
+)
 
 CPU = torch.device("cpu")
 IMAGES_OR_ROWS = pytest.mark.parametrize("name", NAMES)

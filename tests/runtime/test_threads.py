@@ -3,7 +3,6 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import pytest
@@ -14,7 +13,7 @@ from torch import nn
 
 from lates import Features, extract, fit_stack, metrics, train_probes
 from lates.probes.rows import PER_THREAD
-from lates.runtime.threads import LEAST_ELEMENTS, map_threads, single_threaded, split_rows, thread_count
+from lates.runtime.threads import LEAST_ELEMENTS, map_threads, split_rows, thread_count
 from lates.stack.losses import LOSSES, NLL
 from tests.problems import noisy_views
 
@@ -99,30 +98,6 @@ def test_a_probe_s_rows_are_shared_among_threads_of_one_core(monkeypatch: pytest
     assert len({thread for thread, _ in seen}) == 2
     torch.testing.assert_close(shared.probe.down, alone.probe.down, rtol=1e-2, atol=1e-3)
     assert shared.loss == pytest.approx(alone.loss, rel=1e-4)
-
-
-@pytest.mark.usefixtures("two_threads")
-def test_a_thread_that_begins_within_another_s_context_hands_no_1_on_to_later_threads() -> None:
-    began, may_end = threading.Event(), threading.Event()
-
-    def begins_late() -> int:
-        with single_threaded():
-            began.set()
-            may_end.wait(10)
-        return torch.get_num_threads()
-
-    with ThreadPoolExecutor(1) as late:
-        with single_threaded():
-            inherited = late.submit(begins_late)
-            assert began.wait(10)
-            with single_threaded():  # within one another the outer restores
-                pass
-            assert torch.get_num_threads() == 1
-        may_end.set()
-        assert inherited.result() == 2
-    assert torch.get_num_threads() == 2
-    with ThreadPoolExecutor(1) as later:
-        assert later.submit(torch.get_num_threads).result() == 2
 
 
 @pytest.mark.usefixtures("two_threads")

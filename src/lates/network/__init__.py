@@ -2,13 +2,11 @@
 
 batches        what a loader yields and a network returns
 blocks         the names of a network's blocks
-copying        a deep copy that shares tensors: the user's model stays as it is
 pooling        a block's output -> a row of features
-recorder       the copy with recorders on its blocks
+recorder       a copy that shares tensors, with recorders on its blocks: the user's model stays as it is
 augmentations  random changes of images and table rows, drawn from a generator
 tokens         the same of token ids; the tokenizer says which
-reading        how a loader is read: blocks, views, passes
-views          changed copies of the inputs
+views          how a loader is read; changed copies of the inputs
 survey         which blocks can be recorded, seen in the first batch
 sampling       MC dropout and ensembles: several draws
 features       what a reading gives
@@ -34,12 +32,10 @@ from lates.network.batches import (
     take_rows,
 )
 from lates.network.blocks import HEAD, list_blocks, named_modules
-from lates.network.copying import copy_network
-from lates.network.recorder import RecordedNetwork, device_of, switch_to_evaluation
+from lates.network.recorder import RecordedNetwork, copy_network, device_of, switch_to_evaluation
 from lates.network.pooling import Pooling
 from lates.network.tokens import Tokenizer
-from lates.network.reading import Reading, Views
-from lates.network.views import flip
+from lates.network.views import Reading, Views, flip
 from lates.network.sampling import Draws, drawing_from, mc_dropout, mean_log_probability, read_draws
 from lates.network.shards import shard_loader
 from lates.network.duplicates import refuse_overlap

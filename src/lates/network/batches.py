@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from lates.runtime import as_tensor, form_of, plain_tensor
+from lates.runtime import as_tensor, plain_tensor
 
 IGNORED = -100
 """Rows with this label are left out, as in `torch.nn.functional.cross_entropy`."""
@@ -41,7 +41,8 @@ def read_batches(loader: Iterable[Any], device: torch.device, role: str = "loade
     empty = True
     for item in loader:
         empty = False
-        yield _read_batch(item, device, role)
+        inputs, labels = _split_batch(item, role)
+        yield Batch(move_inputs(inputs, device), _read_labels(labels, role).cpu())
     if empty:
         raise ValueError(
             f"The {role} loader yielded no batch. Expected (inputs, labels) batches; is its dataset empty, or can it be read "
@@ -96,20 +97,14 @@ def call_arguments(inputs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
 def check_call(network: nn.Module, inputs: Any, role: str) -> None:
     """Refuse inputs that the network's `forward` has no place for, by the name of their loader."""
     positional, named = call_arguments(inputs)
-    try:
-        signature = inspect.signature(network.forward)
-    except (TypeError, ValueError):
-        return
+    signature = inspect.signature(network.forward)
     try:
         signature.bind(*positional, **named)
     except TypeError as fault:
         came = f"the keys {', '.join(named)}" if named else f"{len(positional)} inputs"
-        hint = "Let the loader give what the network takes, and labels."
-        if not named:
-            hint = "The last part of a batch is taken for the labels: of (inputs, labels, index) leave the index out."
         raise TypeError(
             f"A {role} batch holds {came} beside the labels; {type(network).__name__}.forward takes {signature}: {fault}. "
-            f"{hint}"
+            "Let the loader give what the network takes, then the labels; of (inputs, labels, index) leave the index out."
         ) from fault
 
 
@@ -122,7 +117,7 @@ def count_rows(inputs: Any) -> int:
 
 def take_rows(inputs: Any, rows: int, taken: int) -> Any:
     """The first `taken` of a batch's `rows` rows, or, where that is more, all and then the first again."""
-    places = slice(taken) if taken <= rows else [place % rows for place in range(taken)]
+    places = [place % rows for place in range(taken)]
     return each_tensor(inputs, lambda values: values[places] if values.dim() and len(values) == rows else values)
 
 
@@ -143,8 +138,6 @@ def read_logits(output: Any) -> Tensor:
     its dimensions to `squeeze`.
     """
     logits = _find_logits(output)
-    if (form := form_of(logits)) not in ("", "meta"):  # on the meta device a network may be run for its shapes
-        raise TypeError(f"The network returned a {form} tensor; expected plain logits [n, classes].")
     if not logits.is_floating_point():
         raise TypeError(f"The network returned {logits.dtype} values; expected floating-point logits.")
     if logits.dim() < 2:
@@ -174,12 +167,7 @@ def check_loader(loader: Iterable[Any], role: str) -> None:
         )
 
 
-def _read_batch(item: Any, device: torch.device, role: str) -> Batch:
-    inputs, labels = split_batch(item, role)
-    return Batch(move_inputs(inputs, device), _read_labels(labels, role).cpu())
-
-
-def split_batch(item: Any, role: str) -> tuple[Any, Any]:
+def _split_batch(item: Any, role: str) -> tuple[Any, Any]:
     """Inputs and labels."""
     if isinstance(item, Mapping):
         labels = [item[key] for key in LABEL_KEYS if item.get(key) is not None]
@@ -199,38 +187,35 @@ def split_batch(item: Any, role: str) -> tuple[Any, Any]:
 
 
 def _read_labels(labels: Any, role: str) -> Tensor:
+    name = f"The {role} labels"
     if isinstance(labels, Tensor | np.ndarray):
-        labels = plain_tensor(labels, f"The {role} labels")
+        labels = plain_tensor(labels, name)
     try:
         labels = torch.as_tensor(labels)
     except (TypeError, ValueError, RuntimeError) as fault:
         raise TypeError(
-            f"The {role} labels are a {type(labels).__name__} that makes no tensor ({fault}); expected integer class numbers."
+            f"{name} are a {type(labels).__name__} that makes no tensor ({fault}); expected integer class numbers."
         ) from fault
-    if labels.dim() == 2 and labels.shape[1] > 1:
-        raise ValueError(
-            f"The {role} labels have shape {list(labels.shape)}: several labels per row (multi-label) or one-hot. Only one "
-            "class per row can be calibrated; pass class numbers [n], e.g. labels.argmax(1) of one-hot rows."
-        )
     if labels.dim() != 1:
-        cast = ".long()" if labels.is_floating_point() else ""
-        hint = {
-            0: "A row, not a batch: is the loader a Dataset? Wrap it in a DataLoader.",
-            2: f"Pass labels.squeeze(1){cast}.",
-        }.get(labels.dim(), "A label per pixel or token cannot be calibrated.")
+        hint = "A label per pixel or token cannot be calibrated."
+        if labels.dim() == 0:
+            hint = "A row, not a batch: is the loader a Dataset? Wrap it in a DataLoader."
+        elif labels.dim() == 2 and labels.shape[1] == 1:
+            hint = "Pass labels.squeeze(1)."
+        elif labels.dim() == 2:
+            hint = "Several labels per row (multi-label) cannot be calibrated; of one-hot rows pass labels.argmax(1)."
         raise ValueError(
-            f"The {role} labels have shape {list(labels.shape)}; expected [n], one whole class number per row. {hint}"
+            f"{name} have shape {list(labels.shape)}; expected [n], one whole class number per row. {hint}"
         )
     if labels.is_floating_point() or labels.is_complex():
-        raise TypeError(f"The {role} labels are {labels.dtype}; expected integer class numbers: pass labels.long().")
+        raise TypeError(f"{name} are {labels.dtype}; expected integer class numbers: pass labels.long().")
     return labels.long()
 
 
 def each_tensor(inputs: Any, change: Callable[[Tensor], Tensor]) -> Any:
     """`inputs` with every tensor in it changed: arrays become tensors, mappings dicts, sequences tuples."""
     if isinstance(inputs, Tensor | np.ndarray):
-        values = as_tensor(inputs, "inputs")  # sparse or nested ones too: that is the network's business
-        return change(plain_tensor(values, "inputs") if values.is_meta else values)
+        return change(as_tensor(inputs, "inputs"))
     if isinstance(inputs, Mapping):
         return {name: each_tensor(value, change) for name, value in inputs.items()}
     if isinstance(inputs, tuple | list):

@@ -97,19 +97,17 @@ def choose_blocks(model: nn.Module, blocks: Sequence[str] | int | None) -> list[
     """None: the automatic choice; an int: its last n; a list of names: exactly those, in the network's order."""
     if blocks is None:
         return automatic_blocks(model)
-    if isinstance(blocks, SupportsIndex) and not isinstance(blocks, bool):
-        blocks = operator.index(blocks)
-    if isinstance(blocks, bool | str) or not isinstance(blocks, int | Sequence):
+    if isinstance(blocks, bool | str) or not isinstance(blocks, SupportsIndex | Sequence):
         raise TypeError(f"blocks={blocks!r}: expected None (all), an int (the last n) or a list of names.")
-    if isinstance(blocks, int):
-        known = automatic_blocks(model)
-        if not 0 <= blocks <= len(known):
+    if isinstance(blocks, SupportsIndex):
+        count, known = operator.index(blocks), automatic_blocks(model)
+        if not 0 <= count <= len(known):
             raise ValueError(
                 f"blocks={blocks}: the automatic choice has {len(known)} blocks to take the last of: "
-                f"{abbreviate(known) or 'none found'}. A "
-                "block that the head reads itself is not among them; name it in a list to probe it all the same."
+                f"{abbreviate(known) or 'none found'}. A block that the head reads itself is not among them; name it in a "
+                "list to probe it all the same."
             )
-        return known[len(known) - blocks :]
+        return known[len(known) - count :]
     modules = named_modules(model)
     for name in blocks:
         if name not in modules or not name:

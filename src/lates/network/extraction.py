@@ -10,15 +10,14 @@ from torch import Tensor, nn
 
 from lates.network.batches import IGNORED, Batch, check_call, check_loader, copy_inputs, count_batches, read_batches
 from lates.network.blocks import HEAD, choose_blocks
-from lates.network.duplicates import digest_rows, refuse_padding, refuse_shared_batch, warn_of_overlap
+from lates.network.duplicates import digest_rows, refuse_padding, refuse_shared_rows, warn_of_overlap
 from lates.network.features import LABELS, Features, check_features, collect_features
 from lates.network.pooling import Pooling
-from lates.network.reading import Reading, Views
 from lates.network.recorder import RecordedNetwork, call_recorded, device_of, prepare_recorded
 from lates.network.sampling import Draws
 from lates.network.shards import synchronise_buffers
 from lates.network.survey import count_parameters, only_output, survey_network
-from lates.network.views import DrawView, choose_view
+from lates.network.views import DrawView, Reading, Views, choose_view
 from lates.runtime import (
     Progress,
     RowStore,
@@ -102,6 +101,7 @@ def extract_draws(
                         store.append(_read_rows(network, inputs, batch, reading))
                 read += 1
                 run.report(f"reading {role}", read, batches and batches * passes)
+        refuse_shared_rows(torch.cat(digests), role, processes)
         features = [
             collect_features(store, of_draw, count_parameters(model), passes, torch.cat(digests), processes)
             for store, of_draw, model in zip(stores, poolings, models, strict=True)
@@ -161,8 +161,6 @@ def _record_all(
         poolings: list[dict[str, Pooling]] = run.processes.gather(draws.repeat(surveys))[0]
     else:
         poolings = [features.poolings for features in like]
-    if run.processes.world_size > 1:
-        refuse_shared_batch(batch, reading.role, run.processes)
     networks = [
         prepare_recorded(network, of_network, draws.dropout, run.device)
         for network, of_network in zip(draws.networks, poolings[:: draws.samples], strict=True)
@@ -183,14 +181,9 @@ def _read_rows(network: RecordedNetwork, inputs: Any, batch: Batch, reading: Rea
                 f"A {reading.role} batch has {batch.rows} labels, but the network gave {len(values)} rows of {what}."
             )
     kept = batch.labels != IGNORED
-    try:
-        labels = check_labels(batch.labels[kept], int(kept.sum()), logits.shape[1])
-    except ValueError as fault:
-        raise ValueError(f"In a {reading.role} batch: {fault}") from fault
-    rows = {**features, HEAD: logits}
-    if len(labels) < batch.rows:
-        rows = {name: values[kept] for name, values in rows.items()}
-    # a network may reuse the memory of its logits
-    rows[HEAD] = rows[HEAD].clone() if reading.keep_logits else logits.new_empty(0, logits.shape[1])
-    labels = labels.to(logits.device, non_blocking=logits.device.type != "cpu")
-    return {**{name: values.float() for name, values in rows.items()}, LABELS: labels}
+    labels = check_labels(batch.labels[kept], int(kept.sum()), logits.shape[1], name=f"The {reading.role} labels")
+    # copies, because a network may reuse the memory of its outputs
+    rows = {name: values[kept].float() for name, values in {**features, HEAD: logits}.items()}
+    if not reading.keep_logits:
+        rows[HEAD] = logits.new_empty(0, logits.shape[1]).float()
+    return {**rows, LABELS: labels.to(logits.device, non_blocking=logits.device.type != "cpu")}

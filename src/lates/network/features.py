@@ -110,7 +110,15 @@ def check_features(features: Features, role: str) -> None:
     """Refuse features and logits that are not finite: their centre is not finite either."""
     for name, centre in features.centre.items():
         if not bool(centre.isfinite().all()):
-            raise ValueError(_not_finite(name, features.blocks[name], features.passes, role))
+            faulty = features.blocks[name].isfinite().all(dim=1).logical_not().nonzero()[:, 0]
+            where = f"rows of the {role} loader"
+            if len(faulty):  # otherwise they are in another process
+                first = int(faulty[0]) % (features.rows // features.passes)
+                where = f"{len(faulty)} of {features.rows} {where}, the first of them row {first}"
+            raise ValueError(
+                f'Block "{name}" puts out NaN or infinite values in {where}. Look for such values in that row\'s inputs, then '
+                "for overflow in the network; or leave the block out of blocks=."
+            )
     check_finite(features.logits, f"the network's logits of the {role} loader")
 
 
@@ -131,16 +139,3 @@ def _moments(values: Tensor, processes: Processes) -> tuple[Tensor, Tensor]:
     variance = (squares / count - (total / count).square()).clamp(min=0)
     constant = variance <= 1e-12 * (centre.square() + variance)
     return centre, torch.where(constant, 1.0, variance.sqrt())
-
-
-def _not_finite(block: str, features: Tensor, passes: int, role: str) -> str:
-    """What is wrong with a block, from its features [n, width], some of which are NaN or infinite."""
-    faulty = features.isfinite().all(dim=1).logical_not().nonzero()[:, 0]
-    where = f"rows of the {role} loader"
-    if len(faulty):  # otherwise they are in another process
-        first = int(faulty[0]) % (len(features) // passes)
-        where = f"{len(faulty)} of {len(features)} {where}, the first of them row {first}"
-    return (
-        f'Block "{block}" puts out NaN or infinite values in {where}. Look for such values in that row\'s inputs, then for '
-        "overflow in the network; or leave the block out of blocks=."
-    )

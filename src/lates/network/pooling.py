@@ -16,8 +16,7 @@ from torch import Tensor, nn
 from lates.settings import Settings
 
 Layout = Literal["vector", "tokens", "raster"]
-CONVOLUTIONS: dict[int, type[nn.modules.conv._ConvNd]] = {1: nn.Conv1d, 2: nn.Conv2d, 3: nn.Conv3d}
-NORMS: dict[int, type[nn.modules.batchnorm._BatchNorm]] = {1: nn.BatchNorm1d, 2: nn.BatchNorm2d, 3: nn.BatchNorm3d}
+Method = Literal["class", "mean", "grid", "spatial", "flat", "none"]
 CLASS_TOKENS = ("cls_token", "class_token", "class_embedding")
 
 
@@ -37,7 +36,7 @@ class Pooling:
     rows_axis: int
     channels_axis: int
     size: tuple[int, ...]
-    method: Literal["class", "mean", "grid", "spatial", "flat", "none"]
+    method: Method
 
     def __call__(self, output: Any, mask: Tensor | None) -> Tensor:
         values = find_tensor(output)
@@ -54,18 +53,15 @@ class Pooling:
             return values[:, 0].clone()
         if self.method == "mean":
             return _mean_over_tokens(values, mask)
-        if self.method == "flat":
-            last = values.movedim(1, -1) if self.channels_axis == 1 else values
-            if self.layout == "tokens" and mask is not None:
-                last = _mean_over_tokens(last, mask)  # flattened, padding would shift every number behind it
-            return _average_to(last, self.size[0])
-        if self.method == "spatial" and self.layout == "tokens":
-            return _average_to(_mean_over_tokens(values, mask), self.size[0])
-        first = values if self.channels_axis == 1 else values.movedim(-1, 1)
-        if self.method == "spatial":
-            *cells, width = self.size
-            return _average_to(_average_cells(first, tuple(cells)) if cells else first, width)
-        return _average_cells(first, self.size).flatten(1)
+        last = values.movedim(1, -1) if self.channels_axis == 1 else values
+        if self.layout == "tokens" and (self.method == "spatial" or mask is not None):
+            last = _mean_over_tokens(last, mask)  # flattened, padding would shift every number behind it
+        if self.method == "flat" or self.layout != "raster":
+            return _average_to(last, self.size[-1])
+        extent = last.dim() - 2
+        average = getattr(F, f"adaptive_avg_pool{extent}d")
+        cells = average(last.movedim(-1, 1), self.size[:extent])  # [n, c, *size]
+        return cells.flatten(1) if self.method == "grid" else _average_to(cells, self.size[-1])
 
 
 def read_pooling(
@@ -79,28 +75,28 @@ def read_pooling(
     values = find_tensor(output)
     shape = list(values.shape) if not values.is_nested else [values.size(0), -1, values.size(-1)]
     layout, rows_axis, channels_axis = _read_layout(layer, shape, rows)
-    if len(shape) < 2 or shape[rows_axis] != rows:
+    extent = (shape[2:] if channels_axis == 1 else shape[1:-1]) if layout == "raster" else []
+    if len(shape) < 2 or shape[rows_axis] != rows or len(extent) > 3:
         raise ValueError(
             f'Block "{name}" puts out shape {shape} for {rows} rows. Expected [n, c], [n, tokens, c], [n, c, h, w] or '
             "[n, h, w, c] with n rows; leave this block out by naming the others in blocks=."
         )
-    extent = (shape[2:] if channels_axis == 1 else shape[1:-1]) if layout == "raster" else []
+    size: tuple[int, ...] = ()
+    method: Method = "none"
     if settings.pooling == "spatial":
         channels = shape[channels_axis]
         side = int((width / channels) ** (1 / len(extent))) if width and extent else max(extent, default=1)
-        cells = tuple(min(max(side, 1), length) for length in extent)
+        cells = [min(max(side, 1), length) for length in extent]
         numbers = channels * math.prod(cells)
-        return Pooling(layout, rows_axis, channels_axis, (*cells, min(width or numbers, numbers)), "spatial")
-    if settings.pooling == "flat":
+        size, method = (*cells, min(width or numbers, numbers)), "spatial"
+    elif settings.pooling == "flat":
         numbers = values[0].numel() if rows_axis == 0 else values[:, 0].numel()
-        return Pooling(layout, rows_axis, channels_axis, (min(width or numbers, numbers),), "flat")
-    if layout == "vector":
-        return Pooling(layout, rows_axis, channels_axis, (), "none")
-    if layout == "tokens":
-        return Pooling(
-            layout, rows_axis, channels_axis, (), "class" if class_token and settings.tokens == "class" else "mean"
-        )
-    return Pooling(layout, rows_axis, channels_axis, tuple(min(settings.grid, side) for side in extent), "grid")
+        size, method = (min(width or numbers, numbers),), "flat"
+    elif layout == "tokens":
+        method = "class" if class_token and settings.tokens == "class" else "mean"
+    elif layout == "raster":
+        size, method = tuple(min(settings.grid, side) for side in extent), "grid"
+    return Pooling(layout, rows_axis, channels_axis, size, method)
 
 
 def has_class_token(model: nn.Module) -> bool:
@@ -138,7 +134,7 @@ def _read_layout(layer: nn.Module, shape: list[int], rows: int) -> tuple[Layout,
     """(layout, axis of the rows, axis of the channels)."""
     if len(shape) <= 2:
         return "vector", 0, -1
-    channels_first = shape[1] in _convolution_channels(layer, len(shape) - 2)
+    channels_first = shape[1] in _convolution_channels(layer)
     channels_last = shape[-1] in _linear_channels(layer)
     if len(shape) == 3:
         if channels_first and not channels_last:
@@ -150,12 +146,10 @@ def _read_layout(layer: nn.Module, shape: list[int], rows: int) -> tuple[Layout,
     return "raster", 0, -1 if looks_last else 1
 
 
-def _convolution_channels(layer: nn.Module, dimensions: int) -> set[int]:
-    if dimensions not in CONVOLUTIONS:
-        return set()
-    convolution, norm = CONVOLUTIONS[dimensions], NORMS[dimensions]
-    channels = {part.out_channels for part in layer.modules() if isinstance(part, convolution)}
-    return channels | {part.num_features for part in layer.modules() if isinstance(part, norm)}
+def _convolution_channels(layer: nn.Module) -> set[int]:
+    channels = {part.out_channels for part in layer.modules() if isinstance(part, nn.modules.conv._ConvNd)}
+    norms = (part for part in layer.modules() if isinstance(part, nn.modules.batchnorm._BatchNorm))
+    return channels | {norm.num_features for norm in norms}
 
 
 def _linear_channels(layer: nn.Module) -> set[int]:
@@ -182,11 +176,3 @@ def _mean_over_tokens(values: Tensor, mask: Tensor | None) -> Tensor:
 def _average_to(values: Tensor, width: int) -> Tensor:
     """[n, …] -> [n, width], neighbours in the flattened order averaged."""
     return F.adaptive_avg_pool1d(values.flatten(1)[:, None], width)[:, 0]
-
-
-def _average_cells(values: Tensor, size: tuple[int, ...]) -> Tensor:
-    """[n, c, …] -> [n, c, *size]."""
-    pools = {1: F.adaptive_avg_pool1d, 2: F.adaptive_avg_pool2d, 3: F.adaptive_avg_pool3d}
-    if len(size) not in pools:
-        raise ValueError(f"A block puts out a raster of {len(size)} dimensions; expected one to three.")
-    return pools[len(size)](values, list(size))

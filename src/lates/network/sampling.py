@@ -106,6 +106,5 @@ def check_samples(model: nn.Module, samples: int) -> int:
 
 def _dropout_rate(module: nn.Module) -> float:
     """Of a dropout layer, or of one of PyTorch's own layers that apply dropout themselves; 0 for all else."""
-    rate = getattr(module, "p", 0.0) if isinstance(module, nn.modules.dropout._DropoutNd) else 0.0
-    inner = getattr(module, "dropout", 0.0) if isinstance(module, DROPOUTS) else 0.0
-    return max(rate, inner if isinstance(inner, float) else 0.0)
+    rate = getattr(module, "p", getattr(module, "dropout", 0.0))
+    return rate if isinstance(module, DROPOUTS) and isinstance(rate, float | int) else 0.0

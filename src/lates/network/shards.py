@@ -61,15 +61,13 @@ def synchronise_buffers(network: nn.Module, processes: Processes) -> None:
     if processes.world_size == 1:
         return
     checksums = processes.gather([_checksum(parameter.detach()) for parameter in network.parameters()])
-    for rank, of_rank in enumerate(checksums):
-        if of_rank != checksums[0]:
-            raise ValueError(
-                f"Processes 0 and {rank} calibrate different networks: their parameters differ. Load the same checkpoint "
-                "in all processes."
-            )
-    buffers = processes.gather({name: buffer.cpu() for name, buffer in network.named_buffers()})[0]
-    for name, buffer in network.named_buffers():
-        buffer.copy_(buffers[name])
+    if any(of_rank != checksums[0] for of_rank in checksums):
+        raise ValueError(
+            "The processes calibrate different networks: their parameters differ. Load the same checkpoint in all of them."
+        )
+    buffers = processes.gather([buffer.cpu() for buffer in network.buffers()])[0]
+    for buffer, of_first in zip(network.buffers(), buffers, strict=True):
+        buffer.copy_(of_first)
 
 
 def _checksum(values: Tensor) -> int:

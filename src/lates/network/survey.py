@@ -1,6 +1,5 @@
 """What the first batch shows of a network: which blocks can be recorded, and how their outputs are pooled."""
 
-import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -9,11 +8,12 @@ from torch import Tensor, nn
 
 from lates.network.batches import Batch, take_rows
 from lates.network.blocks import choose_blocks, layer_behind, named_modules, unwrap
-from lates.network.copying import refuse_originals
 from lates.network.pooling import Pooling, find_tensor, has_class_token, read_pooling, tensors_in
-from lates.network.reading import Reading
-from lates.network.recorder import Reducer, call_recorded, prepare_recorded
-from lates.runtime import caller_stacklevel
+from lates.network.recorder import Reducer, call_recorded, prepare_recorded, refuse_originals
+from lates.network.views import Reading
+from lates.runtime import warn_caller
+
+NO_BLOCK = "No block is left to probe, so this is temperature scaling."
 
 
 def survey_network(
@@ -24,11 +24,8 @@ def survey_network(
     A block that cannot be recorded is an error where the user named it. The automatic choice leaves it out, and also a block
     whose output is the logits: that is the head, though unused modules may follow it.
     """
-    named, settings, names = (
-        isinstance(reading.blocks, Sequence),
-        reading.settings,
-        choose_blocks(model, reading.blocks),
-    )
+    settings, named = reading.settings, isinstance(reading.blocks, Sequence)
+    names = choose_blocks(model, reading.blocks)
     outputs: dict[str, list[Any]] = {name: [] for name in names}
 
     def keep_output(name: str) -> Reducer:
@@ -41,16 +38,15 @@ def survey_network(
     network = prepare_recorded(model, {name: keep_output(name) for name in names}, dropout, device)
     with refuse_originals(model):
         logits, _ = call_recorded(network, batch.inputs)
-    if any(_is_ambiguous(recorded, batch.rows) for recorded in outputs.values()):
+    if batch.rows > 1 and any(_is_square(output, batch.rows) for recorded in outputs.values() for output in recorded):
         batch = Batch(take_rows(batch.inputs, batch.rows, batch.rows - 1), batch.labels[:-1])
-        for recorded in outputs.values():
-            recorded.clear()
+        outputs.update({name: [] for name in names})
         logits, _ = call_recorded(network, batch.inputs)
     width = None
     if settings.pooling in ("flat", "spatial") and reading.budget is not None and names:
         width = int(reading.budget * count_parameters(model) / len(names) / logits.shape[1]) - 1
         if width < 1:
-            _warn_no_block(f"budget={reading.budget} leaves not one feature per block.")
+            warn_caller(f"{NO_BLOCK} budget={reading.budget} leaves not one feature per block.")
             return {}
     modules, class_token = named_modules(model), has_class_token(unwrap(model))
     poolings: dict[str, Pooling] = {}
@@ -68,10 +64,11 @@ def survey_network(
         if named or not _is_head(output, logits):
             poolings[name] = pooling
     if not poolings and not named and reading.blocks != 0:
-        _warn_no_block(faults[0] if faults else "The network has no layer but its head.")
+        warn_caller(f"{NO_BLOCK} {faults[0] if faults else 'The network has no layer but its head.'}")
     elif repeated := [name for name in names if len(outputs[name]) > 1]:
-        text = f"These blocks get no probe, because they run several times in a forward pass: {', '.join(repeated)}."
-        warnings.warn(text, UserWarning, stacklevel=caller_stacklevel())
+        warn_caller(
+            f"These blocks get no probe, because they run several times in a forward pass: {', '.join(repeated)}."
+        )
     return poolings
 
 
@@ -90,17 +87,12 @@ def count_parameters(model: nn.Module) -> int:
     return sum(parameter.numel() for parameter in model.parameters())
 
 
-def _is_ambiguous(outputs: Sequence[Any], rows: int) -> bool:
+def _is_square(output: Any, rows: int) -> bool:
     """Whether rows and tokens cannot be told apart: as many of the one as of the other."""
-    tensors = [tensor for output in outputs for tensor in tensors_in(output) if not tensor.is_nested]
-    return rows > 1 and any(tensor.dim() == 3 and list(tensor.shape[:2]) == [rows, rows] for tensor in tensors)
+    dense = (tensor for tensor in tensors_in(output) if not tensor.is_nested)
+    return any(tensor.dim() == 3 and list(tensor.shape[:2]) == [rows, rows] for tensor in dense)
 
 
 def _is_head(output: Any, logits: Tensor) -> bool:
     values = find_tensor(output)
     return not values.is_nested and torch.equal(values, logits)
-
-
-def _warn_no_block(reason: str) -> None:
-    text = f"No block is left to probe, so this is temperature scaling. {reason}"
-    warnings.warn(text, UserWarning, stacklevel=caller_stacklevel())

@@ -1,12 +1,13 @@
-"""Views: inputs -> inputs that the network never saw.
+"""How a loader is read, and the views drawn of it: inputs -> inputs that the network never saw.
 
 A network has memorised its training inputs; probes trained on those very inputs inherit its overconfidence. Views repair this
 and cost nothing at inference. The functions here choose the view; `augmentations` (images and tables) and `tokens` have
 the changes themselves.
 """
 
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any, get_args
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor
@@ -22,13 +23,19 @@ from lates.network.augmentations import (
     swap,
 )
 from lates.network.batches import read_batches
-from lates.network.reading import ImageView, Reading, TableView, ViewName
-from lates.network.tokens import TokenView, choose_tokens, find_tokens
+from lates.network.tokens import Tokenizer, TokenView, choose_tokens, find_tokens
 from lates.network.tokens import drop_tokens as drop_tokens  # public here, beside the other views
 from lates.network.tokens import mask_tokens as mask_tokens
+from lates.settings import DEFAULT, Settings
 
+ImageView = Literal["flip", "shift", "jitter", "robust"]
+TableView = Literal["noise", "swap"]
+ViewName = ImageView | TableView
+View = Callable[[Any], Any]
+Views = Literal["auto"] | ViewName | View | None
 DrawView = Callable[[Any, torch.Generator], Any]
 """A view as `extract` calls it: built-in views draw from the generator, a user's function from the seeded global one."""
+
 IMAGE_NAMES: tuple[ImageView, ...] = get_args(ImageView)
 TABLE_NAMES: tuple[TableView, ...] = get_args(TableView)
 NAMES: tuple[ViewName, ...] = (*IMAGE_NAMES, *TABLE_NAMES)
@@ -39,11 +46,31 @@ PIXELS = "pixel_values"
 MEASURED_ROWS = 1024
 """The scale of channels and columns is measured on this many inputs."""
 
-MEASURED: tuple[ViewName, ...] = ("jitter", "robust", "noise")
-"""The views that need this scale."""
 
-IMAGES_NEEDED = "needs images [n, channels, h, w], floating-point or uint8, of at most four channels"
-ROWS_NEEDED = "needs table rows [n, columns], floating-point or uint8"
+@dataclass(frozen=True)
+class Reading:
+    """role         the loader's name in errors and progress: "train", "holdout"
+    blocks       None: all; an int: the last n; a list of names
+    views        what changes the inputs in each pass
+    views_option   what the caller names `views` in errors
+    passes       None: as many as the settings say, one without views; with `plain_first` one plain and one changed
+    plain_first  the first pass reads the inputs as they are, and a loader that shuffles does so alike in all passes
+    tokenizer    of text, for views="auto"
+    budget       matters where a pooling's width depends on it
+    keep_logits  probes need no logits of the training split, which with many classes would be larger than all features
+    settings     poolings, views and passes where the above leave them open
+    """
+
+    role: str = "loader"
+    blocks: Sequence[str] | int | None = None
+    views: Views = None
+    passes: int | None = 1
+    plain_first: bool = False
+    tokenizer: Tokenizer | None = None
+    budget: float | None = None
+    keep_logits: bool = True
+    settings: Settings = DEFAULT
+    views_option: str = "views"
 
 
 def choose_view(reading: Reading, loader: Iterable[Any], device: torch.device) -> DrawView | None:
@@ -51,24 +78,22 @@ def choose_view(reading: Reading, loader: Iterable[Any], device: torch.device) -
 
     For text "auto" needs the tokenizer.
     """
-    views, role, tokenizer = reading.views, reading.role, reading.tokenizer
+    views, role, option = reading.views, reading.role, reading.views_option
     if views is None or isinstance(views, TokenView):
         return views
     if callable(views):
         return lambda inputs, _: views(inputs)
-    option = reading.views_option
     if views not in (*NAMES, "auto"):
         raise ValueError(
             f'Unknown {option}="{views}". Known: None, {", ".join(NAMES)}, auto, or a function inputs -> inputs.'
         )
-    if views == "auto" and tokenizer is not None:
+    if views == "auto" and reading.tokenizer is not None:
         first = next(iter(read_batches(loader, device, role)))
         if find_tokens(first.inputs) is not None:
-            return choose_tokens(tokenizer)
+            return choose_tokens(reading.tokenizer)
     name = reading.settings.views if views == "auto" else views
     if name is None:
         return None
-    needed = MEASURED_ROWS if name in MEASURED else 1
     rows: list[Tensor] = []
     for batch in read_batches(loader, device, role):
         values = find_inputs(name, batch.inputs)
@@ -82,26 +107,21 @@ def choose_view(reading: Reading, loader: Iterable[Any], device: torch.device) -
         if rows and values.shape[1:] != rows[0].shape[1:]:
             break
         rows.append(values)
-        if sum(map(len, rows)) >= needed:
+        if sum(map(len, rows)) >= MEASURED_ROWS:
             break
     return make_view(name, measure_channels(torch.cat(rows)))
 
 
 def find_inputs(name: ViewName, inputs: Any) -> Tensor | None:
-    """What the view of that name changes in a batch's inputs, or None."""
-    return find_images(inputs) if name in IMAGE_NAMES else find_rows(inputs)
-
-
-def find_images(inputs: Any) -> Tensor | None:
-    """The images [n, c, h, w] in a batch's inputs (floating-point or uint8, at most four channels), or None."""
-    images = inputs.get(PIXELS) if isinstance(inputs, Mapping) else inputs
-    values = _find_values(images, dimensions=4)
-    return None if values is None or values.shape[1] > 4 else values
-
-
-def find_rows(inputs: Any) -> Tensor | None:
-    """The table rows [n, columns] that a batch's inputs are (floating-point or uint8), or None."""
-    return _find_values(inputs, dimensions=2)
+    """What the view of that name changes in a batch's inputs: images of at most four channels, or table rows; or None."""
+    images = name in IMAGE_NAMES
+    if images and isinstance(inputs, Mapping):
+        inputs = inputs.get(PIXELS)
+    if isinstance(inputs, tuple) and len(inputs) == 1:
+        inputs = inputs[0]
+    if not isinstance(inputs, Tensor) or inputs.dim() != (4 if images else 2) or (images and inputs.shape[1] > 4):
+        return None
+    return inputs if inputs.is_floating_point() or inputs.dtype == torch.uint8 else None
 
 
 def make_view(name: ViewName, scale: ChannelScale) -> DrawView:
@@ -125,16 +145,10 @@ def make_view(name: ViewName, scale: ChannelScale) -> DrawView:
     return view
 
 
-def _find_values(inputs: Any, dimensions: int) -> Tensor | None:
-    if isinstance(inputs, tuple) and len(inputs) == 1:
-        inputs = inputs[0]
-    if not isinstance(inputs, Tensor) or inputs.dim() != dimensions:
-        return None
-    return inputs if inputs.is_floating_point() or inputs.dtype == torch.uint8 else None
-
-
 def _needed(name: ViewName) -> str:
-    return IMAGES_NEEDED if name in IMAGE_NAMES else ROWS_NEEDED
+    form = "images [n, channels, h, w]" if name in IMAGE_NAMES else "table rows [n, columns]"
+    limit = ", of at most four channels" if name in IMAGE_NAMES else ""
+    return f"needs {form}, floating-point or uint8{limit}"
 
 
 def _describe(inputs: Any) -> str:

@@ -1,16 +1,12 @@
 """How it runs, and nothing of what is computed.
 
 checks      what every function demands of logits, labels and arguments
-extras      how to install what is optional
 files       write a file whole or not at all
-text        names in messages: safe to print, and not too many
-memory      how many bytes there are to use
-row_store   rows in memory up to a limit, in temporary files beyond it
+text        words in messages: names safe to print, and not too many; how to install what is optional
+memory      how many bytes there are to use; rows in temporary files beyond them
 threads     chunks of rows shared among threads
-precision   matrix products in full float32
-randomness  the global generators, seeded and restored under one lock
+process_state   the global generators and the precision of products, borrowed and given back
 processes   all-reduce and gather over torch.distributed
-progress    bars on a terminal or in a notebook
 run         device, seed, memory, processes and progress in one object
 """
 
@@ -29,16 +25,13 @@ from lates.runtime.checks import (
     form_of,
     plain_tensor,
     caller_stacklevel,
+    warn_caller,
     warn_if_probabilities,
 )
-from lates.runtime.extras import install_line
 from lates.runtime.files import check_target, write_whole
-from lates.runtime.text import abbreviate, printable, printable_lines
-from lates.runtime.memory import default_memory
+from lates.runtime.text import abbreviate, install_line, printable, printable_lines
+from lates.runtime.memory import RowStore, default_memory
 from lates.runtime.threads import map_threads, single_threaded, split_rows, thread_count
-from lates.runtime.precision import full_precision
 from lates.runtime.processes import ALONE, Processes
-from lates.runtime.row_store import RowStore
-from lates.runtime.randomness import mix_seeds, process_lock, seeded_globally
-from lates.runtime.progress import Progress, shown
-from lates.runtime.run import Run
+from lates.runtime.process_state import full_precision, mix_seeds, process_lock, seeded_globally
+from lates.runtime.run import Progress, Run, shown

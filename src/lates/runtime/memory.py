@@ -1,12 +1,15 @@
-"""How much memory there is to use: on the device, on this machine, and within what a container is allowed."""
+"""How much memory there is to use, and rows that go to temporary files beyond it."""
 
-import os
-from collections.abc import Iterator
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, suppress
 from numbers import Real
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
+import numpy as np
 import torch
+from torch import Tensor
 
 SHARE_OF_HOST, SHARE_OF_DEVICE = 0.5, 0.8
 """Of what is free; a host runs more than this process."""
@@ -29,51 +32,99 @@ def check_memory(memory: Any) -> None:
 
 def free_memory(root: Path = Path("/")) -> int:
     """Bytes that this process can still get: what the machine has available, or less where a control group caps it."""
-    return max(min([_available(root / "proc/meminfo"), *_rooms(root)]), 0)
+    kilobytes = _numbers(root / "proc/meminfo").get("MemAvailable:")
+    available = UNKNOWN if kilobytes is None else 1024 * kilobytes
+    return max(min([available, *_allowed(root)]), 0)
 
 
-def _available(meminfo: Path) -> int:
+def _allowed(root: Path) -> Iterator[int]:
+    """What each control group (version 2) around this process, the outer ones too, still allows it. Cached files that nobody
+    uses count as free: the kernel gives them up first."""
+    inside = next((Path(line[4:]) for line in _lines(root / "proc/self/cgroup") if line.startswith("0::/")), None)
+    for group in () if inside is None else (inside, *inside.parents):
+        folder = root / "sys/fs/cgroup" / group
+        limit, used = ([*_lines(folder / name), "max"][0] for name in ("memory.max", "memory.current"))
+        if limit != "max" and used != "max":
+            yield int(limit) - int(used) + _numbers(folder / "memory.stat").get("inactive_file", 0)
+
+
+def _numbers(file: Path) -> dict[str, int]:
+    """Of lines such as "inactive_file 4096" or "MemAvailable: 8000 kB"."""
+    words = [line.split() for line in _lines(file)]
+    return {name: int(number) for name, number, *_ in words if number.isdigit()}
+
+
+def _lines(file: Path) -> list[str]:
+    """None where the file is not there."""
     try:
-        lines = dict(line.split(":", 1) for line in meminfo.read_text("utf-8").splitlines() if ":" in line)
-        return int(lines["MemAvailable"].split()[0]) * 1024
-    except (OSError, KeyError, ValueError):
-        known = getattr(os, "sysconf_names", {})
-        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") if "SC_PHYS_PAGES" in known else UNKNOWN
-
-
-def _rooms(root: Path) -> Iterator[int]:
-    """What each control group around this process, the outer ones too, still allows: version 2, and version 1."""
-    try:
-        lines = (root / "proc/self/cgroup").read_text("utf-8").splitlines()
+        return file.read_text("utf-8").splitlines()
     except OSError:
-        return
-    for _, controllers, path in (line.split(":", 2) for line in lines):
-        if "memory" in controllers.split(","):
-            mount, names = "memory", ("memory.limit_in_bytes", "memory.usage_in_bytes")
-        elif not controllers:
-            mount, names = "", ("memory.max", "memory.current")
-        else:
-            continue
-        inside = Path(path.lstrip("/"))
-        for group in (inside, *inside.parents):
-            place = root / "sys/fs/cgroup" / mount / group
-            limit, used = (_number(place / name) for name in names)
-            if limit is not None and used is not None:
-                yield limit - used + _reclaimable(place / "memory.stat")
+        return []
 
 
-def _reclaimable(statistics: Path) -> int:
-    """Bytes of files that the kernel keeps for nobody in particular and would give up first."""
-    try:
-        counts = dict(line.split() for line in statistics.read_text("utf-8").splitlines())
-        return int(counts.get("total_inactive_file", counts.get("inactive_file", 0)))
-    except (OSError, ValueError):
-        return 0
+class RowStore:
+    """Several named tensors [rows, …] of which at most about `limit` bytes, and one batch, stay in memory.
 
+    A context manager: at its end the files are closed and gone. Tensors collected before live on as memory maps, which keep
+    their unnamed file until they are freed themselves.
+    """
 
-def _number(file: Path) -> int | None:
-    """None where the file is not there, or says "max"."""
-    try:
-        return int(file.read_text("utf-8"))
-    except (OSError, ValueError):
-        return None
+    def __init__(self, limit: int) -> None:
+        self.limit, self.bytes = limit, 0
+        self._chunks: dict[str, list[Tensor]] = {}
+        self._files: dict[str, BinaryIO] = {}
+        self._open_files = ExitStack()
+
+    def __enter__(self) -> "RowStore":
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        with suppress(OSError):  # what was not flushed is not needed any more
+            self._open_files.close()
+
+    @property
+    def spilled(self) -> bool:
+        return bool(self._files)
+
+    def append(self, rows: Mapping[str, Tensor]) -> None:
+        """Add one batch: the same names every time."""
+        for name, values in rows.items():
+            self._chunks.setdefault(name, []).append(values)
+            self.bytes += values.numel() * values.element_size()
+        if self.bytes > self.limit:
+            self._spill()
+
+    def collect(self) -> dict[str, Tensor]:
+        """All rows under each name, in memory or mapped from the files; the store is empty afterwards."""
+        if self.spilled:
+            self._spill()
+        with torch.inference_mode(False):
+            return {name: self._collect(self._chunks.pop(name), self._files.get(name)) for name in list(self._chunks)}
+
+    def _spill(self) -> None:
+        try:
+            for name, chunks in self._chunks.items():
+                if name not in self._files:
+                    file = tempfile.TemporaryFile(prefix="lates-")  # noqa: SIM115 (`__exit__` closes it)
+                    self._files[name] = self._open_files.enter_context(file)
+                for chunk in chunks:
+                    self._files[name].write(chunk.cpu().numpy().tobytes())
+                self._files[name].flush()
+                self._chunks[name] = [torch.empty_like(chunks[0][:0], device="cpu")]
+        except OSError as fault:  # of an unnamed file, so the system cannot say where
+            raise OSError(
+                fault.errno,
+                f"Cannot write rows that exceed the memory to a temporary file in {tempfile.gettempdir()}: "
+                f"{fault.strerror or fault}. Set TMPDIR to a folder with more room, or allow more memory, by memory= or "
+                "--memory.",
+            ) from fault
+        self.bytes = 0
+
+    def _collect(self, chunks: list[Tensor], file: BinaryIO | None) -> Tensor:
+        if file is None:
+            return torch.cat(chunks)
+        (empty,) = chunks
+        if not file.tell():
+            return empty
+        rows = np.memmap(file, dtype=empty.numpy().dtype, mode="r+")
+        return torch.from_numpy(rows.reshape(-1, *empty.shape[1:]))

@@ -1,6 +1,6 @@
 """How a calibration runs, and nothing of what it computes: one object instead of arguments handed from function to function."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
@@ -10,7 +10,10 @@ import torch
 from lates.runtime.checks import check_seed
 from lates.runtime.memory import check_memory, default_memory
 from lates.runtime.processes import ALONE, Processes
-from lates.runtime.progress import Progress, shown
+from lates.runtime.text import printable
+
+Progress = Callable[[str, int, int | None], None]
+"""(stage, steps done, steps in all or None where unknown)"""
 
 
 @dataclass(frozen=True)
@@ -71,3 +74,31 @@ def check_device(device: torch.device | str) -> torch.device:
     if usable.type == "meta":
         raise ValueError('device="meta" holds no values. Load the model\'s weights on another device first.')
     return usable
+
+
+@contextmanager
+def shown(progress: bool | Progress | None) -> Iterator[Progress | None]:
+    """A callback for the stages: the user's own; bars on a terminal or in a notebook for True; None, silence, otherwise."""
+    if progress is not True:
+        yield None if progress is False else progress
+        return
+    from rich.console import Console
+
+    console = Console(stderr=True)
+    if not (console.is_terminal or console.is_jupyter):
+        yield None
+        return
+    from rich.markup import escape
+    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+    from rich.progress import Progress as Bars
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Bars(*columns, console=console, transient=True) as bars:
+        tasks = {}
+
+        def update(stage: str, done: int, total: int | None) -> None:
+            if stage not in tasks:
+                tasks[stage] = bars.add_task(escape(printable(stage)), total=total)
+            bars.update(tasks[stage], completed=done)
+
+        yield update

@@ -1,15 +1,13 @@
-"""Work on chunks of rows, shared among threads.
+"""Chunks of rows, shared among threads that use one core each and synchronise once.
 
-A chunk is small, so that it stays in the processor's cache. Torch would spread each operation on it over all cores and wait for
-the slowest, thousands of times, which takes long where other programs want the cores too. Threads that take rows of their own,
-and use one core each, synchronise once.
+Torch would spread each operation on a small chunk over all cores and wait for the slowest, thousands of times, which takes long
+where other programs want the cores too.
 """
 
 import os
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from functools import cache
 from typing import TypeVar
 
@@ -49,42 +47,22 @@ def map_threads(function: Callable[[Part], Result], parts: Sequence[Part]) -> li
             wait(others)
 
 
-_outside: list[int] = []
-"""How many threads torch uses outside, for each thread that is within `single_threaded`."""
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_outside.clear)
-
-
 @contextmanager
 def single_threaded() -> Iterator[None]:
     """Let torch use this thread alone: for many small operations more threads cost more than they bring.
 
-    A new thread inherits the number of threads that any thread has set last. One that began within another's context has
-    inherited a 1: it leaves here with the number that the other will restore.
+    A new thread inherits the number that any thread has set last. So one that has inherited a 1 sets nothing, which later
+    threads would inherit.
     """
     threads = torch.get_num_threads()
-    if threads == 1 and not _local.inside:
-        threads = max(_outside, default=1)
     if threads == 1:
         yield
         return
     try:
-        _local.inside = True
-        _outside.append(threads)
         torch.set_num_threads(1)
         yield
     finally:
-        _local.inside = False
         torch.set_num_threads(threads)
-        with suppress(ValueError):  # stopped by Ctrl-C before it was there
-            _outside.remove(threads)
-
-
-class _Local(threading.local):
-    inside = False
-
-
-_local = _Local()
 
 
 @cache

@@ -2,7 +2,7 @@
 
 import pytest
 
-from lates.runtime.progress import shown
+from lates.runtime.run import shown
 
 
 def test_progress_is_silent_when_asked_and_where_nobody_looks(capsys: pytest.CaptureFixture[str]) -> None:
