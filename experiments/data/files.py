@@ -1,14 +1,10 @@
-"""Files that are written whole or not at all, and the JSON in them, which carries a digest: damage is noticed on reading."""
+"""Files that are written whole or not at all, and the JSON in them."""
 
-import hashlib
 import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
-
-DIGEST = "facts_sha256"
-"""The key of a JSON object's digest. Files of earlier versions have none, and are read without that check."""
 
 
 class DamagedError(ValueError):
@@ -24,30 +20,18 @@ def write_whole(path: Path, content: bytes) -> None:
         file.flush()
         os.fsync(file.fileno())
     os.replace(partial, path)
-    folder = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
 
 
 def format_json(facts: Mapping[str, Any], indent: int | None = None) -> bytes:
-    """A JSON object with its digest."""
-    return json.dumps({**facts, DIGEST: _digest(facts)}, indent=indent, allow_nan=False).encode() + b"\n"
+    return json.dumps(facts, indent=indent, allow_nan=False).encode() + b"\n"
 
 
 def parse_json(content: str | bytes) -> dict[str, Any]:
-    """The JSON object that `format_json` wrote, or one without a digest."""
+    """A JSON object."""
     try:
         facts = json.loads(content)
     except (ValueError, RecursionError) as error:
         raise DamagedError(f"it is no JSON: {error}") from error
     if not isinstance(facts, dict):
         raise DamagedError(f"it holds a {type(facts).__name__}, expected an object")
-    if facts.pop(DIGEST, None) not in (None, _digest(facts)):
-        raise DamagedError("it is not what was written, by its digest")
     return facts
-
-
-def _digest(facts: Mapping[str, Any]) -> str:
-    return hashlib.sha256(json.dumps(facts).encode()).hexdigest()

@@ -1,18 +1,15 @@
 """Results are read back as they were written, and a cell counts as finished only if both of its files are whole."""
 
-import hashlib
 import json
 import math
-from collections.abc import Callable
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from experiments.data.files import DamagedError, format_json, parse_json
+from experiments.data.files import DamagedError
 from experiments.evaluation.measuring import METRICS, Row
 from experiments.recipes import Cell
 from experiments.runner.results import (
@@ -62,8 +59,6 @@ def test_a_metric_that_came_later_than_the_file_is_missing(tmp_path: Path) -> No
     path = write_results(tmp_path, results_of())
     table = path.with_suffix(".csv").read_text().replace(",ece_smooth", "").replace(",0.125\n", "\n")
     path.with_suffix(".csv").write_text(table)
-    facts = parse_json(path.read_bytes()) | {"csv_sha256": hashlib.sha256(table.encode()).hexdigest()}
-    path.write_bytes(format_json(facts))
     metrics = read_results(path).rows[0].metrics
     assert tuple(metrics) == METRICS
     assert math.isnan(metrics["ece_smooth"])
@@ -103,68 +98,37 @@ def test_a_cell_is_finished_once_both_files_are_there(tmp_path: Path) -> None:
     assert is_finished(tmp_path, CELL, RECIPE)
 
 
-@pytest.mark.parametrize(
-    ("recipe", "words"),
-    [
-        (
-            RECIPE | {"training": {"epochs": 200, "milestones": ()}, "probe_images": 100},
-            "training milestones was 0.3, 0.6, is now none; probe_images was None, is now 100",
-        ),
-        (
-            {"corruptions": ("fog",), "probe_images": None, "training": {"epochs": 200}},
-            "training milestones was 0.3, 0.6, is now not recorded",
-        ),
-    ],
-)
-def test_results_of_another_recipe_do_not_count_and_say_why(tmp_path: Path, recipe: dict[str, Any], words: str) -> None:
-    assert describe_differences(tmp_path, CELL, recipe) == ""
+def test_results_of_another_recipe_do_not_count_and_say_why(tmp_path: Path) -> None:
+    other = RECIPE | {"corruptions": ("fog", "snow"), "probe_images": 100}
+    assert describe_differences(tmp_path, CELL, other) == ""
     write_results(tmp_path, results_of())
     assert describe_differences(tmp_path, CELL, RECIPE) == ""
     assert is_finished(tmp_path, CELL, RECIPE)
-    assert not is_finished(tmp_path, CELL, recipe)
-    assert describe_differences(tmp_path, CELL, recipe) == words
+    assert not is_finished(tmp_path, CELL, other)
+    words = "corruptions was ['fog'], is now ['fog', 'snow']; probe_images was None, is now 100"
+    assert describe_differences(tmp_path, CELL, other) == words
 
 
 def test_results_that_name_no_recipe_do_not_count(tmp_path: Path) -> None:
     write_results(tmp_path, replace(results_of(), facts={}))
     assert not is_finished(tmp_path, CELL, RECIPE)
-    assert describe_differences(tmp_path, CELL, RECIPE).startswith("training epochs was not recorded, is now 200; ")
-
-
-@pytest.mark.filterwarnings("ignore:.*cannot be used")
-@pytest.mark.parametrize("suffix", [".csv", ".json"])
-def test_a_file_cut_anywhere_is_noticed(tmp_path: Path, suffix: str) -> None:
-    path = write_results(tmp_path, results_of()).with_suffix(suffix)
-    content = path.read_bytes()
-    end = len(content.rstrip()) if suffix == ".json" else len(content)
-    for length in range(0, end, 7):
-        path.write_bytes(content[:length])
-        assert not is_finished(tmp_path, CELL, RECIPE), length
-    path.write_bytes(content)
-    assert is_finished(tmp_path, CELL, RECIPE)
-
-
-def test_a_changed_number_is_noticed_and_said(tmp_path: Path) -> None:
-    path = write_results(tmp_path, results_of())
-    table = path.with_suffix(".csv")
-    table.write_text(table.read_text().replace("0.125", "0.126", 1))
-    with pytest.raises(DamagedError, match=r"s0\.json .*resnet18-s0\.csv is not the file that .* Run the recipe again"):
-        read_results(path)
+    assert describe_differences(tmp_path, CELL, RECIPE).startswith("training was None, is now {")
 
 
 @pytest.mark.parametrize(
-    ("damage", "words"),
+    ("suffix", "content", "words"),
     [
-        (lambda content: b"[" * 100_000, "no JSON"),
-        (lambda content: b"[]", "it holds a list"),
-        (lambda content: content.replace(b'"head": 1.0', b'"head": 1.1'), "not what was written, by its digest"),
+        (".json", b"[" * 100_000, "no JSON"),
+        (".json", b"[]", "it holds a list"),
+        (".csv", b"", "of another version, has columns"),
+        (".csv", b"method,set,nll\nnetwork,clean,a\n", "could not convert"),
     ],
 )
-def test_a_damaged_json_is_named_and_the_cell_done_again(
-    tmp_path: Path, damage: Callable[[bytes], bytes], words: str
+def test_a_damaged_file_is_named_and_the_cell_done_again(
+    tmp_path: Path, suffix: str, content: bytes, words: str
 ) -> None:
     path = write_results(tmp_path, results_of())
-    path.write_bytes(damage(path.read_bytes()))
+    path.with_suffix(suffix).write_bytes(content)
     with pytest.warns(UserWarning, match=rf"s0\.json cannot be used: .*{words}.*Run the recipe again"):
         assert not is_finished(tmp_path, CELL, RECIPE)
     assert describe_differences(tmp_path, CELL, RECIPE) == ""
