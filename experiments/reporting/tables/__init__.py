@@ -11,7 +11,6 @@ from experiments.reporting.tables.comparisons import gains, mc_dropout_gains, pa
 from experiments.reporting.tables.costs import cost, depth, runs, timing_table
 from experiments.reporting.tables.markdown import Table
 from experiments.reporting.tables.scores import (
-    again,
     imagenet,
     main_table,
     mc_dropout,
@@ -23,7 +22,7 @@ from experiments.reporting.tables.variations import budget, holdout_size, low_da
 
 TABLES: tuple[Callable[[Sequence[Measured]], Table], ...] = (
     main_table, primary, wins, methods_table, scores, gains, budget, low_data, holdout_size, mc_dropout, mc_dropout_gains,
-    paper_tests, imagenet, cost, depth, runs, again,
+    paper_tests, imagenet, cost, depth, runs,
 )  # fmt: skip
 
 

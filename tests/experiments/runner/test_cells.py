@@ -143,7 +143,7 @@ def test_results_of_another_recipe_are_neither_taken_nor_replaced(undisturbed: P
 def test_results_cut_in_half_are_done_again(undisturbed: Path) -> None:
     (cell,) = tiny_recipe().cells()
     before = numbers(undisturbed)
-    path = results_path(undisturbed / "results", cell).with_suffix(".csv")
+    path = results_path(undisturbed / "results", cell)
     path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
     assert run_tiny(undisturbed).done == (cell,)
     assert numbers(undisturbed) == before

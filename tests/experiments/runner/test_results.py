@@ -71,7 +71,7 @@ def test_numbers_survive_to_eight_digits(tmp_path_factory: pytest.TempPathFactor
     root = tmp_path_factory.mktemp("results")
     row = Row("temperature", "fog-5", dict(zip(METRICS, values, strict=True)))
     (found,) = read_results(write_results(root, CellResults(CELL, (row,), {}))).rows
-    assert (found.method, found.set, found.corruption, found.severity) == ("temperature", "fog-5", "fog", 5)
+    assert (found.method, found.set, found.corruption) == ("temperature", "fog-5", "fog")
     assert list(found.metrics.values()) == pytest.approx(values, rel=1e-7, nan_ok=True)
 
 
@@ -81,7 +81,6 @@ def test_facts_and_rows_survive(tmp_path: Path) -> None:
     assert (read.cell, read.rows) == (written.cell, written.rows)
     assert {name: read.facts[name] for name in written.facts} == json.loads(json.dumps(written.facts))
     assert read.facts["cell"] == asdict(CELL)
-    assert read.rows[0].severity == 0
 
 
 @pytest.mark.filterwarnings("ignore:.*cannot be used")
