@@ -61,7 +61,6 @@ def run(
         float | None,
         typer.Option(min=0, help="Stop in good order before that. Give at least 5: evaluations start again."),
     ] = None,
-    shard: Annotated[str, typer.Option(help="i/n: the i-th of n equal shards of the cells.")] = "1/1",
     device: Annotated[str | None, typer.Option(help="cuda or cpu. Without it, the GPU if there is one.")] = None,
 ) -> None:
     """Do the unfinished cells of a recipe; the same command goes on after any interruption, beside any other runner."""
@@ -72,7 +71,7 @@ def run(
 
     chosen = find_recipe(recipe)
     with faults_in_words():
-        cells = choose_cells(chosen, seeds=parse_seeds(seeds), only=only, shard=parse_shard(shard))
+        cells = choose_cells(chosen, seeds=parse_seeds(seeds), only=only)
         outcome = run_cells(
             chosen,
             cells,
@@ -164,13 +163,6 @@ def parse_seeds(text: str | None) -> list[int] | None:
     if not seeds or len(set(seeds)) < len(seeds):
         refuse(f'--seeds "{text}": expected distinct numbers and ranges, such as 0-4 or 0,2.')
     return seeds
-
-
-def parse_shard(text: str) -> tuple[int, int]:
-    part, slash, parts = text.partition("/")
-    if not (slash and part.isdecimal() and parts.isdecimal()):
-        refuse(f'--shard "{text}": expected i/n with 1 <= i <= n, such as 2/4.')
-    return int(part), int(parts)
 
 
 def refuse(reason: str) -> NoReturn:

@@ -223,9 +223,7 @@ _RECIPES = (
     ),
     Recipe(
         name="imagenet",
-        question="Does it hold at a thousand classes? Train first on several GPUs, with the seed and folder that `run` uses: "
-        "torchrun --nproc-per-node 8 -m experiments.train --network resnet50 --dataset imagenet --data DIR --seed 0 "
-        "--out runs/imagenet-resnet50-s0",
+        question="Does it hold at a thousand classes?",
         networks=("resnet50",),
         datasets=("imagenet",),
         probe_images=50,

@@ -1,23 +1,19 @@
-"""Train one network from the command line, on one device or, under torchrun, on several.
+"""Train one network from the command line.
 
 python -m experiments.train --network resnet18 --dataset cifar100 --data DIR --epochs 3 --out runs/trial
-torchrun --nproc-per-node 8 -m experiments.train --network resnet50 --dataset imagenet --data DIR --out runs/large
 """
 
 import argparse
 import math
-import os
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import torch
-import torch.distributed as dist
 
 from experiments.data.datasets import DATASETS, load_dataset
 from experiments.recipes import RECIPES, Cell
-from experiments.runner.claims import claimed, read_claim
+from experiments.runner.claims import claimed
 from experiments.runner.faults import faults_in_words
 from experiments.training.checkpoints import Progress
 from experiments.training.hyperparameters import choose_hyperparameters
@@ -28,18 +24,11 @@ from experiments.training.networks import NETWORKS
 def main(arguments: Sequence[str] | None = None) -> None:
     chosen = _parser().parse_args(arguments)
     with faults_in_words():
-        try:
-            device = check_device(chosen.device)
-            if "LOCAL_RANK" in os.environ:
-                if device.type == "cuda":
-                    device = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
-                    torch.cuda.set_device(device)
-                dist.init_process_group("nccl" if device.type == "cuda" else "gloo")
-            with _claimed_by_first(chosen.out, device):
-                _train(chosen, device)
-        finally:
-            if dist.is_initialized():
-                dist.destroy_process_group()
+        device = check_device(chosen.device)
+        with claimed(chosen.out) as mine:
+            if not mine:
+                raise ValueError(f"{chosen.out} is in use by another process. Wait for it, or choose another --out.")
+            _train(chosen, device)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -60,23 +49,6 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _is_first() -> bool:
-    return not dist.is_initialized() or dist.get_rank() == 0
-
-
-@contextmanager
-def _claimed_by_first(folder: Path, device: torch.device) -> Iterator[None]:
-    """The first process claims the folder for all, since `run` may want it too; all stop where another has it."""
-    with claimed(folder) if _is_first() else nullcontext(True) as mine:
-        shared = torch.tensor(mine, device=device)
-        if dist.is_initialized():
-            dist.broadcast(shared, 0)
-        if not shared:
-            by = read_claim(folder) or "another process"
-            raise ValueError(f"{folder} is in use by {by}. Wait for it, or choose another --out.")
-        yield
-
-
 def _train(chosen: argparse.Namespace, device: torch.device) -> None:
     available, test = load_dataset(chosen.dataset, chosen.data)
     cell = Cell("", chosen.dataset, chosen.network, chosen.seed, chosen.train_fraction, dropout=chosen.dropout)
@@ -86,14 +58,9 @@ def _train(chosen: argparse.Namespace, device: torch.device) -> None:
         hyper = RECIPES[chosen.recipe].training_of(cell)
     if chosen.epochs is not None:
         hyper = replace(hyper, epochs=chosen.epochs)
-    seconds = 0.0
 
     def report(progress: Progress) -> None:
-        nonlocal seconds
-        epoch, loss, took = len(progress.losses), progress.losses[-1], progress.seconds - seconds
-        seconds = progress.seconds
-        if _is_first():
-            print(f"epoch {epoch}/{hyper.epochs}  loss {loss:.4f}  {took:.2f} s", flush=True)
+        print(f"epoch {len(progress.losses)}/{hyper.epochs}  loss {progress.losses[-1]:.4f}", flush=True)
 
     progress = train_network(
         hyper,
@@ -105,10 +72,10 @@ def _train(chosen: argparse.Namespace, device: torch.device) -> None:
         max_seconds=chosen.max_seconds,
         report=report,
     )
-    if _is_first() and progress.finished:
+    if progress.finished:
         accuracy = measure_accuracy(network, test)
         print(f"test accuracy {accuracy:.4f}  training took {progress.seconds:.1f} s  split {split.digest}")
-    elif _is_first():
+    else:
         print(f"stopped after step {progress.step} of {progress.steps}; the same command goes on from there")
 
 

@@ -53,11 +53,6 @@ class Row:
         """`fog` of `fog-3`; of the clean set its own name."""
         return self.set.rpartition("-")[0] or self.set
 
-    @property
-    def severity(self) -> int:
-        """3 of `fog-3`; 0 of the clean set."""
-        return int(self.set.rpartition("-")[2]) if self.set != CLEAN else 0
-
 
 class CorruptedSets:
     """The test images, clean first, then under each corruption; made once and kept for the next cell while there is room."""

@@ -4,7 +4,6 @@ names         of metrics, data sets, networks, methods
 paper         what the paper prints
 summaries     results as numbers
 significance  paired gains, intervals and tests
-proposition   the paper's theory in numbers
 shift_search  the rule that chose the default views
 tables        every table
 prose         numbers in sentences

@@ -294,14 +294,3 @@ def mean_over_networks(
 ) -> float:
     ensemble = method == "ensemble"
     return over_networks(measured, dataset, lambda each: each.mean(method, metric, sets), training, ensemble=ensemble)
-
-
-def gain_over_networks(
-    measured: Sequence[Measured], dataset: str, method: str, metric: str, sets: Sequence[str] = CLEAN_SET
-) -> float:
-    return over_networks(measured, dataset, lambda each: each.relative_gain(method, metric, sets))
-
-
-def added_over_networks(measured: Sequence[Measured], dataset: str, method: str) -> float:
-    """Parameters added, in percent of the network's."""
-    return over_networks(measured, dataset, lambda each: 100 * each.fact("methods", method, "parameters"))

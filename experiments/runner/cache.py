@@ -1,6 +1,5 @@
 """The data of a recipe: read once, kept on the device, corrupted once."""
 
-import gc
 from pathlib import Path
 
 import torch
@@ -45,12 +44,6 @@ class DataCache:
             return available, *self.unseen[cell.dataset]
         split = cell.split(available.labels)
         return available.select(split.train), available.select(split.holdout), split.digest
-
-    def free_memory(self) -> None:
-        """Give back what a failed cell used on the device, so that the next one has it."""
-        if self.device.type == "cuda":
-            gc.collect()
-            torch.cuda.empty_cache()
 
     def corrupted(self, dataset: str) -> CorruptedSets:
         if dataset not in self.sets:

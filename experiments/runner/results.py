@@ -12,7 +12,7 @@ import io
 import json
 import math
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -20,9 +20,10 @@ from typing import Any
 import numpy as np
 
 from experiments.data.files import DamagedError, format_json, parse_json, write_whole
+from experiments.evaluation.dropout import SAMPLES
 from experiments.evaluation.image_blocks import IMAGE_METRICS, Blocks
 from experiments.evaluation.measuring import METRICS, Row
-from experiments.recipes import ENSEMBLE, RECIPES, Cell
+from experiments.recipes import ENSEMBLE, RECIPES, Cell, Recipe
 
 COLUMNS = ("method", "set", *METRICS)
 DIGESTS = {".csv": "csv_sha256", ".blocks.csv": "blocks_sha256"}
@@ -71,51 +72,10 @@ def read_results(path: Path) -> CellResults:
         for suffix, name in DIGESTS.items():
             if hashlib.sha256(tables[suffix]).hexdigest() != facts[name]:
                 raise DamagedError(f"{path.with_suffix(suffix).name} is not the file that it was written with")
-        return CellResults(cell, _parse_rows(tables[".csv"]), facts, _parse_blocks(tables[".blocks.csv"]))
+        rows, blocks = (table.decode() for table in tables.values())
+        return CellResults(cell, _parse_rows(rows), facts, _parse_blocks(blocks))
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise DamagedError(f"{path} cannot be used: {error}. Run the recipe again.") from error
-
-
-def is_finished(root: Path, cell: Cell, recipe: Mapping[str, Any]) -> bool:
-    """Whether all files of the cell are there, whole and made by this very recipe; a damaged one is named in a warning."""
-    path = results_path(root, cell)
-    if not path.exists():
-        return False
-    try:
-        return not _differences(read_results(path).facts, recipe)
-    except DamagedError as error:
-        warnings.warn(str(error), stacklevel=2)
-        return False
-
-
-def describe_differences(root: Path, cell: Cell, recipe: Mapping[str, Any]) -> str:
-    """In words, how the recipe that made the cell's results differs from `recipe`; "" where there are none or no other."""
-    try:
-        return "; ".join(_differences(parse_json(results_path(root, cell).read_bytes()), recipe))
-    except (OSError, DamagedError):
-        return ""
-
-
-def _differences(facts: Mapping[str, Any], recipe: Mapping[str, Any]) -> list[str]:
-    before = _flattened(facts.get("recipe", {}))
-    now = _flattened(json.loads(json.dumps(recipe)))  # as it reads back: tuples are lists
-    missing = "not recorded"
-    return [
-        f"{name} was {before.get(name, missing)}, is now {now.get(name, missing)}"
-        for name in {**now, **before}
-        if before.get(name) != now.get(name)
-    ]
-
-
-def _flattened(values: Mapping[str, Any]) -> dict[str, str]:
-    """{"training": {"epochs": 15}} -> {"training epochs": "15"}"""
-    flat: dict[str, str] = {}
-    for name, value in values.items():
-        if isinstance(value, dict):
-            flat |= {f"{name} {part}": inner for part, inner in _flattened(value).items()}
-        else:
-            flat[name] = (", ".join(map(str, value)) or "none") if isinstance(value, list) else str(value)
-    return flat
 
 
 def find_results(root: Path) -> list[CellResults]:
@@ -130,6 +90,66 @@ def find_results(root: Path) -> list[CellResults]:
     return results
 
 
+# What two results have to share before they may stand in one table
+
+
+def conditions_of(recipe: Recipe, cell: Cell) -> dict[str, Any]:
+    """What, beside the cell's name, has to be the same in all results that are compared."""
+    released = recipe.released.get(cell.network)
+    return {
+        "training": {"released": released} if released else asdict(recipe.training_of(cell)),
+        "corruptions": recipe.corruptions,
+        "severities": recipe.severities,
+        "probe_images": recipe.probe_images,
+        "samples": SAMPLES if cell.dropout > 0 else None,
+    }
+
+
+def is_finished(root: Path, cell: Cell, conditions: Mapping[str, Any]) -> bool:
+    """Whether all files of the cell are there, made under these very conditions; a damaged one is named in a warning."""
+    path = results_path(root, cell)
+    if not path.exists():
+        return False
+    try:
+        return not _differences(read_results(path).facts, conditions)
+    except DamagedError as error:
+        warnings.warn(str(error), stacklevel=2)
+        return False
+
+
+def refuse_other_recipe(recipe: Recipe, cells: Iterable[Cell], results: Path) -> None:
+    """Raise if results of these cells were made in another way: they are neither mixed with new ones nor overwritten."""
+    differences = {cell: describe_differences(results, cell, conditions_of(recipe, cell)) for cell in cells}
+    others = [cell for cell, difference in differences.items() if difference]
+    if others:
+        were = f", and {len(others) - 1} more, were" if len(others) > 1 else " was"
+        raise ValueError(
+            f"{results_path(results, others[0])}{were} made by another recipe: {differences[others[0]]}. Choose another "
+            f"--results, or remove what is there: {results / recipe.name}."
+        )
+
+
+def describe_differences(root: Path, cell: Cell, conditions: Mapping[str, Any]) -> str:
+    """In words, how the cell's results were made otherwise; "" where they were not, or there are none."""
+    try:
+        return "; ".join(_differences(parse_json(results_path(root, cell).read_bytes()), conditions))
+    except (OSError, DamagedError):
+        return ""
+
+
+def _differences(facts: Mapping[str, Any], conditions: Mapping[str, Any]) -> list[str]:
+    before = facts.get("recipe", {})
+    now = json.loads(json.dumps(conditions))  # as it reads back: tuples are lists
+    return [
+        f"{name} was {before.get(name)}, is now {now.get(name)}"
+        for name in {**now, **before}
+        if before.get(name) != now.get(name)
+    ]
+
+
+# Tables
+
+
 def _format_rows(rows: tuple[Row, ...]) -> bytes:
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
@@ -140,8 +160,8 @@ def _format_rows(rows: tuple[Row, ...]) -> bytes:
     return text.getvalue().encode()
 
 
-def _parse_rows(table: bytes) -> tuple[Row, ...]:
-    lines = csv.reader(io.StringIO(table.decode()))
+def _parse_rows(table: str) -> tuple[Row, ...]:
+    lines = csv.reader(io.StringIO(table))
     header = tuple(next(lines, ()))
     if header[:2] != COLUMNS[:2] or not set(header) <= set(COLUMNS):
         raise DamagedError(
@@ -169,8 +189,8 @@ def _format_blocks(blocks: Blocks) -> bytes:
     return text.getvalue().encode()
 
 
-def _parse_blocks(table: bytes) -> Blocks:
-    lines = list(csv.reader(io.StringIO(table.decode())))[1:]
+def _parse_blocks(table: str) -> Blocks:
+    lines = list(csv.reader(io.StringIO(table)))[1:]
     keys = dict.fromkeys((method, group) for method, group, *_ in lines)
     rows = {(method, group, metric): np.asarray(values, dtype=np.float64) for method, group, metric, *values in lines}
     return {key: np.stack([rows[*key, metric] for metric in IMAGE_METRICS]) for key in keys}

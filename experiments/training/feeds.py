@@ -3,7 +3,6 @@
 import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -73,20 +72,8 @@ class EpochDraws:
         return scale((picked * inside[..., None]).permute(0, 3, 1, 2))
 
 
-class Feed(Protocol):
-    """Where batches come from. `begin` and `advance` run on the host; `batch` is device work that a graph holds."""
-
-    def begin(self, epoch: int, position: int) -> None:
-        """Make ready for the steps of `epoch` from its step `position` on."""
-        ...
-
-    def advance(self) -> None:
-        """Make ready for the next step."""
-        ...
-
-    def batch(self, step: Tensor) -> tuple[Tensor, Tensor]:
-        """Images float32 [b, 3, h, w] in [0, 1] and labels [b] of step number `step`, a tensor [1]."""
-        ...
+# A feed is where batches come from. `begin` (the steps of an epoch from `position` on) and `advance` (the next step) run on the
+# host; `batch` is device work that a graph holds: images float32 [b, 3, h, w] in [0, 1] and labels [b] of a step, a tensor [1].
 
 
 class ResidentFeed:
@@ -133,3 +120,6 @@ class StreamedFeed:
 
     def batch(self, step: Tensor) -> tuple[Tensor, Tensor]:
         return self.draws.augment(self.images, self.positions, step), self.labels
+
+
+Feed = ResidentFeed | StreamedFeed

@@ -16,7 +16,6 @@ MAY_IMPORT = {
     "runner": {"data", "training", "evaluation", "recipes"},
     "reporting": {"data", "evaluation", "recipes", "runner"},
     "train": {"data", "training", "recipes", "runner"},
-    "text_and_tables": {"data", "training", "evaluation"},
     "__main__": {"recipes", "runner"},
 }
 """Package, or file beside them -> what it may import."""

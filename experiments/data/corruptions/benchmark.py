@@ -73,7 +73,6 @@ _RANDOM = (
 )  # fmt: skip
 _FUNCTIONS: Mapping[str, Callable[..., Tensor]] = {function.__name__: function for function in (*_FIXED, *_RANDOM)}
 
-_SMALLEST_SIDE = 16
 _LARGEST_SMALL_SIDE = 64
 _VALUES_ON_CPU = 2**20  # at once: as many float64 as the caches like
 _VALUES_ON_CUDA = 2**24  # at once: few launches, and under 2 GB with all temporaries
@@ -87,7 +86,6 @@ def corrupt(images: Tensor, name: str, severity: int, seed: int) -> Tensor:
     same random numbers (results may differ by one grey level where the last bit of a sine or a sum decides). "frost" reads
     its photographs from $LATES_FROST or the package imagecorruptions-imaug.
     """
-    _check(images, name, severity, seed)
     small = max(images.shape[-2:]) <= _LARGEST_SMALL_SIDE
     table = BAR if name in BAR_NAMES else CIFAR if small else IMAGENET
     constants = table[name][severity - 1]
@@ -106,27 +104,3 @@ def corrupt(images: Tensor, name: str, severity: int, seed: int) -> Tensor:
         piece = slice(start, start + at_once)
         result[piece] = to_bytes(corrupted(start, to_unit(images[piece])))
     return result
-
-
-def _check(images: Tensor, name: str, severity: int, seed: int) -> None:
-    if name not in NAMES + BAR_NAMES:
-        raise ValueError(f'Unknown corruption "{name}". The corruptions: {", ".join(NAMES + BAR_NAMES)}.')
-    if severity not in SEVERITIES:
-        raise ValueError(f"Unknown severity {severity!r}. Severities are 1, 2, 3, 4 and 5.")
-    if (
-        images.dtype != torch.uint8
-        or images.ndim != 4
-        or images.shape[1] != 3
-        or min(images.shape[-2:]) < _SMALLEST_SIDE
-    ):
-        raise ValueError(
-            f"Images are {images.dtype} {list(images.shape)}; expected uint8 [n, 3, h, w] with h and w at least "
-            f"{_SMALLEST_SIDE}. Corrupt before you scale or normalise."
-        )
-    height, width = images.shape[-2:]
-    if name in BAR_NAMES and not height == width <= _LARGEST_SMALL_SIDE:
-        raise ValueError(
-            f'Images are {height} x {width}; "{name}" is made for CIFAR: squares of up to {_LARGEST_SMALL_SIDE} pixels.'
-        )
-    if not 0 <= seed < 2**64:
-        raise ValueError(f"Seed {seed}; expected 0 <= seed < 2**64.")

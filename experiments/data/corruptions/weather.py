@@ -2,7 +2,6 @@
 
 import functools
 import importlib.util
-import math
 import os
 from pathlib import Path
 
@@ -59,9 +58,8 @@ def plasma(draws: Draws, side: int, decay: float) -> Tensor:
 
 
 def frost(images: Tensor, draws: Draws, photographs: tuple[Tensor, ...], keep: float, amount: float) -> Tensor:
-    """keep · x + amount · a random crop of one of the photographs, all equally likely."""
+    """keep · x + amount · a random crop of one of the photographs, all equally likely and none smaller than the images."""
     height, width = images.shape[-2:]
-    photographs = tuple(_covering(photograph, height, width) for photograph in photographs)
     room = torch.tensor([[p.shape[1] - height, p.shape[2] - width] for p in photographs], device=images.device)
     tallest, widest = (max(p.shape[axis] for p in photographs) for axis in (1, 2))
     album = torch.stack([F.pad(p, (0, widest - p.shape[2], 0, tallest - p.shape[1])) for p in photographs])
@@ -72,16 +70,6 @@ def frost(images: Tensor, draws: Draws, photographs: tuple[Tensor, ...], keep: f
     columns = corner[:, 1, None, None] + torch.arange(width, device=images.device)
     crops = album.to(images.device)[which[:, None, None], :, rows, columns].permute(0, 3, 1, 2)
     return keep * images + amount * crops.double() / 255
-
-
-def _covering(photograph: Tensor, height: int, width: int) -> Tensor:
-    """The photograph, enlarged if the image is larger."""
-    scale = max(height / photograph.shape[1], width / photograph.shape[2])
-    if scale <= 1:
-        return photograph
-    size = (math.ceil(photograph.shape[1] * scale), math.ceil(photograph.shape[2] * scale))
-    larger = F.interpolate(photograph[None].double(), size=size, mode="bilinear", align_corners=False)
-    return larger[0].round().to(torch.uint8)
 
 
 def frost_photographs(*, small: bool) -> tuple[Tensor, ...]:

@@ -10,13 +10,7 @@ from pathlib import Path
 
 from matplotlib.figure import Figure
 
-from experiments.reporting.figures.curves import (
-    draw_budget,
-    draw_corruptions,
-    draw_holdout_size,
-    draw_low_data,
-    draw_severity,
-)
+from experiments.reporting.figures.curves import draw_corruptions, draw_severity
 from experiments.reporting.figures.networks import draw_clean, draw_depth
 from experiments.reporting.figures.style import figure_style, save
 from experiments.reporting.summaries import Measured, drawn_datasets, read_measured
@@ -30,9 +24,6 @@ def draw_figures(measured: Sequence[Measured]) -> dict[str, Figure]:
         "clean": draw_clean(measured),
         "severity": draw_severity(measured),
         "corruptions": draw_corruptions(measured),
-        "low_data": draw_low_data(measured),
-        "holdout_size": draw_holdout_size(measured),
-        "budget": draw_budget(measured),
     }
 
 

@@ -33,10 +33,7 @@ def draw_clean(measured: Sequence[Measured]) -> Figure:
         axes.set_xlim(-0.6, len(networks) - 0.4)
         return any(trained(measured, dataset, network) for network in networks)
 
-    datasets = drawn_datasets(measured)
-    figure, panels = style.draw_panels(datasets, draw, width=3.8, height=2.4)
-    for axes, dataset in zip(panels[:, 0], datasets, strict=True):
-        style.name_row(axes, dataset)
+    figure = style.draw_panels(drawn_datasets(measured), draw, width=3.8, height=2.4)
     style.headline(figure, "Clean test set: a dot for each trained network, a line at the mean of its seeds")
     style.legend_below(figure, methods)
     return figure

@@ -4,7 +4,7 @@ import io
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import matplotlib as mpl
 import numpy as np
@@ -92,22 +92,20 @@ def grid_of_panels(rows: int, columns: int, *, width: float = 3.4, height: float
     return figure, figure.subplots(rows, columns, squeeze=False)
 
 
-Row = TypeVar("Row")
-
-
 def draw_panels(
-    rows: Sequence[Row], draw: Callable[[Axes, Row, str], bool], *, below: str = "", **size: float
-) -> tuple[Figure, np.ndarray]:
-    """A panel for each row and metric, drawn by `draw`, which says whether there was anything to draw."""
-    figure, panels = grid_of_panels(len(rows), len(PANELS), **size)
-    for line, row in zip(panels, rows, strict=True):
+    datasets: Sequence[str], draw: Callable[[Axes, str, str], bool], *, below: str = "", **size: float
+) -> Figure:
+    """A panel for each data set and metric, drawn by `draw`, which says whether there was anything to draw."""
+    figure, panels = grid_of_panels(len(datasets), len(PANELS), **size)
+    for line, dataset in zip(panels, datasets, strict=True):
         for axes, metric in zip(line, PANELS, strict=True):
             axes.set_title(f"{METRIC_TITLES[metric]} {'↑' if metric in LARGER_IS_BETTER else '↓'}")
-            if not draw(axes, row, metric):
+            if not draw(axes, dataset, metric):
                 show_not_run(axes)
+        line[0].set_ylabel(DATASET_TITLES[dataset], color=INK, fontsize=9.5, fontweight="bold")
     for axes in panels[-1]:
         axes.set_xlabel(below)
-    return figure, panels
+    return figure
 
 
 def present(measured: Sequence[Measured], left_out: Sequence[str] = ()) -> list[str]:
@@ -123,10 +121,6 @@ def dodge(methods: Sequence[str], width: float = 0.8) -> dict[str, float]:
     """Offsets, so that no two methods are hidden under one another."""
     step = width / max(len(methods), 1)
     return {method: (place - (len(methods) - 1) / 2) * step for place, method in enumerate(methods)}
-
-
-def name_row(axes: Axes, dataset: str) -> None:
-    axes.set_ylabel(DATASET_TITLES[dataset], color=INK, fontsize=9.5, fontweight="bold")
 
 
 def show_not_run(axes: Axes) -> None:

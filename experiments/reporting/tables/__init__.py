@@ -11,7 +11,6 @@ from experiments.reporting.tables.comparisons import gains, mc_dropout_gains, pa
 from experiments.reporting.tables.costs import cost, depth, runs, timing_table
 from experiments.reporting.tables.markdown import Table
 from experiments.reporting.tables.scores import (
-    again,
     imagenet,
     main_table,
     mc_dropout,
@@ -19,13 +18,11 @@ from experiments.reporting.tables.scores import (
     network_tables,
     scores,
 )
-from experiments.reporting.tables.search import search_tables
-from experiments.reporting.tables.theory import pitfall, proposition
 from experiments.reporting.tables.variations import budget, holdout_size, low_data
 
 TABLES: tuple[Callable[[Sequence[Measured]], Table], ...] = (
     main_table, primary, wins, methods_table, scores, gains, budget, low_data, holdout_size, mc_dropout, mc_dropout_gains,
-    paper_tests, imagenet, cost, depth, runs, again, pitfall, proposition,
+    paper_tests, imagenet, cost, depth, runs,
 )  # fmt: skip
 
 
@@ -33,5 +30,5 @@ def make_tables(results: Path) -> tuple[tuple[Measured, ...], dict[str, Table]]:
     """What was measured, and name -> table of the results as they are now; without results, tables of what is missing."""
     measured = read_measured(results)
     tables = [make(measured) for make in TABLES]
-    tables += [*network_tables(measured), *search_tables(results), timing_table(results / "timing")]
+    tables += [*network_tables(measured), timing_table(results / "timing")]
     return measured, {table.name: table for table in tables}

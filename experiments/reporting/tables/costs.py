@@ -11,7 +11,7 @@ from experiments.reporting import paper
 from experiments.reporting.names import LATES, LOGIT_RIVALS, VIEW_RIVALS, method_title
 from experiments.reporting.summaries import TRAININGS, Measured, all_trained, places, spread, trained
 from experiments.reporting.tables.markdown import ABSENT, Table, number
-from experiments.reporting.tables.scores import commit_of, place
+from experiments.reporting.tables.scores import place
 
 
 def cost(measured: Sequence[Measured]) -> Table:
@@ -75,7 +75,7 @@ def runs(measured: Sequence[Measured]) -> Table:
             each.cell.recipe,
             *place(each.cell.dataset, each.cell.network),
             str(each.facts.get("device", ABSENT)),
-            commit_of(each),
+            str(each.facts.get("commit", ABSENT))[:7],
             str(each.cell.seed),
             f"{each.cell.train_fraction:g}",
             f"{each.cell.holdout_fraction:g}",

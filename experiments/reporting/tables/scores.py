@@ -1,10 +1,9 @@
-"""Tables of scores: the front page's, every method, every network, the paper's numbers beside ours, one network run twice."""
+"""Tables of scores: the front page's, every method, every network, the paper's numbers beside ours."""
 
 from collections.abc import Mapping, Sequence
 from itertools import product
 
 from experiments.evaluation.dropout import OFF, ON, SAMPLES
-from experiments.recipes import AGAIN
 from experiments.reporting import paper
 from experiments.reporting.names import (
     CIFAR,
@@ -33,7 +32,7 @@ from experiments.reporting.summaries import (
     spread,
     trained,
 )
-from experiments.reporting.tables.markdown import ABSENT, NOT_RUN, Table, merge_missing, number, signed, with_deviation
+from experiments.reporting.tables.markdown import ABSENT, NOT_RUN, Table, merge_missing, number, with_deviation
 
 Row = tuple[str, ...]
 
@@ -48,10 +47,6 @@ def titles(metrics: Sequence[str]) -> Row:
 
 def place(dataset: str, network: str) -> tuple[str, str]:
     return DATASET_TITLES[dataset], NETWORK_TITLES.get(network, network)
-
-
-def commit_of(run: Measured) -> str:
-    return str(run.facts.get("commit", ABSENT))[:7]
 
 
 # The front page
@@ -253,42 +248,3 @@ def mc_dropout(measured: Sequence[Measured]) -> Table:
         note,
         text_columns=4,
     )
-
-
-# A network run again from scratch
-
-
-SHOWN = ("network", "temperature", "lates_none_1", "lates_shift_1", "lates_jitter_1")
-RUN_TWICE = ("nll", "ece", "accuracy")
-
-
-def again(measured: Sequence[Measured]) -> Table:
-    pairs = [
-        (first, second)
-        for second in measured
-        if second.cell.recipe == AGAIN
-        for first in trained(measured, second.cell.dataset, second.cell.network)
-        if first.cell.trained_alike == second.cell.trained_alike
-    ]
-    header = ("data set", "network", "method", "run", "commit", *titles(RUN_TWICE), "NLL, corrupted")
-    rows = [row for pair in pairs for method in SHOWN for row in _side_by_side(*pair, method)]
-    nothing = (ABSENT, ABSENT, NOT_RUN, *[ABSENT] * (len(header) - 3))
-    note = (
-        "The same split, first weights and order of images. The runs may be of different commits; GPUs do not repeat "
-        "themselves to the last bit, and training makes that large."
-    )
-    return Table(AGAIN, "One network run twice from scratch", header, tuple(rows) or (nothing,), note, text_columns=5)
-
-
-def _side_by_side(first: Measured, second: Measured, method: str) -> list[Row]:
-    where = (*place(first.cell.dataset, first.cell.network), method_title(method))
-    old, new = (
-        [*(run.mean(method, metric) for metric in RUN_TWICE), run.mean(method, "nll", CORRUPTED)]
-        for run in (first, second)
-    )
-    apart = [signed(after - before, 4) for before, after in zip(old, new, strict=True)]
-    return [
-        (*where, "first", commit_of(first), *map(number, old)),
-        (*where, "again", commit_of(second), *map(number, new)),
-        (*where, "difference", ABSENT, *apart),
-    ]

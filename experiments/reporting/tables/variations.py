@@ -1,6 +1,7 @@
 """Relative gains over temperature scaling: by size of the training and hold-out split, by budget."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import product
 
 from experiments.evaluation.methods import BUDGETS
@@ -14,9 +15,8 @@ from experiments.reporting.summaries import (
     LOW_DATA,
     Measured,
     Variation,
-    added_over_networks,
-    gain_over_networks,
     of_each_part,
+    over_networks,
     spread,
 )
 from experiments.reporting.tables.markdown import ABSENT, NOT_RUN, Table, merge_missing, number, signed
@@ -71,8 +71,11 @@ def budget(measured: Sequence[Measured]) -> Table:
     rows: list[tuple[str, ...]] = []
     for dataset, views, allowed in product(CIFAR, VIEWS, BUDGETS):
         method = f"lates_{views}_{allowed}"
-        spent = added_over_networks(measured, dataset, method)
-        gains = [gain_over_networks(measured, dataset, method, metric, sets) for metric, sets in columns]
+        of_each: list[Callable[[Measured], float]] = [
+            lambda cell, method=method: 100 * cell.fact("methods", method, "parameters"),
+            *(partial(Measured.relative_gain, method=method, metric=metric, sets=sets) for metric, sets in columns),
+        ]
+        spent, *gains = (over_networks(measured, dataset, value) for value in of_each)
         limit = "none" if allowed == "all" else f"{allowed} %"
         rows.append((DATASET_TITLES[dataset], views, limit, number(spent, 2), *map(signed, gains)))
     named = titles(SHOWN)

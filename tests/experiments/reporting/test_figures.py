@@ -10,16 +10,13 @@ from matplotlib.colors import to_rgba
 from PIL import Image
 
 from experiments.reporting.figures import draw_figures, main
-from experiments.reporting.figures.curves import draw_low_data, draw_severity
+from experiments.reporting.figures.curves import draw_severity
 from experiments.reporting.figures.networks import draw_clean
 from experiments.reporting.figures.style import COLOURS, figure_style, save
 from experiments.reporting.summaries import Measured, mean_over_networks, read_measured
 from tests.experiments.reporting.synthetic import write_cell
 
-NAMES = {
-    "depth_cifar100", "depth_cifar10", "depth_imagenet", "clean", "low_data", "holdout_size", "severity", "corruptions",
-    "budget",
-}  # fmt: skip
+NAMES = {"depth_cifar100", "depth_cifar10", "depth_imagenet", "clean", "severity", "corruptions"}
 
 
 @pytest.fixture(scope="module")
@@ -28,10 +25,6 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for seed in range(2):
         write_cell(folder, "in_distribution", "cifar100", "resnet18", seed)
     write_cell(folder, "in_distribution", "cifar100", "vgg16", 0)
-    write_cell(folder, "low_data", "cifar100", "resnet18", 0, train_fraction=0.25, sets=["clean"])
-    write_cell(
-        folder, "holdout_size", "cifar100", "resnet18", 0, train_fraction=0.98, holdout_fraction=0.02, sets=["clean"]
-    )
     return folder
 
 
@@ -73,7 +66,7 @@ def test_without_results_every_panel_says_not_run() -> None:
 def test_the_same_numbers_give_the_same_bytes(measured: tuple[Measured, ...], tmp_path: Path) -> None:
     with figure_style():
         for name in ("one", "other"):
-            save(draw_low_data(measured), tmp_path, name)
+            save(draw_clean(measured), tmp_path, name)
     for kind in ("png", "svg"):
         assert (tmp_path / f"one.{kind}").read_bytes() == (tmp_path / f"other.{kind}").read_bytes()
 
@@ -101,12 +94,3 @@ def test_of_one_architecture_severity_is_dots_without_bands(measured: tuple[Meas
     styles = {line.get_linestyle() for line in axes.lines if len(np.asarray(line.get_ydata())) == 6}
     assert styles == {"None"}
     assert not axes.collections
-
-
-def test_with_less_data_single_networks_are_dots_of_one_seed_throughout(measured: tuple[Measured, ...]) -> None:
-    """The plain split has two seeds here, the others one: the last dot is of that one."""
-    first = {(each.cell.recipe, each.cell.network): each for each in measured if each.cell.seed == 0}
-    axes = draw_low_data(measured).axes[0]
-    assert not axes.lines
-    parts = [first[recipe, "resnet18"] for recipe in ("low_data", "in_distribution")]
-    assert points(axes, "lates_none_1")[:, 1] == pytest.approx([each.mean("lates_none_1", "nll") for each in parts])

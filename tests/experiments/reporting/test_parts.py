@@ -1,19 +1,16 @@
-"""Tables of networks trained on parts of the training split, and of one trained again."""
+"""Tables of networks trained on parts of the training split; one trained again."""
 
-import shutil
 from pathlib import Path
 from statistics import mean
 
 from experiments.data.corruptions import NAMES
 from experiments.reporting.summaries import HOLDOUT_SIZE, LOW_DATA, of_each_part, read_measured
-from experiments.reporting.tables.comparisons import wins
-from experiments.reporting.tables.costs import runs
+from experiments.reporting.tables import make_tables
 from experiments.reporting.tables.markdown import markdown
-from experiments.reporting.tables.scores import again, main_table, methods_table
+from experiments.reporting.tables.scores import main_table
 from experiments.reporting.tables.variations import low_data
 from tests.experiments.reporting.synthetic import column, read_column, rows_of, write_cell
 
-SOME = (main_table, methods_table, wins, low_data, runs, again)
 BOTH = ("CIFAR-100", "CIFAR-10")
 PLAIN_CELL = "in_distribution-cifar100-resnet18-s0"
 
@@ -73,19 +70,8 @@ def test_released_networks_are_averaged_over_the_severities_of_their_recipe(tmp_
     assert row["NLL, corrupted"] == f"{mean(values[name] for name in sets[1:]):.3f}"
 
 
-def test_two_runs_of_one_network_stand_side_by_side_and_the_second_counts_nowhere_else(
-    results: Path, tables: dict[str, str], tmp_path: Path
-) -> None:
-    repeated = Path(shutil.copytree(results, tmp_path / "results"))
-    second = read_column(write_cell(repeated, "again", "cifar100", "vgg16", 0), "lates_jitter_1", "nll")
-    first = column(results, "in_distribution-cifar100-vgg16-s0", "lates_jitter_1", "nll")
-    measured = read_measured(repeated)
-    found = {table.name: markdown(table) for make in SOME for table in [make(measured)]}
-    rows = rows_of(found["again"], "CIFAR-100", "VGG16", "LATES, jittered views")
-    assert [row["run"] for row in rows] == ["first", "again", "difference"]
-    assert [row["NLL"] for row in rows[:2]] == [f"{values['clean']:.4f}" for values in (first, second)]
-    assert rows[2]["NLL"] == f"{second['clean'] - first['clean']:+.4f}".replace("-", "−")
-    corrupted = [mean(value for name, value in values.items() if name != "clean") for values in (second, first)]
-    assert rows[2]["NLL, corrupted"] == f"{corrupted[0] - corrupted[1]:+.4f}".replace("-", "−")
-    assert {name for name, text in found.items() if text != tables[name]} == {"again", "runs"}
-    assert rows_of(tables["again"])[0]["method"] == "not run"
+def test_a_network_trained_again_counts_in_no_table_but_that_of_all_runs(tmp_path: Path) -> None:
+    write_cell(tmp_path, "in_distribution", "cifar100", "vgg16", 0)
+    before, _ = (make_tables(tmp_path)[1], write_cell(tmp_path, "again", "cifar100", "vgg16", 0))
+    after = make_tables(tmp_path)[1]
+    assert {name for name, table in after.items() if table != before[name]} == {"runs"}

@@ -16,10 +16,9 @@ from experiments.data.archives import DataError
 from experiments.data.datasets import FolderSet, load_folder
 from experiments.recipes import RECIPES
 from experiments.runner.cache import DataCache
-from experiments.runner.cells import FAILED, Moment, Outcome, choose_cells, read_status, run_cells
-from experiments.runner.claims import claimed, read_claim
-from experiments.runner.provenance import conditions_of
-from experiments.runner.results import find_results, is_finished, results_path
+from experiments.runner.cells import Outcome, choose_cells, read_status, run_cells
+from experiments.runner.claims import claimed, is_claimed
+from experiments.runner.results import conditions_of, find_results, is_finished, results_path
 from experiments.training.checkpoints import save_tensors
 from experiments.training.loop import check_device
 from experiments.training.networks import build_network
@@ -37,18 +36,13 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 # Choosing
 
 
-def test_cells_are_chosen_by_seed_place_and_share() -> None:
+def test_cells_are_chosen_by_seed_and_place() -> None:
     recipe = RECIPES["in_distribution"]
     assert len(choose_cells(recipe, seeds=[0])) == 10
     only = choose_cells(recipe, only="resnet18/cifar100")
     assert [(cell.network, cell.dataset, cell.seed) for cell in only] == [
         ("resnet18", "cifar100", seed) for seed in range(5)
     ]
-    shares = [choose_cells(recipe, shard=(part, 3)) for part in (1, 2, 3)]
-    assert sorted(itertools.chain(*shares), key=lambda cell: cell.name) == sorted(
-        recipe.cells(), key=lambda cell: cell.name
-    )
-    assert {len(share) for share in shares} == {16, 17}
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
@@ -72,10 +66,8 @@ def test_what_a_corruption_lacks_is_said_before_anything_is_trained(
 ) -> None:
     monkeypatch.setenv("LATES_FROST", str(tmp_path / "nothing"))
     recipe = replace(tiny_recipe(), corruptions=("contrast", "frost"))
-    heard: list[Moment] = []
     with pytest.raises(DataError, match=r"smoke measures under frost\. No frost1.*pip install --no-deps imagecorr"):
-        run_cells(recipe, recipe.cells(), folders_in(tmp_path), "cpu", report=heard.append)
-    assert not heard
+        run_cells(recipe, recipe.cells(), folders_in(tmp_path), "cpu")
     assert not (tmp_path / "runs").exists()
 
 
@@ -151,7 +143,7 @@ def test_results_of_another_recipe_are_neither_taken_nor_replaced(undisturbed: P
 def test_results_cut_in_half_are_done_again(undisturbed: Path) -> None:
     (cell,) = tiny_recipe().cells()
     before = numbers(undisturbed)
-    path = results_path(undisturbed / "results", cell).with_suffix(".csv")
+    path = results_path(undisturbed / "results", cell)
     path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
     assert run_tiny(undisturbed).done == (cell,)
     assert numbers(undisturbed) == before
@@ -168,9 +160,9 @@ def test_a_run_out_of_time_stops_in_good_order_and_goes_on(
     monkeypatch.setattr("time.monotonic", itertools.count().__next__)
     last_stages: list[str] = []
     for ticks in (5, 10, 14, *range(20, 200)):
-        heard: list[Moment] = []
-        outcome = run_tiny(tmp_path, max_seconds=ticks, report=heard.append)
-        last_stages.append(heard[-1].stage)
+        stages: list[str] = []
+        outcome = run_tiny(tmp_path, max_seconds=ticks, report=lambda _, stage, *__: stages.append(stage))  # noqa: B023
+        last_stages.append(stages[-1])
         if outcome.done:
             break
         assert outcome.left == (cell,)
@@ -185,14 +177,13 @@ def test_progress_counts_unfinished_cells(tmp_path: Path, undisturbed: Path) -> 
     results.mkdir(parents=True)
     for path in (undisturbed / "results" / "smoke").iterdir():
         (results / path.name).write_bytes(path.read_bytes())
-    heard: list[Moment] = []
-    outcome = run_tiny(tmp_path, seeds=(0, 1), report=heard.append)
+    heard: list[tuple[str, str, int, int]] = []
+    outcome = run_tiny(tmp_path, seeds=(0, 1), report=lambda *progress: heard.append(progress))
     assert [cell.seed for cell in outcome.skipped] == [0]
     assert [cell.seed for cell in outcome.done] == [1]
-    assert {(moment.place, moment.total, moment.cell.seed) for moment in heard} == {(1, 1, 1)}
-    stages = [stage for stage, _ in itertools.groupby(moment.stage for moment in heard)]
-    assert stages == ["loading", "training", "fitting", "evaluating"]
-    assert (heard[-1].done, heard[-1].steps) == (4, 4)
+    assert {cell for cell, *_ in heard} == {f"[1/1] {outcome.done[0].training}"}
+    assert [*dict.fromkeys(stage for _, stage, *_ in heard)] == ["loading", "training", "fitting", "evaluating"]
+    assert heard[-1][2:] == (4, 4)
 
 
 def test_cells_held_by_another_runner_are_left_to_it(tmp_path: Path) -> None:
@@ -209,14 +200,13 @@ def test_a_cell_that_fails_leaves_the_others_to_be_done(tmp_path: Path) -> None:
     other = tmp_path / "runs" / first.training / "network.safetensors"
     other.parent.mkdir(parents=True)
     save_tensors(other, {"weight": torch.zeros(1)}, {"recipe": "another"})
-    heard: list[Moment] = []
-    outcome = run_tiny(tmp_path, seeds=(0, 1), report=heard.append)
+    stages: list[str] = []
+    outcome = run_tiny(tmp_path, seeds=(0, 1), report=lambda _, stage, *__: stages.append(stage))
     assert (outcome.done, outcome.left, [*outcome.failed]) == ((second,), (), [first])
     assert "network.safetensors is of another run: its recipe is another" in outcome.failed[first]
-    failure = next(moment for moment in heard if moment.stage == FAILED)
-    assert (failure.cell, failure.reason) == (first, outcome.failed[first])
+    assert f"failed: {outcome.failed[first]}" in stages
     assert [results.cell for results in find_results(tmp_path / "results")] == [second]
-    assert read_claim(tmp_path / "runs" / first.training) is None
+    assert not is_claimed(tmp_path / "runs" / first.training)
 
 
 def test_status_says_what_is_done_running_and_trained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

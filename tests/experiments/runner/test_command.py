@@ -13,8 +13,7 @@ from experiments.data.archives import DataError
 from experiments.evaluation.measuring import METRICS, Row
 from experiments.recipes import RECIPES, Cell, Recipe
 from experiments.runner.faults import faults_in_words
-from experiments.runner.provenance import conditions_of
-from experiments.runner.results import CellResults, write_results
+from experiments.runner.results import CellResults, conditions_of, write_results
 from experiments.training.hyperparameters import Hyperparameters
 
 
@@ -63,8 +62,6 @@ def test_a_finished_grid_is_skipped_and_what_is_left_is_said(tmp_path: Path) -> 
         (("run", "smoke", "--seeds", "a"), 2, r'--seeds "a": expected distinct numbers and ranges'),
         (("run", "smoke", "--seeds", "3-1"), 2, "--seeds"),
         (("run", "smoke", "--seeds", "1-2-3"), 2, r'--seeds "1-2-3": expected distinct numbers and ranges'),
-        (("run", "smoke", "--shard", "2"), 2, r'--shard "2": expected i/n'),
-        (("run", "smoke", "--shard", "3/2"), 1, "--shard 3/2: expected i/n"),
         (("run", "smoke", "--device", "gpu"), 1, r'Unknown --device "gpu"\. Devices: cpu; cuda; cuda:1, the second'),
         (("run", "smoke", "--only", "vgg16/cifar10"), 1, r'Unknown --only "vgg16/cifar10"\. smoke has: tiny_vgg'),
     ],

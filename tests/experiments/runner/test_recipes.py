@@ -5,7 +5,7 @@ import pytest
 from experiments.data.corruptions import NAMES
 from experiments.data.datasets import CIFAR
 from experiments.recipes import RECIPES, Recipe
-from experiments.runner.provenance import conditions_of
+from experiments.runner.results import conditions_of
 from experiments.training.hyperparameters import MC_DROPOUT, PAPER_CIFAR, PAPER_IMAGENET
 from experiments.training.networks import NETWORKS
 

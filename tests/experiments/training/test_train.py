@@ -1,16 +1,12 @@
 """The command `python -m experiments.train`: what it says, refuses and claims."""
 
-import os
 import re
 from pathlib import Path
 
 import pytest
-import torch
-import torch.distributed as dist
 
 from experiments.runner.claims import CLAIM, claimed
 from experiments.train import main
-from tests.experiments.children import exit_codes, start
 from tests.experiments.data.cifar_files import write_cifar10
 
 TINY = ["--network", "tiny_vgg", "--dataset", "cifar10_600", "--device", "cpu", "--epochs", "1"]
@@ -51,23 +47,7 @@ def test_the_command_leaves_a_claimed_folder_alone(tmp_path: Path, capsys: pytes
     command = [*TINY, "--out", str(tmp_path / "run")]
     with claimed(tmp_path / "run"), pytest.raises(SystemExit):
         main(command)
-    assert f"run is in use by process {os.getpid()} on " in capsys.readouterr().err
+    assert "run is in use by another process" in capsys.readouterr().err
     assert [path.name for path in (tmp_path / "run").iterdir()] == [CLAIM]
     main(command)
     assert (tmp_path / "run" / "network.safetensors").exists()
-
-
-def command_in_group(rank: int, rendezvous: Path, folder: Path) -> None:
-    torch.set_num_threads(1)
-    dist.init_process_group("gloo", init_method=f"file://{rendezvous}", rank=rank, world_size=2)
-    main([*TINY, "--out", str(folder)])
-
-
-def test_two_processes_claim_a_folder_once_and_leave_a_claimed_one_together(tmp_path: Path) -> None:
-    folder = tmp_path / "run"
-    with claimed(folder):
-        group = [start(command_in_group, rank, tmp_path / "refused", folder) for rank in range(2)]
-        assert exit_codes(group) == [1, 1]
-    group = [start(command_in_group, rank, tmp_path / "trained", folder) for rank in range(2)]
-    assert exit_codes(group) == [0, 0]
-    assert (folder / "network.safetensors").exists()

@@ -4,7 +4,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 from PIL import Image
 from scipy import stats
 
@@ -87,10 +86,6 @@ def test_frost_crops_every_fifth_pixel(tmp_path: Path, monkeypatch: pytest.Monke
         start = (lines[:, None] == possible).all(axis=2)
         assert (start.sum(axis=1) == 1).all(), "32 neighbouring pixels"
         assert start.any(axis=0).all(), "every corner occurs"
-
-
-def test_frost_covers_images_larger_than_the_photographs() -> None:
-    assert corrupt(torch.zeros(2, 3, 500, 64, dtype=torch.uint8), "frost", 1, SEED).shape == (2, 3, 500, 64)
 
 
 def test_missing_frost_photographs_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""Runners killed at any moment, or side by side, end with the results of an undisturbed run."""
+"""Runners side by side end with the results of one alone."""
 
 import itertools
 import json
@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from tests.experiments.children import die_at, start, survived
+from tests.experiments.children import start, survived
 from tests.experiments.runner.tiny_grid import numbers, run_tiny
 from tests.experiments.sample import tiny_recipe
 
@@ -18,26 +18,6 @@ def run_tiny_alone(root: Path, seeds: tuple[int, ...]) -> None:
     outcome = run_tiny(root, seeds)
     root.mkdir(exist_ok=True)
     (root / f"done-{os.getpid()}.json").write_text(json.dumps([cell.name for cell in outcome.done]))
-
-
-def run_and_die(root: Path, seeds: tuple[int, ...], fatal: int) -> None:
-    die_at(fatal, root)
-    run_tiny_alone(root, seeds)
-
-
-@pytest.mark.slow
-def test_death_at_any_write_changes_nothing(tmp_path: Path) -> None:
-    """In a folder of its own for each moment, which is then finished."""
-    run_tiny(tmp_path / "undisturbed")
-    deaths = 0
-    while True:
-        root = tmp_path / f"dies{deaths}"
-        if survived(start(run_and_die, root, (0,), deaths)):
-            break
-        assert survived(start(run_tiny_alone, root, (0,)))
-        assert numbers(root) == numbers(tmp_path / "undisturbed"), deaths
-        deaths += 1
-    assert deaths >= 1 + 3 * 4, "the claim; then the network, the CSV and the JSON: opened, flushed, renamed, flushed"
 
 
 @pytest.mark.slow
