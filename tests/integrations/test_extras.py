@@ -8,7 +8,7 @@ import pytest
 
 @pytest.mark.parametrize(
     ("name", "tool"),
-    [("torchmetrics", "torchmetrics"), ("lightning", "lightning.pytorch"), ("transformers", "transformers")],
+    [("lightning", "lightning.pytorch"), ("transformers", "transformers")],
 )
 def test_an_integration_without_its_tool_names_the_extra(name: str, tool: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(sys.modules, f"lates.integrations.{name}", raising=False)
