@@ -37,12 +37,12 @@ def test_facts_of_several_networks_and_of_heads_alone() -> None:
 
 
 def test_members_of_several_networks_are_numbered() -> None:
-    unknown = (*MEMBERS[:2], replace(MEMBERS[2], network=1, accuracy=None, holdout_accuracy=None), MEMBERS[3])
+    unknown = (*MEMBERS[:2], replace(MEMBERS[2], network=1, accuracy=None), MEMBERS[3])
     lines = lines_about(replace(KNOWN, members=unknown, subject=replace(SUBJECT, networks=2)))
-    start = lines.index("Member | Weight | Contribution | Accuracy")
+    start = lines.index("Member | Weight | Contribution | Accuracy on the hold-out")
     names = [line.split(" | ")[0] for line in lines[start + 1 : start + 5]]
     assert names == ["1/early", "1/silent", "2/late", "1/head"]
-    assert lines[start + 3].endswith(" | no probe kept")
+    assert lines[start + 3].endswith(" | –")
     assert {"Network 1. Contribution to the prediction", "Network 2. Accuracy of each member alone"} <= set(lines)
 
 

@@ -5,7 +5,6 @@ findings       all numbers
 formats        how numbers and names are written
 sentences      what the numbers mean
 style          what all charts share
-member_charts  the charts of the layers
 charts         all charts
 sections       the text, the places of the charts, the tables
 page           one HTML file

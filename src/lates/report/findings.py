@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from lates import metrics
-from lates.metrics import Comparison, Interval, Reliability, Rows, Selector, fit_selector
+from lates.metrics import Comparison, Reliability, Rows, Selector, fit_selector
 from lates.model import CalibratedModel
 from lates.network import HEAD
 from lates.report.predictions import Predictions
@@ -36,20 +36,13 @@ class Bin:
 
 @dataclass(frozen=True)
 class Member:
-    """One member of the stack. `accuracy`, on the test set, is None for a block of weight 0, whose probe is not kept.
-
-    `holdout_accuracy`, of the probe as trained, is None where the calibration's file does not say. `right_where_head_errs`: of
-    the test inputs that its network's head gets wrong, the share that this member gets right; None for a head, for a probe
-    that is not kept, and where the head makes no error.
-    """
+    """One member of the stack. `accuracy`, alone on the hold-out and as trained, is None where the file does not say."""
 
     network: int
     name: str
     weight: float
     contribution: float
-    accuracy: Interval | None
-    holdout_accuracy: float | None
-    right_where_head_errs: float | None = None
+    accuracy: float | None
 
     @property
     def is_head(self) -> bool:
@@ -132,7 +125,7 @@ def measure(
         name: metrics.compare(one.logits, one.labels, baselines=list(one.logits)[:-1], seed=seed)
         for name, one in predictions.items()
     }
-    (plain, *_), (test, *_) = predictions.values(), sets.values()
+    plain = next(iter(predictions.values()))
     rows = {method: metrics.describe_rows(logits, plain.labels) for method, logits in plain.logits.items()}
     errors = {method: metrics.class_errors(logits, plain.labels) for method, logits in plain.logits.items()}
     return Findings(
@@ -144,9 +137,7 @@ def measure(
         },
         bins={method: bins_of(metrics.reliability(logits, plain.labels)) for method, logits in plain.logits.items()},
         coverage={method: metrics.risk_coverage_of_rows(of_method) for method, of_method in rows.items()},
-        members=members_of(
-            calibrated, metrics.bootstrap_shares(plain.correct, draws=test.draws, seed=seed), plain.correct
-        ),
+        members=members_of(calibrated),
         classes=classes_of(plain, rows, errors, class_names),
         selectors={
             method: tuple(fit_selector(logits, plain.labels, risk=risk, seed=seed) for risk in RISKS)
@@ -177,24 +168,13 @@ def bins_of(diagram: Reliability) -> tuple[Bin, ...]:
     )
 
 
-def members_of(
-    calibrated: CalibratedModel, accuracies: Mapping[str, Interval], correct: Mapping[str, Tensor]
-) -> tuple[Member, ...]:
-    contributions, holdout = calibrated.contributions, calibrated.holdout_accuracies
+def members_of(calibrated: CalibratedModel) -> tuple[Member, ...]:
+    contributions, accuracies = calibrated.contributions, calibrated.holdout_accuracies
     members: list[Member] = []
     for full, weight in calibrated.weights.items():
         place, name = full.split("/", 1) if len(calibrated.networks) > 1 else ("0", full)
-        rescued = _right_where_head_errs(correct, full, full.removesuffix(name) + HEAD)
-        members.append(
-            Member(int(place), name, weight, contributions[full], accuracies.get(full), holdout.get(full), rescued)
-        )
+        members.append(Member(int(place), name, weight, contributions[full], accuracies.get(full)))
     return tuple(members)
-
-
-def _right_where_head_errs(correct: Mapping[str, Tensor], member: str, head: str) -> float | None:
-    if member == head or member not in correct or bool(correct[head].all()):
-        return None
-    return float(correct[member][~correct[head]].double().mean())
 
 
 def classes_of(
