@@ -104,7 +104,6 @@ def test_export_writes_a_program_that_agrees(folder: Folder) -> None:
         (["export", "not-yet.safetensors"], "pipe.onnx", "-o"),
         (["fit", "not-yet.npz"], "pipe", "-o"),
         (["demo"], "pipe", "--report"),
-        (["demo", "--train", "--no-report"], "pipe", "--weights"),
     ],
 )
 def test_outputs_that_are_no_file_are_refused_before_any_work(
@@ -127,18 +126,17 @@ def test_outputs_that_are_no_file_are_refused_before_any_work(
         (["export", "kept.onnx"], "kept.onnx"),
         (["fit", "holdout.npz"], "holdout.npz"),
         (["fit", "logits.npy", "--labels", "labels.npy"], "labels.npy"),
-        (["demo", "--weights", "weights.safetensors"], "weights.safetensors"),
     ],
 )
 def test_an_input_is_never_overwritten_by_the_output(folder: Folder, command: list[str], given: str) -> None:
     path = Path(folder.weights if given == "weights" else given)
     if not path.exists():
         path.write_text("precious")
-    before, more = path.read_bytes(), [] if command[0] in ("fit", "demo") else sources(folder)
+    before, more = path.read_bytes(), [] if command[0] == "fit" else sources(folder)
     link = Path(f"link{path.suffix}")
     link.symlink_to(path)
     for output in (path, link):
-        printed = error_of(*command, *more, "--report" if command[0] == "demo" else "-o", output, "--force")
+        printed = error_of(*command, *more, "-o", output, "--force")
         assert printed.startswith(f"Error: {output} is an input of this command")
     assert path.read_bytes() == before
 

@@ -8,7 +8,7 @@ experiment  one network, three calibrations, four test sets
 """
 
 from lates.demo.images import CLASS_NAMES, Split, Splits, load_splits
-from lates.demo.network import SmallResNet, load_network, save_network
-from lates.demo.training import EPOCHS, train_network
+from lates.demo.network import SmallResNet, load_network
+from lates.demo.training import train_network
 from lates.demo.shifts import shift_split
 from lates.demo.experiment import LATES, NO_VIEWS, TEMPERATURE, Calibrated, Cost, Results, calibrate_all, compare_all

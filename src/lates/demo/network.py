@@ -1,15 +1,10 @@
 """The classifier that the demo calibrates: a residual network of 175,000 parameters."""
 
 from importlib.resources import files
-from pathlib import Path
 
 import torch.nn.functional as F
-from safetensors import SafetensorError
 from safetensors.torch import load
-from safetensors.torch import save as serialise
 from torch import Tensor, nn
-
-from lates.runtime import write_whole
 
 
 class ResidualBlock(nn.Module):
@@ -46,21 +41,8 @@ class SmallResNet(nn.Module):
         return self.fc(x.mean((2, 3)))
 
 
-def load_network(path: Path | None = None) -> SmallResNet:
-    """The shipped network, or one that `lates demo --train` wrote, in evaluation mode."""
+def load_network() -> SmallResNet:
+    """The shipped network, in evaluation mode."""
     network = SmallResNet().eval()
-    source = files("lates").joinpath("data", "network.safetensors") if path is None else path
-    if not source.is_file():
-        raise FileNotFoundError(f"There is no file {source}. `lates demo --train --weights {source}` writes one.")
-    try:
-        network.load_state_dict(load(source.read_bytes()))
-    except (SafetensorError, RuntimeError) as error:
-        raise ValueError(
-            f"{source} does not hold the weights of the demo's network: expected a file that "
-            f"`lates demo --train` wrote. {error}"
-        ) from error
+    network.load_state_dict(load(files("lates").joinpath("data", "network.safetensors").read_bytes()))
     return network
-
-
-def save_network(network: SmallResNet, path: Path) -> None:
-    write_whole(path, serialise(network.state_dict()))

@@ -75,7 +75,7 @@ def _member_chart(members: list[Member]) -> alt.Chart:
         *style.tooltip(".4f", ("weight", "weight")),
         *style.tooltip(".1%", ("contribution", "contribution"), ("accuracy", "accuracy on the hold-out")),
     ]
-    y = y.axis(labelLimit=style.NAME_LIMIT, labelColor="var(--ink)", grid=True)
+    y = y.axis(labelLimit=style.NAME_LIMIT, labelColor="var(--ink)")
     return style.chart_of(rows).encode(y=y, color=style.colour((NETWORK, LATES)), tooltip=hints)
 
 
