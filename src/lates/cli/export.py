@@ -51,7 +51,7 @@ def export_calibration(
         raise typer.BadParameter(f"{output}: expected a name ending in {ONNX} or {PROGRAM}.", param_hint="--output")
     if check and output.suffix != ONNX:
         raise typer.BadParameter(f"works for {ONNX} only.", param_hint="--check")
-    check_output(output, force, [file, *(checkpoints or ()), *options.code_files(model, data)])
+    check_output(output, force, [file, *(checkpoints or ())])
     import torch
 
     from lates.cli.user_code import load_calibrated, make_loaders

@@ -34,7 +34,7 @@ def report_calibration(
             --model my_module:make_model --checkpoint weights.pt \\
             --data my_module:make_loaders
     """
-    check_output(output, force, [file, class_names, *(checkpoints or ()), *options.code_files(model, data)])
+    check_output(output, force, [file, class_names, *(checkpoints or ())])
     from lates.cli.user_code import load_calibrated, make_loaders
     from lates.report import write_report
 
