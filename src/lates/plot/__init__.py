@@ -3,7 +3,7 @@
 style                figure, axes, the look of each method
 notebook             a figure that shows itself in a notebook
 reliability_diagram  reliability
-curves               risk_coverage, budget
+curves               risk_coverage
 bars                 contributions
 
 Each function returns the figure. Pass `axes` to draw into your own; without it a new figure is made, apart from pyplot and its
@@ -13,7 +13,7 @@ list of open figures. Colours differ in hue and in brightness, and methods also 
 """
 
 from lates.plot.reliability_diagram import reliability
-from lates.plot.curves import risk_coverage, budget
+from lates.plot.curves import risk_coverage
 from lates.plot.bars import contributions
 
-__all__ = ["reliability", "risk_coverage", "contributions", "budget"]
+__all__ = ["reliability", "risk_coverage", "contributions"]
