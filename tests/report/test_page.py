@@ -19,7 +19,7 @@ from lates.report import LATES, NETWORK, sentences
 from lates.report.charts import contribution_chart, depth_chart, draw_all, metric_chart
 from lates.report.findings import Bin, Findings
 from lates.report.page import embedded, page_of
-from tests.report.known import KNOWN, MEMBERS, PLAIN
+from tests.report.known import KNOWN, MEMBERS, PLAIN, stand_in
 from tests.report.pages import Page, charts_in
 
 HOSTILE = "</script><script>document.title='taken'</script><img src=x onerror=alert(1)>&\"'"
@@ -104,7 +104,7 @@ def test_text_from_outside_cannot_become_markup(
         sets={HOSTILE + name: one for name, one in findings.sets.items()},
         members=tuple(replace(one, name=one.name if one.is_head else HOSTILE + one.name) for one in findings.members),
         classes=tuple(replace(one, name=HOSTILE + one.name) for one in findings.classes),
-        subject=replace(findings.subject, network=HOSTILE),
+        calibrated=stand_in(HOSTILE),
     )
     plain, taken = (Page(page_of(one, draw_all(one), title)) for one, title in ((findings, "t"), (hostile, HOSTILE)))
     assert [tag for tag, _ in taken.elements] == [tag for tag, _ in plain.elements]

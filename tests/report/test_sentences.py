@@ -8,7 +8,7 @@ import pytest
 
 from lates.report import LATES, NETWORK, TEMPERATURE, formats, sentences
 from lates.report.findings import Findings, Member
-from tests.report.known import CLASSES, DIFFERENCES, FOG, KNOWN, MEMBERS, PLAIN, SUBJECT, interval
+from tests.report.known import CLASSES, DIFFERENCES, FOG, KNOWN, MEMBERS, PLAIN, interval, stand_in
 
 
 def plain(text: str) -> str:
@@ -104,12 +104,12 @@ SHIFTED = replace(FOG, differences={LATES: WORSE_THAN_NETWORK})
         (sentences.shifts, replace(KNOWN, sets={"plain": PLAIN, "fog": FOG, "rain": FOG}), "On 2 shifted sets, "),
         (
             sentences.warning,
-            replace(KNOWN, subject=replace(SUBJECT, changed_tensors=1)),
+            replace(KNOWN, calibrated=stand_in(changed=1)),
             "Caution: 1 tensor of this network differs",
         ),
         (
             sentences.warning,
-            replace(KNOWN, subject=replace(SUBJECT, changed_tensors=1234)),
+            replace(KNOWN, calibrated=stand_in(changed=1234)),
             "Caution: 1,234 tensors of this network differ",
         ),
     ],

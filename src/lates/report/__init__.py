@@ -79,5 +79,5 @@ def write_report(
             for name, loader in sets.items()
         }
     findings = measure(calibrated, predictions, class_names, seed)
-    heading = title or f"{findings.subject.network}, {calibrated.fit.classes:,} classes"
+    heading = title or f"{type(calibrated.networks[0].network.network).__name__}, {calibrated.fit.classes:,} classes"
     write_whole(Path(path), page_of(findings, draw_all(findings), heading).encode("utf-8", "backslashreplace"))

@@ -17,7 +17,7 @@ FEW_SETS = 8  # as many fit into a third of the page
 def draw_all(findings: Findings) -> dict[str, Spec]:
     """Every chart by the id of its place on the page."""
     specs = {f"metric-{metric}": metric_chart(findings, metric) for metric in ("accuracy", "nll", "ece", "brier")}
-    for network in range(findings.subject.networks):
+    for network in range(len(findings.calibrated.networks)):
         members = [member for member in findings.members if member.network == network]
         specs[f"contributions-{network}"] = contribution_chart(members, findings)
         if sentences.depth(findings):

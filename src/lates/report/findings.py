@@ -12,7 +12,6 @@ from lates.metrics import Comparison, Reliability, Rows, Selector, fit_selector
 from lates.model import CalibratedModel
 from lates.network import HEAD
 from lates.report.predictions import Predictions
-from lates.stack import Stack
 
 RISKS = (0.01, 0.02, 0.05, 0.1)
 
@@ -70,23 +69,10 @@ class ClassNumbers:
 
 
 @dataclass(frozen=True)
-class Subject:
-    """What was calibrated."""
-
-    network: str
-    networks: int
-    samples: int
-    parameters: int
-    added_parameters: int
-    changed_tensors: int
-    fit: Stack
-
-
-@dataclass(frozen=True)
 class Findings:
     """`sets` begins with the plain test set, to which everything but the charts of shifts refers."""
 
-    subject: Subject
+    calibrated: CalibratedModel
     sets: dict[str, Comparison]
     points: dict[str, dict[str, float]]
     bins: dict[str, tuple[Bin, ...]]
@@ -129,7 +115,7 @@ def measure(
     rows = {method: metrics.describe_rows(logits, plain.labels) for method, logits in plain.logits.items()}
     errors = {method: metrics.class_errors(logits, plain.labels) for method, logits in plain.logits.items()}
     return Findings(
-        describe_subject(calibrated),
+        calibrated,
         sets,
         points={
             "classwise_ece": {method: float(of_class.mean()) for method, of_class in errors.items()},
@@ -143,19 +129,6 @@ def measure(
             method: tuple(fit_selector(logits, plain.labels, risk=risk, seed=seed) for risk in RISKS)
             for method, logits in plain.logits.items()
         },
-    )
-
-
-def describe_subject(calibrated: CalibratedModel) -> Subject:
-    networks = calibrated.networks
-    return Subject(
-        network=type(networks[0].network.network).__name__,
-        networks=len(networks),
-        samples=calibrated.samples,
-        parameters=sum(p.numel() for one in networks for p in one.network.parameters()),
-        added_parameters=calibrated.added_parameters,
-        changed_tensors=sum(len(one.network_then()[1]) for one in networks),
-        fit=calibrated.fit,
     )
 
 

@@ -98,18 +98,20 @@ def _difference_titles(findings: Findings, prefix: str = "") -> list[tuple[str, 
 
 
 def _facts(findings: Findings) -> str:
-    subject, fit, members = findings.subject, findings.subject.fit, findings.members
+    calibrated, fit, members = findings.calibrated, findings.calibrated.fit, findings.members
+    networks = calibrated.networks
     kind = ""
-    if subject.samples > 1:
-        kind = f", mean of {subject.samples} dropout samples"
-    elif subject.networks > 1:
-        kind = f", ensemble of {subject.networks}"
-    added = subject.added_parameters / max(1, subject.parameters)
+    if calibrated.samples > 1:
+        kind = f", mean of {calibrated.samples} dropout samples"
+    elif len(networks) > 1:
+        kind = f", ensemble of {len(networks)}"
+    parameters = sum(each.numel() for one in networks for each in one.network.parameters())
+    added = calibrated.added_parameters / max(1, parameters)
     temperatures = ["∞" if weight <= 0 else f"{1 / weight:.3f}" for weight in fit.temperature_weights]
     facts = {
-        "Network": f"{subject.network}{kind}",
-        "Parameters": f"{subject.parameters:,}",
-        "Added by the probes": f"{subject.added_parameters:,} ({percent(added)})",
+        "Network": f"{type(networks[0].network.network).__name__}{kind}",
+        "Parameters": f"{parameters:,}",
+        "Added by the probes": f"{calibrated.added_parameters:,} ({percent(added)})",
         "Classes": f"{fit.classes:,}",
         "Members with weight": f"{sum(member.weight > 0 for member in members)} of {len(members)}",
         "Weights fitted on": f"{fit.rows:,} held-out inputs",
@@ -118,7 +120,7 @@ def _facts(findings: Findings) -> str:
         "Hold-out log-loss, network": number(fit.nll_network),
         "… with temperature scaling": number(fit.nll_temperature),
     }
-    if len(members) > subject.networks or fit.scale != 1:
+    if len(members) > len(networks) or fit.scale != 1:
         facts["… with this calibration"] = number(fit.nll)
     items = "".join(f"<div><dt>{escape(name)}</dt><dd>{escape(value)}</dd></div>" for name, value in facts.items())
     budget = (
@@ -156,17 +158,17 @@ def _comparison(findings: Findings) -> str:
 
 
 def _contributions(findings: Findings) -> str:
-    several = findings.subject.networks > 1
+    networks = len(findings.calibrated.networks)
     figures = ""
-    for network in range(findings.subject.networks):
-        label = f"Network {network + 1}. " if several else ""
+    for network in range(networks):
+        label = f"Network {network + 1}. " if networks > 1 else ""
         figures += _figure(f"contributions-{network}", title=f"{label}Contribution to the prediction")
         if sentences.depth(findings):
             figures += _figure(f"depth-{network}", title=f"{label}Accuracy of each member alone")
     rows = []
     for member in findings.members:
         accuracy = "–" if member.accuracy is None else number(member.accuracy, "accuracy")
-        name = f"{member.network + 1}/{member.name}" if several else member.name
+        name = f"{member.network + 1}/{member.name}" if networks > 1 else member.name
         rows.append([escape(name), f"{member.weight:.4f}", percent(member.contribution), accuracy])
     head = [("Member", ""), ("Weight", ""), ("Contribution", ""), ("Accuracy on the hold-out", "")]
     return (

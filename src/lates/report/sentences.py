@@ -60,7 +60,7 @@ def lead(findings: Findings) -> str:
 
 def warning(findings: Findings) -> str:
     """For the top of the page, where the network is not the one that was calibrated; empty otherwise."""
-    changed = findings.subject.changed_tensors
+    changed = sum(len(network.network_then()[1]) for network in findings.calibrated.networks)
     if not changed:
         return ""
     tensors = "1 tensor of this network differs" if changed == 1 else f"{changed:,} tensors of this network differ"
@@ -114,7 +114,7 @@ def contributions(findings: Findings) -> str:
 
 def full_name(member: Member, findings: Findings) -> str:
     name = f"block “{member.name}”"
-    return f"{name} of network {member.network + 1}" if findings.subject.networks > 1 else name
+    return f"{name} of network {member.network + 1}" if len(findings.calibrated.networks) > 1 else name
 
 
 def depth(findings: Findings) -> str:
