@@ -1,7 +1,5 @@
 """A calibration file as plain data, and that data as text."""
 
-import hashlib
-import json
 import math
 from collections.abc import Mapping
 from dataclasses import asdict
@@ -85,13 +83,7 @@ def _probe(probe: Probe | None) -> dict[str, Any] | None:
 
 
 def _network(entries: Mapping[str, Any]) -> dict[str, Any]:
-    """The size of a network, and a digest that is equal in files for the same weights."""
-    text = json.dumps(sorted(entries.items()))
-    return {
-        "tensors": len(entries),
-        "numbers": sum(math.prod(shape) for shape, _ in entries.values()),
-        "digest": hashlib.sha256(text.encode()).hexdigest()[:16],
-    }
+    return {"tensors": len(entries), "numbers": sum(math.prod(shape) for shape, _ in entries.values())}
 
 
 def describe_contents(stack: Stack, contents: Mapping[str, Any]) -> str:
@@ -106,8 +98,7 @@ def describe_contents(stack: Stack, contents: Mapping[str, Any]) -> str:
         if contents["samples"] > 1:
             lines.append(f"MC dropout: the mean of {contents['samples']} samples, seed {contents['seed']}")
         lines += [
-            f"for a network of {one['tensors']:,} tensors, {one['numbers']:,} numbers, digest {one['digest']}"
-            for one in contents["networks"]
+            f"for a network of {one['tensors']:,} tensors, {one['numbers']:,} numbers" for one in contents["networks"]
         ]
     return "\n".join(lines)
 

@@ -37,9 +37,6 @@ def fit_cached(
         float,
         typer.Option(min=0.0, help="How strongly few rows keep the weights at the network as it is; 0: not at all."),
     ] = DEFAULT.prior,
-    regularise: Annotated[
-        float, typer.Option(min=0.0, help="c of the paper's penalty (c / sqrt(n)) / 2 · |weights|².")
-    ] = 0.0,
     output: Annotated[Path | None, result("--output", "-o", metavar="FILE", help="Where to write the weights.")] = None,
     force: Force = False,
     as_json: AsJson = False,
@@ -68,7 +65,7 @@ def fit_cached(
     if method == "stack" and len(saved.members) == 1:
         raise ValueError(f"{logits} holds the head alone; a stack needs further members. Use --method temperature.")
     members = {HEAD: saved.head} if method == "temperature" else saved.members
-    stack = fit_stack(members, saved.labels, loss=loss, prior=prior, regularise=regularise)
+    stack = fit_stack(members, saved.labels, loss=loss, prior=prior)
     if output is not None:
         save_fitted(stack, output)
         print_written(output)

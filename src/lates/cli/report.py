@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Annotated
 
 from lates.cli import options
-from lates.cli.outputs import check_output, print_json, print_written, say
+from lates.cli.outputs import check_output, print_written, say
 
 
 def report_calibration(
@@ -24,7 +24,6 @@ def report_calibration(
     ] = None,
     seed: options.Seed = 0,
     force: options.Force = False,
-    as_json: options.AsJson = False,
 ) -> None:
     """Write one HTML page about a calibration; it opens from disk and needs no internet access.
 
@@ -48,8 +47,4 @@ def report_calibration(
     tests = make_loaders(data)["test"]
     write_report(calibrated, tests, output, title=title, class_names=names, seed=seed)
     print_written(output)
-    link = output.resolve().as_uri()
-    if as_json:
-        print_json({"file": str(output), "link": link, "bytes": output.stat().st_size})
-    else:
-        say(link)
+    say(output.resolve().as_uri())

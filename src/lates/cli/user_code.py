@@ -47,15 +47,7 @@ def find_named(source: str, option: str) -> Any:
     try:
         return attrgetter(name)(module)
     except AttributeError as error:
-        functions = [
-            key
-            for key, value in vars(module).items()
-            if callable(value) and not key.startswith("_") and getattr(value, "__module__", None) == module.__name__
-        ]
-        raise ValueError(
-            f'{option} {source}: module "{module.__name__}" has no "{name}". It has '
-            f"{', '.join(functions) or 'no function of its own'}."
-        ) from error
+        raise ValueError(f"{option} {source}: {error}.") from error
 
 
 def call_named(source: str, option: str) -> Any:
