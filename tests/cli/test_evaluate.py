@@ -101,7 +101,6 @@ def test_evaluate_names_what_it_cannot_use(folder: Folder) -> None:
     calibrate(folder)
     np.savez("test.npz", logits=np.eye(4), labels=np.arange(4))
     for arguments, message in {
-        (CALIBRATION, *sources(folder), "--device", "gpu"): "Error: --device gpu: not usable here (",
         (CALIBRATION, *sources(folder, data="make_holdout")): "gave holdout; this command needs test.",
         ("test.npz", "--fitted", CALIBRATION): f"Error: {CALIBRATION} calibrates a network; expected a file written by",
         (CALIBRATION,): "is a calibration. Pass its network and data too",

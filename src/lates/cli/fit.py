@@ -55,8 +55,7 @@ def fit_cached(
     if output is not None:
         check_output(output, force, [logits, labels])
     from lates import metrics
-    from lates.cli.contents import describe_contents, fitted_contents
-    from lates.cli.fitted import apply_fitted, save_fitted
+    from lates.cli.contents import apply_fitted, describe_contents, fitted_contents, save_fitted
     from lates.cli.saved_logits import read_logits
     from lates.network import HEAD
     from lates.stack import fit_stack

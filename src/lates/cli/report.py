@@ -37,12 +37,7 @@ def report_calibration(
     from lates.cli.user_code import load_calibrated, make_loaders
     from lates.report import write_report
 
-    if class_names is not None and not class_names.is_file():
-        raise FileNotFoundError(f"--class-names {class_names}: there is no such file.")
-    try:
-        names = None if class_names is None else class_names.read_text("utf-8-sig").rstrip().splitlines()
-    except UnicodeDecodeError as error:
-        raise ValueError(f"--class-names {class_names}: no text in UTF-8 ({error}). Save it as UTF-8.") from error
+    names = None if class_names is None else class_names.read_text("utf-8-sig").rstrip().splitlines()
     calibrated = load_calibrated(file, model, checkpoints, device, other_weights)
     tests = make_loaders(data)["test"]
     write_report(calibrated, tests, output, title=title, class_names=names, seed=seed)
