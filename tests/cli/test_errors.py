@@ -36,7 +36,7 @@ def run_command(body: Callable[[], object]) -> Result:
 @pytest.mark.parametrize(
     ("error", "code", "printed"),
     [
-        (OSError(errno.ENOSPC, "No space left on device"), 1, "Error: [Errno 28] No space left on device\n"),
+        (OSError(errno.ENOSPC, "No space left on device"), 1, "Error: No space left on device\n"),
         (OSError(errno.EACCES, "Permission denied", "a.txt"), 1, "Error: [Errno 13] Permission denied: 'a.txt'\n"),
         (TimeoutError(), 1, "Error: TimeoutError\n"),
         (ValueError("no such thing"), 1, f"Error: ValueError: no such thing\n{DEBUG}\n"),

@@ -83,7 +83,10 @@ def _calibration_contents(saved: SavedCalibration) -> dict[str, Any]:
         "seed": saved.seed,
         "added_parameters": sum(member["probe"]["parameters"] for member in members if member["probe"]),
         "fit": {**stack.numbers, "outcome": stack.outcome},
-        "networks": [_network(network.fingerprint) for network in saved.networks],
+        "networks": [
+            {"tensors": len(entries), "numbers": sum(math.prod(shape) for shape, _ in entries.values())}
+            for entries in (network.fingerprint for network in saved.networks)
+        ],
     }
 
 
@@ -92,10 +95,6 @@ def _probe(probe: Probe | None) -> dict[str, Any] | None:
         return None
     rank, features = probe.down.shape
     return {"features": features, "rank": None if probe.up is None else rank, "parameters": probe.parameters}
-
-
-def _network(entries: Mapping[str, Any]) -> dict[str, Any]:
-    return {"tensors": len(entries), "numbers": sum(math.prod(shape) for shape, _ in entries.values())}
 
 
 def describe_contents(stack: Stack, contents: Mapping[str, Any]) -> str:

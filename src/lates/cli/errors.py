@@ -42,6 +42,8 @@ class Command(TyperCommand):
 
 def describe_error(error: Exception) -> str:
     """The message alone where `lates` or the system raised it; anything else is named with its type."""
+    if isinstance(error, OSError) and error.strerror and error.filename is None:
+        return error.strerror
     if isinstance(error, OSError) or (isinstance(error, ValueError | TypeError | ImportError) and _is_ours(error)):
         return str(error) or type(error).__name__
     return f"{type(error).__name__}: {error}\n`lates --debug …` shows where it was raised."
