@@ -50,7 +50,6 @@ EXPORT = ["export", "old.safetensors", *MODEL, *DATA, "--check", "-o"]
     [
         (["dem"], "dem"),
         (["demo", "--sed", "1"], "--sed"),
-        (["demo", "--epochs", "3"], "--epochs: only works together with --train."),
         (["demo", "--seed", "-1"], "--seed"),
         ([*CALIBRATE, *MODEL, "--budget", "much"], '--budget: "much": expected a share'),
         ([*CALIBRATE, *MODEL, "--memory", "lots"], '--memory: "lots": expected a number of bytes'),
@@ -76,38 +75,28 @@ def test_wrong_usage_exits_with_2_and_is_named(
 
 
 @pytest.fixture(scope="module")
-def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Result]:
-    """The cache folder after a short training by `lates demo`, and its output; it overwrote a page."""
-    folder = tmp_path_factory.mktemp("cache")
-    (folder / "page.html").write_text("old")
-    arguments = ["demo", "--train", "--epochs", "1", "--seed", "5", "--quick", "--report", str(folder / "page.html")]
-    return folder / "lates", run(*arguments, "--force", XDG_CACHE_HOME=str(folder))
+def demo(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Result]:
+    """The page of a demo that trained its network, and what it printed; it overwrote a page."""
+    page = tmp_path_factory.mktemp("demo") / "page.html"
+    page.write_text("old")
+    return page, run("demo", "--train", "--seed", "5", "--quick", "--report", page, "--force")
 
 
-def test_demo_writes_the_trained_network_to_the_cache_folder(trained: tuple[Path, Result]) -> None:
-    folder, result = trained
+def test_demo_prints_a_table_in_80_columns_and_links_its_page(demo: tuple[Path, Result]) -> None:
+    page, result = demo
     assert result.exit_code == 0, result.output
-    [file] = folder.iterdir()
-    assert file.name == "demo-network-5.safetensors"
-    assert result.stderr == f"Wrote {file}, {file.stat().st_size:,} bytes.\n"
-
-
-def test_demo_prints_a_table_in_80_columns_and_links_its_page(trained: tuple[Path, Result]) -> None:
-    folder, result = trained
     *lines, link = result.stdout.splitlines()
     assert max(map(len, lines)) <= 80
     for method in ("network as is", "temperature scaling", "LATES ", "LATES, no views"):
         assert sum(line.startswith(f"  {method}") for line in lines) == 4
-    page = folder.parent / "page.html"
     assert link == page.as_uri()
     html = page.read_text("utf-8")
     assert all(words in html for words in ("Fashion-MNIST", "Ankle boot", "contrast"))
 
 
-def test_demo_prints_the_numbers_of_its_table_as_json(trained: tuple[Path, Result]) -> None:
-    folder, table = trained
-    weights = folder / "demo-network-5.safetensors"
-    numbers = results_of("demo", "--quick", "--seed", "5", "--no-report", "--weights", weights)
+def test_demo_prints_the_numbers_of_its_table_as_json(demo: tuple[Path, Result]) -> None:
+    _, table = demo
+    numbers = results_of("demo", "--train", "--seed", "5", "--quick", "--no-report")
     assert numbers["images"] == {"train": 1000, "holdout": 333, "test": 666}
     assert list(numbers["comparisons"]) == ["as they are", "noise", "contrast", "blur"]
     for found in numbers["comparisons"].values():
@@ -117,18 +106,12 @@ def test_demo_prints_the_numbers_of_its_table_as_json(trained: tuple[Path, Resul
         assert found["differences"]["LATES"]["temperature scaling"]["nll"]["confidence"] == 0.95
 
 
-@pytest.mark.parametrize("options", [["--report"], ["--train", "--no-report", "--weights"]])
-def test_demo_does_not_overwrite_a_named_file(tmp_path: Path, options: list[str]) -> None:
-    named = tmp_path / "named"
-    named.write_text("precious")
-    printed = error_of("demo", "--quick", *options, named)
-    assert printed == f"Error: {named} exists already. Pass --force to overwrite it, or name another file.\n"
-    assert named.read_text() == "precious"
-
-
-def test_demo_may_overwrite_its_default_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_demo_overwrites_its_own_page_but_none_that_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     Path("lates-demo-report.html").write_text("of last time")
-    advice = "`lates demo --train --weights none.safetensors` writes one."
-    printed = error_of("demo", "--quick", "--weights", "none.safetensors")
-    assert printed == f"Error: There is no file none.safetensors. {advice}\n"
+    assert run("demo", "--quick").exit_code == 0
+    assert "Fashion-MNIST" in Path("lates-demo-report.html").read_text("utf-8")
+    Path("named").write_text("precious")
+    printed = error_of("demo", "--quick", "--report", "named")
+    assert printed == "Error: named exists already. Pass --force to overwrite it, or name another file.\n"
+    assert Path("named").read_text() == "precious"

@@ -58,9 +58,9 @@ def test_command_ends_with_code_and_message(error: BaseException, code: int, pri
 @pytest.mark.parametrize(("arguments", "variable"), [(["--debug"], ""), ([], "1")])
 def test_debug_shows_the_traceback(tmp_path: Path, arguments: list[str], variable: str) -> None:
     (tmp_path / "damaged.safetensors").write_bytes(b"nothing")
-    result = run(*arguments, "demo", "--weights", tmp_path / "damaged.safetensors", LATES_DEBUG=variable)
+    result = run(*arguments, "inspect", tmp_path / "damaged.safetensors", LATES_DEBUG=variable)
     assert isinstance(result.exception, ValueError)
-    assert "does not hold the weights" in str(result.exception)
+    assert "is not a whole safetensors file" in str(result.exception)
 
 
 def test_ctrl_c_while_writing_leaves_the_old_file(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,12 +1,14 @@
 """What a report would find, made up: small enough to know every sentence and every cell of the page."""
 
 import math
+from types import SimpleNamespace
+from typing import Any
 
 import torch
 
 from lates.metrics import Comparison, Interval, Intervals, Selection, Selector
 from lates.report import LATES, NETWORK, TEMPERATURE
-from lates.report.findings import Bin, ClassNumbers, ClassScore, Findings, Member, Subject
+from lates.report.findings import Bin, ClassNumbers, ClassScore, Findings, Member
 from lates.stack import Stack
 
 METHODS = (NETWORK, TEMPERATURE, LATES)
@@ -50,14 +52,20 @@ FIT = Stack(
     unbounded=False,
     temperature_weights=(1 / 1.23456,),
 )
-SUBJECT = Subject(
-    network="Net", networks=1, samples=1, parameters=20_000, added_parameters=1_500, changed_tensors=0, fit=FIT
-)
+
+
+def stand_in(name: str = "Net", networks: int = 1, samples: int = 1, changed: int = 0, fit: Stack = FIT) -> Any:
+    """What a page says of a calibrated model: of its networks, each with 20,000 parameters, and of its fit."""
+    network = SimpleNamespace(network=type(name, (), {})(), parameters=lambda: [torch.empty(20_000)])
+    one = SimpleNamespace(network=network, network_then=lambda: ({}, ["weight"] * changed))
+    return SimpleNamespace(networks=[one] * networks, samples=samples, added_parameters=1_500, fit=fit)
+
+
 MEMBERS = (
-    Member(0, "early", 0.05, 0.04, interval(0.4, 0.38, 0.42), 0.41),
-    Member(0, "silent", 0.0, 0.0, None, 0.55),
-    Member(0, "late", 0.5, 0.36, interval(0.7, 0.68, 0.72), 0.71),
-    Member(0, "head", 0.8, 0.6, interval(0.8, 0.78, 0.82), 0.79),
+    Member(0, "early", 0.05, 0.04, 0.41),
+    Member(0, "silent", 0.0, 0.0, 0.55),
+    Member(0, "late", 0.5, 0.36, 0.71),
+    Member(0, "head", 0.8, 0.6, 0.79),
 )
 
 
@@ -74,7 +82,7 @@ CLASSES = tuple(
     for name, rows, scores in (("cat", 700, CAT), ("dog", 1300, DOG))
 )
 KNOWN = Findings(
-    SUBJECT,
+    stand_in(),
     sets={"plain": PLAIN, "fog": FOG},
     points={
         "classwise_ece": {NETWORK: 0.15, TEMPERATURE: 0.1, LATES: 0.075},

@@ -2,7 +2,6 @@
 
 import pytest
 import torch
-from torch import Tensor
 
 import lates
 from lates import metrics
@@ -29,17 +28,6 @@ def test_methods_are_the_network_temperature_scaling_and_the_calibrated_model(
     assert torch.equal(clean.labels, problem.labels)
 
 
-def test_members_are_correct_where_their_top_class_is_the_label(
-    problem: Problem, calibrated: lates.CalibratedModel, predictions: dict[str, Predictions]
-) -> None:
-    members = calibrated.members(problem.images)
-    assert isinstance(members, Tensor)
-    correct = predictions["clean"].correct
-    assert list(correct) == calibrated.member_names
-    for place, name in enumerate(calibrated.member_names):
-        assert torch.equal(correct[name], members[..., place].argmax(1) == problem.labels)
-
-
 def test_each_set_is_compared_on_its_own_draws_from_the_seed(
     calibrated: lates.CalibratedModel, predictions: dict[str, Predictions]
 ) -> None:
@@ -48,15 +36,7 @@ def test_each_set_is_compared_on_its_own_draws_from_the_seed(
         expected = metrics.compare(one.logits, one.labels, baselines=[NETWORK, TEMPERATURE], seed=7)
         assert found.sets[name] == expected
     assert list(found.test.differences[LATES]) == [NETWORK, TEMPERATURE]
-    correct = predictions["clean"].correct
-    assert found.members[-1].accuracy == found.test.measured[NETWORK]["accuracy"], "the head is the network"
-    kept = {member.name: member.accuracy.value for member in found.members if member.accuracy}
-    assert kept == pytest.approx({name: float(each.double().mean()) for name, each in correct.items()})
-    assert list(kept) == calibrated.member_names
-    errors = ~correct["head"]
-    for member in found.members[:-1]:
-        assert member.right_where_head_errs == pytest.approx(float(correct[member.name][errors].double().mean()))
-    assert found.members[-1].right_where_head_errs is None
+    assert {member.name: member.accuracy for member in found.members} == calibrated.holdout_accuracies
     assert {member.name: member.contribution for member in found.members} == calibrated.contributions
 
 
@@ -139,7 +119,6 @@ def test_predictions_with_dropout_are_the_mean_of_samples_from_the_seed(problem:
     assert torch.equal(calibrated.generator.get_state(), state)
     assert torch.equal(one.logits[NETWORK], again.logits[NETWORK])
     assert not torch.equal(one.logits[NETWORK], other.logits[NETWORK])
-    assert torch.equal(one.correct["head"], one.logits[NETWORK].argmax(1) == problem.labels)
 
 
 def test_methods_include_lates_only_where_it_differs_from_temperature_scaling(problem: Problem) -> None:

@@ -16,39 +16,24 @@ from torch.utils.data import DataLoader
 import lates
 from lates import metrics
 from lates.report import LATES, NETWORK, sentences
-from lates.report.charts import draw_all, metric_chart
+from lates.report.charts import contribution_chart, depth_chart, draw_all, metric_chart
 from lates.report.findings import Bin, Findings
-from lates.report.member_charts import contribution_chart, depth_chart
 from lates.report.page import embedded, page_of
-from tests.report.known import KNOWN, MEMBERS, PLAIN
+from tests.report.known import KNOWN, MEMBERS, PLAIN, stand_in
 from tests.report.pages import Page, charts_in
 
 HOSTILE = "</script><script>document.title='taken'</script><img src=x onerror=alert(1)>&\"'"
 
 
-def test_contribution_chart_has_a_bar_per_member() -> None:
-    rows = contribution_chart(list(MEMBERS), KNOWN)["data"]["values"]
-    assert [(row["name"], row["method"], row["contribution"], row["text"]) for row in rows] == [
-        ("early", LATES, 0.04, "4.0\u00a0%"),
-        ("silent", LATES, 0.0, "0\u00a0%"),
-        ("late", LATES, 0.36, "36\u00a0%"),
-        ("head", NETWORK, 0.6, "60\u00a0%"),
-    ]
-
-
-def test_depth_chart_has_a_row_per_member() -> None:
-    layers = depth_chart(list(MEMBERS), KNOWN)["layer"]
-    rows = {row["name"]: row for layer in layers for row in layer["data"]["values"]}
-    late = {"value": 0.7, "low": 0.68, "high": 0.72, "measured": sentences.ON_THE_TEST_SET}
-    assert rows["late"] == {"name": "late", "method": LATES, **late}
-    assert rows["silent"] == {"name": "silent", "method": LATES, "value": 0.55, "measured": sentences.ON_THE_HOLDOUT}
-    assert rows["head"]["method"] == NETWORK
-    assert rows["all: LATES"]["value"] == 0.812
-    axes = {layer["encoding"]["x"].get("title") for layer in layers}
-    assert "accuracy (hollow: on the hold-out)" in axes
-    kept = depth_chart([MEMBERS[0], *MEMBERS[2:]], KNOWN)["layer"]
-    assert len(kept) == len(layers) - 1
-    assert "accuracy" in {layer["encoding"]["x"].get("title") for layer in kept}
+def test_charts_of_members_have_a_row_for_each() -> None:
+    for chart in (contribution_chart, depth_chart):
+        rows = chart(list(MEMBERS), KNOWN)["data"]["values"]
+        assert [(row["name"], row["method"], row["contribution"], row["accuracy"], row["text"]) for row in rows] == [
+            ("early", LATES, 0.04, 0.41, "4.0\u00a0%"),
+            ("silent", LATES, 0.0, 0.55, "0\u00a0%"),
+            ("late", LATES, 0.36, 0.71, "36\u00a0%"),
+            ("head", NETWORK, 0.6, 0.79, "60\u00a0%"),
+        ]
 
 
 @pytest.mark.parametrize(("metric", "axis", "tooltip"), [("ece", "~%", ".2%"), ("nll", "~g", ".4f")])
@@ -119,7 +104,7 @@ def test_text_from_outside_cannot_become_markup(
         sets={HOSTILE + name: one for name, one in findings.sets.items()},
         members=tuple(replace(one, name=one.name if one.is_head else HOSTILE + one.name) for one in findings.members),
         classes=tuple(replace(one, name=HOSTILE + one.name) for one in findings.classes),
-        subject=replace(findings.subject, network=HOSTILE),
+        calibrated=stand_in(HOSTILE),
     )
     plain, taken = (Page(page_of(one, draw_all(one), title)) for one, title in ((findings, "t"), (hostile, HOSTILE)))
     assert [tag for tag, _ in taken.elements] == [tag for tag, _ in plain.elements]

@@ -1,15 +1,22 @@
-"""The classifier that the demo calibrates: a residual network of 175,000 parameters."""
+"""The classifier that the demo calibrates: a residual network of 175,000 parameters.
+
+It was trained by plain SGD, with flips only, to the end. That makes it accurate and overconfident.
+"""
 
 from importlib.resources import files
-from pathlib import Path
 
+import torch
 import torch.nn.functional as F
-from safetensors import SafetensorError
 from safetensors.torch import load
-from safetensors.torch import save as serialise
 from torch import Tensor, nn
 
-from lates.runtime import write_whole
+from lates.demo.images import Split
+from lates.network import flip
+from lates.runtime import Progress, seeded_globally
+
+EPOCHS = 30
+BATCH = 128
+RATE, MOMENTUM, DECAY = 0.1, 0.9, 1e-4
 
 
 class ResidualBlock(nn.Module):
@@ -46,21 +53,33 @@ class SmallResNet(nn.Module):
         return self.fc(x.mean((2, 3)))
 
 
-def load_network(path: Path | None = None) -> SmallResNet:
-    """The shipped network, or one that `lates demo --train` wrote, in evaluation mode."""
+def load_network() -> SmallResNet:
+    """The shipped network, in evaluation mode."""
     network = SmallResNet().eval()
-    source = files("lates").joinpath("data", "network.safetensors") if path is None else path
-    if not source.is_file():
-        raise FileNotFoundError(f"There is no file {source}. `lates demo --train --weights {source}` writes one.")
-    try:
-        network.load_state_dict(load(source.read_bytes()))
-    except (SafetensorError, RuntimeError) as error:
-        raise ValueError(
-            f"{source} does not hold the weights of the demo's network: expected a file that "
-            f"`lates demo --train` wrote. {error}"
-        ) from error
+    network.load_state_dict(load(files("lates").joinpath("data", "network.safetensors").read_bytes()))
     return network
 
 
-def save_network(network: SmallResNet, path: Path) -> None:
-    write_whole(path, serialise(network.state_dict()))
+def train_network(
+    split: Split, *, epochs: int = EPOCHS, seed: int = 0, progress: Progress | None = None
+) -> SmallResNet:
+    """Train the demo's network: SGD with Nesterov momentum and a cosine schedule down to zero.
+
+    The same seed gives the same network, to the last bit, with the same number of threads, processor and version of torch.
+    Elsewhere convolutions may round differently, and training magnifies that. The shipped network took two threads.
+    """
+    steps = len(split) // BATCH
+    with seeded_globally(seed, torch.device("cpu")):
+        network = SmallResNet().train()
+        optimiser = torch.optim.SGD(network.parameters(), RATE, MOMENTUM, weight_decay=DECAY, nesterov=True)
+        schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, epochs * steps)
+        for epoch in range(epochs):
+            for step, rows in enumerate(torch.randperm(len(split)).split(BATCH)[:steps]):
+                loss = F.cross_entropy(network(flip(split.images[rows])), split.labels[rows])
+                optimiser.zero_grad()
+                loss.backward()
+                optimiser.step()
+                schedule.step()
+                if progress is not None:
+                    progress("training", epoch * steps + step + 1, epochs * steps)
+    return network.eval()

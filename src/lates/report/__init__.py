@@ -5,7 +5,6 @@ findings       all numbers
 formats        how numbers and names are written
 sentences      what the numbers mean
 style          what all charts share
-member_charts  the charts of the layers
 charts         all charts
 sections       the text, the places of the charts, the tables
 page           one HTML file
@@ -80,5 +79,5 @@ def write_report(
             for name, loader in sets.items()
         }
     findings = measure(calibrated, predictions, class_names, seed)
-    heading = title or f"{findings.subject.network}, {calibrated.fit.classes:,} classes"
+    heading = title or f"{type(calibrated.networks[0].network.network).__name__}, {calibrated.fit.classes:,} classes"
     write_whole(Path(path), page_of(findings, draw_all(findings), heading).encode("utf-8", "backslashreplace"))

@@ -5,9 +5,9 @@ from dataclasses import asdict
 import altair as alt
 
 from lates.report import sentences, style
-from lates.report.findings import Findings
-from lates.report.formats import LABELS
-from lates.report.member_charts import contribution_chart, depth_chart
+from lates.report.findings import Findings, Member
+from lates.report.formats import LABELS, share
+from lates.report.predictions import LATES, NETWORK
 from lates.report.style import Spec
 
 WORST_CLASSES = 20
@@ -17,10 +17,11 @@ FEW_SETS = 8  # as many fit into a third of the page
 def draw_all(findings: Findings) -> dict[str, Spec]:
     """Every chart by the id of its place on the page."""
     specs = {f"metric-{metric}": metric_chart(findings, metric) for metric in ("accuracy", "nll", "ece", "brier")}
-    for network in range(findings.subject.networks):
+    for network in range(len(findings.calibrated.networks)):
         members = [member for member in findings.members if member.network == network]
         specs[f"contributions-{network}"] = contribution_chart(members, findings)
-        specs[f"depth-{network}"] = depth_chart(members, findings)
+        if sentences.depth(findings):
+            specs[f"depth-{network}"] = depth_chart(members, findings)
     for method in findings.methods:
         specs[f"reliability-{method}"] = reliability_chart(findings, method)
         specs[f"histogram-{method}"] = histogram_chart(findings, method, of_errors=False)
@@ -44,6 +45,38 @@ def metric_chart(findings: Findings, metric: str) -> Spec:
     dots = base.mark_point(filled=True, size=90, opacity=1).encode(x=x, shape=style.shape(findings.methods))
     height = 26 * len(findings.methods)
     return style.finished([whiskers, dots], sentences.metric_values(findings.test, metric), height, findings.methods)
+
+
+def contribution_chart(members: list[Member], findings: Findings) -> Spec:
+    """A bar for each member, from the first block to the head."""
+    base, text = _member_chart(members), sentences.contributions(findings)
+    x = alt.X("contribution:Q", title="share of the sum of weights").scale(padding=24).axis(format="~%", tickCount=5)
+    bars = base.mark_bar(cornerRadius=3, height=14).encode(x=x)
+    labels = base.mark_text(align="left", dx=6).encode(x=x, text="text:N", color=alt.value("var(--ink)"))
+    return style.finished([bars, labels], text, max(60, 24 * len(members)))
+
+
+def depth_chart(members: list[Member], findings: Findings) -> Spec:
+    """Every member's accuracy alone, in the order of depth."""
+    x = alt.X("accuracy:Q", title="accuracy on the hold-out").scale(zero=False, padding=12)
+    dots = _member_chart(members).mark_point(filled=True, size=80, opacity=1)
+    dots = dots.encode(x=x.axis(format="~%", tickCount=5))
+    return style.finished([dots], sentences.depth(findings), max(60, 24 * len(members)))
+
+
+def _member_chart(members: list[Member]) -> alt.Chart:
+    """A row for each member: the head in the colour of the network, a probe in that of LATES."""
+    rows = [
+        {**asdict(one), "method": NETWORK if one.is_head else LATES, "text": share(one.contribution)} for one in members
+    ]
+    y = alt.Y("name:N", title=None, sort=[one.name for one in members])
+    hints = [
+        alt.Tooltip("name:N", title="member"),
+        *style.tooltip(".4f", ("weight", "weight")),
+        *style.tooltip(".1%", ("contribution", "contribution"), ("accuracy", "accuracy on the hold-out")),
+    ]
+    y = y.axis(labelLimit=style.NAME_LIMIT, labelColor="var(--ink)")
+    return style.chart_of(rows).encode(y=y, color=style.colour((NETWORK, LATES)), tooltip=hints)
 
 
 def reliability_chart(findings: Findings, method: str) -> Spec:

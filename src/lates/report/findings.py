@@ -8,11 +8,10 @@ import torch
 from torch import Tensor
 
 from lates import metrics
-from lates.metrics import Comparison, Interval, Reliability, Rows, Selector, fit_selector
+from lates.metrics import Comparison, Reliability, Rows, Selector, fit_selector
 from lates.model import CalibratedModel
 from lates.network import HEAD
 from lates.report.predictions import Predictions
-from lates.stack import Stack
 
 RISKS = (0.01, 0.02, 0.05, 0.1)
 
@@ -36,20 +35,13 @@ class Bin:
 
 @dataclass(frozen=True)
 class Member:
-    """One member of the stack. `accuracy`, on the test set, is None for a block of weight 0, whose probe is not kept.
-
-    `holdout_accuracy`, of the probe as trained, is None where the calibration's file does not say. `right_where_head_errs`: of
-    the test inputs that its network's head gets wrong, the share that this member gets right; None for a head, for a probe
-    that is not kept, and where the head makes no error.
-    """
+    """One member of the stack. `accuracy`, alone on the hold-out and as trained, is None where the file does not say."""
 
     network: int
     name: str
     weight: float
     contribution: float
-    accuracy: Interval | None
-    holdout_accuracy: float | None
-    right_where_head_errs: float | None = None
+    accuracy: float | None
 
     @property
     def is_head(self) -> bool:
@@ -77,23 +69,10 @@ class ClassNumbers:
 
 
 @dataclass(frozen=True)
-class Subject:
-    """What was calibrated."""
-
-    network: str
-    networks: int
-    samples: int
-    parameters: int
-    added_parameters: int
-    changed_tensors: int
-    fit: Stack
-
-
-@dataclass(frozen=True)
 class Findings:
     """`sets` begins with the plain test set, to which everything but the charts of shifts refers."""
 
-    subject: Subject
+    calibrated: CalibratedModel
     sets: dict[str, Comparison]
     points: dict[str, dict[str, float]]
     bins: dict[str, tuple[Bin, ...]]
@@ -132,11 +111,11 @@ def measure(
         name: metrics.compare(one.logits, one.labels, baselines=list(one.logits)[:-1], seed=seed)
         for name, one in predictions.items()
     }
-    (plain, *_), (test, *_) = predictions.values(), sets.values()
+    plain = next(iter(predictions.values()))
     rows = {method: metrics.describe_rows(logits, plain.labels) for method, logits in plain.logits.items()}
     errors = {method: metrics.class_errors(logits, plain.labels) for method, logits in plain.logits.items()}
     return Findings(
-        describe_subject(calibrated),
+        calibrated,
         sets,
         points={
             "classwise_ece": {method: float(of_class.mean()) for method, of_class in errors.items()},
@@ -144,27 +123,12 @@ def measure(
         },
         bins={method: bins_of(metrics.reliability(logits, plain.labels)) for method, logits in plain.logits.items()},
         coverage={method: metrics.risk_coverage_of_rows(of_method) for method, of_method in rows.items()},
-        members=members_of(
-            calibrated, metrics.bootstrap_shares(plain.correct, draws=test.draws, seed=seed), plain.correct
-        ),
+        members=members_of(calibrated),
         classes=classes_of(plain, rows, errors, class_names),
         selectors={
             method: tuple(fit_selector(logits, plain.labels, risk=risk, seed=seed) for risk in RISKS)
             for method, logits in plain.logits.items()
         },
-    )
-
-
-def describe_subject(calibrated: CalibratedModel) -> Subject:
-    networks = calibrated.networks
-    return Subject(
-        network=type(networks[0].network.network).__name__,
-        networks=len(networks),
-        samples=calibrated.samples,
-        parameters=sum(p.numel() for one in networks for p in one.network.parameters()),
-        added_parameters=calibrated.added_parameters,
-        changed_tensors=sum(len(one.changed_tensors()) for one in networks),
-        fit=calibrated.fit,
     )
 
 
@@ -177,24 +141,13 @@ def bins_of(diagram: Reliability) -> tuple[Bin, ...]:
     )
 
 
-def members_of(
-    calibrated: CalibratedModel, accuracies: Mapping[str, Interval], correct: Mapping[str, Tensor]
-) -> tuple[Member, ...]:
-    contributions, holdout = calibrated.contributions, calibrated.holdout_accuracies
+def members_of(calibrated: CalibratedModel) -> tuple[Member, ...]:
+    contributions, accuracies = calibrated.contributions, calibrated.holdout_accuracies
     members: list[Member] = []
     for full, weight in calibrated.weights.items():
         place, name = full.split("/", 1) if len(calibrated.networks) > 1 else ("0", full)
-        rescued = _right_where_head_errs(correct, full, full.removesuffix(name) + HEAD)
-        members.append(
-            Member(int(place), name, weight, contributions[full], accuracies.get(full), holdout.get(full), rescued)
-        )
+        members.append(Member(int(place), name, weight, contributions[full], accuracies.get(full)))
     return tuple(members)
-
-
-def _right_where_head_errs(correct: Mapping[str, Tensor], member: str, head: str) -> float | None:
-    if member == head or member not in correct or bool(correct[head].all()):
-        return None
-    return float(correct[member][~correct[head]].double().mean())
 
 
 def classes_of(

@@ -46,7 +46,7 @@ def page_of(findings: Findings, specs: Mapping[str, Spec], title: str) -> str:
 {f'<p class="caution" role="note">{escape(caution)}</p>' if caution else ""}
 <p class="headline {outcome}">{escape(change)}</p>
 <p class="lead">{escape(lead(findings))}</p>
-<noscript><p>Scripts are disabled, so the charts are not drawn; the tables contain the numbers.</p></noscript>
+<noscript><p>Scripts are disabled, so the charts are not drawn; the tables contain most of the numbers.</p></noscript>
 </header>
 {_switches(findings.methods)}
 <main>

@@ -1,4 +1,4 @@
-"""One pass over a test set -> the logits of each method, and which members were correct.
+"""One pass over a test set -> the logits of each method.
 
 The three methods come from the same forward pass: the head's logits z are the network, z times the weight of temperature
 scaling is the baseline, and sum_k weight_k logits_k is LATES. With several draws each is the log of the mean probability.
@@ -21,11 +21,10 @@ NETWORK, TEMPERATURE, LATES = "network", "temperature", "lates"
 
 @dataclass(frozen=True, eq=False)
 class Predictions:
-    """Of n rows, on the CPU. `logits`: method -> [n, classes]; `correct`: member -> [n], whether its top class is the label."""
+    """Of n rows, on the CPU: labels [n], and method -> logits [n, classes]."""
 
     labels: Tensor
     logits: dict[str, Tensor]
-    correct: dict[str, Tensor]
 
     @property
     def classes(self) -> int:
@@ -46,10 +45,12 @@ def read_predictions(
 ) -> Predictions:
     """Read the loader once. MC dropout samples from `seed`, so that a report is reproducible."""
     methods, names = methods_of(calibrated), iter(calibrated.member_names)
-    members = [[next(names) for _ in (*network.voting, HEAD)] for network in calibrated.networks]
+    stacks = [
+        torch.tensor([calibrated.weights[next(names)] for _ in (*network.voting, HEAD)], dtype=torch.float64)
+        for network in calibrated.networks
+    ]
     labels: list[Tensor] = []
     logits: dict[str, list[Tensor]] = {method: [] for method in methods}
-    correct: dict[str, list[Tensor]] = {member: [] for names in members for member in names}
     total = count_batches(loader)
     calibrated = copy.copy(calibrated)  # the same networks; only the generator is its own
     calibrated.generator = torch.Generator().manual_seed(seed)
@@ -62,37 +63,27 @@ def read_predictions(
         if not kept.any():
             continue
         draws = [draw[kept].cpu().double() for draw in draws]  # not every device has float64
-        kept_labels = check_labels(batch.labels[kept], int(kept.sum()), calibrated.fit.classes)
-        by_network = [draws[i : i + calibrated.samples] for i in range(0, len(draws), calibrated.samples)]
-        for method, values in _combine(calibrated, by_network, members).items():
-            if method in logits:
-                logits[method].append(check_logits(values, f"the {name} logits").float())
-        for names, of_network in zip(members, by_network, strict=True):
-            for place, member in enumerate(names):
-                top = _mean([draw[..., place] for draw in of_network]).argmax(1)
-                correct[member].append(top == kept_labels)
-        labels.append(kept_labels)
+        labels.append(check_labels(batch.labels[kept], int(kept.sum()), calibrated.fit.classes))
+        for method, values in zip(methods, _combine(calibrated, draws, stacks), strict=False):
+            logits[method].append(check_logits(values, f"the {name} logits").float())
         if progress is not None:
             progress(f"reading {name}", done, total)
     if not labels:
         raise ValueError(f"No row is left in {name}: every label is {IGNORED}, which marks rows to ignore.")
-    return Predictions(
-        torch.cat(labels), {m: torch.cat(v) for m, v in logits.items()}, {m: torch.cat(v) for m, v in correct.items()}
-    )
+    return Predictions(torch.cat(labels), {method: torch.cat(parts) for method, parts in logits.items()})
 
 
 def _combine(
-    calibrated: CalibratedModel, by_network: Sequence[Sequence[Tensor]], members: Sequence[Sequence[str]]
-) -> dict[str, Tensor]:
-    """method -> logits [n, classes] from each network's draws [n, classes, members]."""
-    weights = calibrated.weights
+    calibrated: CalibratedModel, draws: Sequence[Tensor], stacks: Sequence[Tensor]
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Logits [n, classes] of network, temperature scaling and LATES, from every network's draws [n, classes, members]."""
     network, scaled, stacked = [], [], []
-    for draws, names, baseline in zip(by_network, members, calibrated.fit.temperature_weights, strict=True):
-        stack = torch.tensor([weights[name] for name in names], dtype=torch.float64)
-        network += [draw[..., -1] for draw in draws]
-        scaled += [draw[..., -1] * baseline for draw in draws]
-        stacked += [draw @ stack for draw in draws]
-    return {NETWORK: _mean(network), TEMPERATURE: _mean(scaled), LATES: _mean(stacked)}
+    for place, draw in enumerate(draws):
+        which = place // calibrated.samples
+        network.append(draw[..., -1])
+        scaled.append(draw[..., -1] * calibrated.fit.temperature_weights[which])
+        stacked.append(draw @ stacks[which])
+    return _mean(network), _mean(scaled), _mean(stacked)
 
 
 def _mean(logits: Sequence[Tensor]) -> Tensor:

@@ -98,18 +98,20 @@ def _difference_titles(findings: Findings, prefix: str = "") -> list[tuple[str, 
 
 
 def _facts(findings: Findings) -> str:
-    subject, fit, members = findings.subject, findings.subject.fit, findings.members
+    calibrated, fit, members = findings.calibrated, findings.calibrated.fit, findings.members
+    networks = calibrated.networks
     kind = ""
-    if subject.samples > 1:
-        kind = f", mean of {subject.samples} dropout samples"
-    elif subject.networks > 1:
-        kind = f", ensemble of {subject.networks}"
-    added = subject.added_parameters / max(1, subject.parameters)
+    if calibrated.samples > 1:
+        kind = f", mean of {calibrated.samples} dropout samples"
+    elif len(networks) > 1:
+        kind = f", ensemble of {len(networks)}"
+    parameters = sum(each.numel() for one in networks for each in one.network.parameters())
+    added = calibrated.added_parameters / max(1, parameters)
     temperatures = ["∞" if weight <= 0 else f"{1 / weight:.3f}" for weight in fit.temperature_weights]
     facts = {
-        "Network": f"{subject.network}{kind}",
-        "Parameters": f"{subject.parameters:,}",
-        "Added by the probes": f"{subject.added_parameters:,} ({percent(added)})",
+        "Network": f"{type(networks[0].network.network).__name__}{kind}",
+        "Parameters": f"{parameters:,}",
+        "Added by the probes": f"{calibrated.added_parameters:,} ({percent(added)})",
         "Classes": f"{fit.classes:,}",
         "Members with weight": f"{sum(member.weight > 0 for member in members)} of {len(members)}",
         "Weights fitted on": f"{fit.rows:,} held-out inputs",
@@ -118,7 +120,7 @@ def _facts(findings: Findings) -> str:
         "Hold-out log-loss, network": number(fit.nll_network),
         "… with temperature scaling": number(fit.nll_temperature),
     }
-    if len(members) > subject.networks or fit.scale != 1:
+    if len(members) > len(networks) or fit.scale != 1:
         facts["… with this calibration"] = number(fit.nll)
     items = "".join(f"<div><dt>{escape(name)}</dt><dd>{escape(value)}</dd></div>" for name, value in facts.items())
     budget = (
@@ -156,26 +158,22 @@ def _comparison(findings: Findings) -> str:
 
 
 def _contributions(findings: Findings) -> str:
-    several = findings.subject.networks > 1
+    networks = len(findings.calibrated.networks)
     figures = ""
-    for network in range(findings.subject.networks):
-        label = f"Network {network + 1}. " if several else ""
+    for network in range(networks):
+        label = f"Network {network + 1}. " if networks > 1 else ""
         figures += _figure(f"contributions-{network}", title=f"{label}Contribution to the prediction")
-        figures += _figure(f"depth-{network}", title=f"{label}Accuracy of each member alone")
+        if sentences.depth(findings):
+            figures += _figure(f"depth-{network}", title=f"{label}Accuracy of each member alone")
     rows = []
     for member in findings.members:
-        accuracy = "no probe kept"
-        if member.accuracy is not None:
-            accuracy = _with_interval(member.accuracy, "accuracy")
-        elif member.holdout_accuracy is not None:
-            accuracy = f"{number(member.holdout_accuracy, 'accuracy')}<small>{sentences.ON_THE_HOLDOUT}</small>"
-        name = f"{member.network + 1}/{member.name}" if several else member.name
+        accuracy = "–" if member.accuracy is None else number(member.accuracy, "accuracy")
+        name = f"{member.network + 1}/{member.name}" if networks > 1 else member.name
         rows.append([escape(name), f"{member.weight:.4f}", percent(member.contribution), accuracy])
-    head = [("Member", ""), ("Weight", ""), ("Contribution", ""), ("Accuracy", "")]
+    head = [("Member", ""), ("Weight", ""), ("Contribution", ""), ("Accuracy on the hold-out", "")]
     return (
         _paragraph(sentences.contributions(findings))
         + _paragraph(sentences.depth(findings))
-        + (_paragraph(explained) if (explained := sentences.seldom_right(findings)) else "")
         + f'<div class="grid two">{figures}</div>'
         + _details("Numbers of every member", _table(head, rows, "Every member, from the first block to the head"))
     )
@@ -192,39 +190,20 @@ def _reliability(findings: Findings) -> str:
         )
         for method in findings.methods
     )
-    head = [("Confidence", "")]
-    for method in findings.methods:
-        head += [(f"{LABELS[method]}: inputs", method), ("mean confidence", method), ("accuracy", method)]
-    rows: list[list[Cell]] = []
-    for by_method in zip(*(findings.bins[method] for method in findings.methods), strict=True):
-        cells: list[Cell] = [f"{100 * by_method[0].low:.1f} to {percent(by_method[0].high)}"]
-        for one in by_method:
-            cells += [f"{one.count:,}", *(percent(m) if one.count else "–" for m in (one.confidence, one.accuracy))]
-        rows.append(cells)
     note = (
         "The size of a dot shows the number of inputs in its bin. Thin lines are 95\u00a0% intervals of the accuracy, thick "
         "pale lines the gap to the diagonal. Below: the number of inputs per confidence and, in purple and on a scale of its "
         "own, the number of errors among them."
     )
-    return (
-        _paragraph(sentences.calibration(findings))
-        + f'<div class="kept"><div class="grid three square">{panels}</div>{_paragraph(note, "note")}</div>'
-        + _details("Numbers of every bin", _table(head, rows, "Inputs, mean confidence and accuracy per bin"))
-    )
+    grid = f'<div class="grid three square">{panels}</div>'
+    return f'{_paragraph(sentences.calibration(findings))}<div class="kept">{grid}{_paragraph(note, "note")}</div>'
 
 
 def _coverage(findings: Findings) -> str:
     text = "Inputs sorted by confidence: the error rate if only the most confident ones are answered."
-    head = [("Answered", ""), *((LABELS[method], method) for method in findings.methods)]
-    rows: list[list[Cell]] = []
-    for tenth in range(1, 11):
-        risks = [sentences.risk_at(findings.coverage[method], tenth / 10) for method in findings.methods]
-        rows.append([percent(tenth / 10, 0), *(percent(risk, 2) for risk in risks)])
-    table = _table(head, rows, "Error rate by the share of inputs answered, highest confidence first")
     return (
         _paragraph(sentences.deferral(findings))
         + _figure("coverage", caption=text)
-        + _details("Numbers of the curve", table)
         + _paragraph(sentences.guarantee(findings))
         + _thresholds(findings)
     )

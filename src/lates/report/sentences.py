@@ -27,7 +27,6 @@ OUTCOMES = {
 }
 DEFERRED = 0.2
 MAIN_RISK = 0.05
-ON_THE_TEST_SET, ON_THE_HOLDOUT = "on the test set", "on the hold-out"
 
 
 def headline(findings: Findings) -> tuple[str, Verdict]:
@@ -61,7 +60,7 @@ def lead(findings: Findings) -> str:
 
 def warning(findings: Findings) -> str:
     """For the top of the page, where the network is not the one that was calibrated; empty otherwise."""
-    changed = findings.subject.changed_tensors
+    changed = sum(len(network.network_then()[1]) for network in findings.calibrated.networks)
     if not changed:
         return ""
     tensors = "1 tensor of this network differs" if changed == 1 else f"{changed:,} tensors of this network differ"
@@ -115,51 +114,25 @@ def contributions(findings: Findings) -> str:
 
 def full_name(member: Member, findings: Findings) -> str:
     name = f"block “{member.name}”"
-    return f"{name} of network {member.network + 1}" if findings.subject.networks > 1 else name
+    return f"{name} of network {member.network + 1}" if len(findings.calibrated.networks) > 1 else name
 
 
 def depth(findings: Findings) -> str:
-    """How accurate the members are alone; probes of weight 0 only on the hold-out, because they are not kept."""
-    kept = [(one, one.accuracy) for one in findings.members if one.accuracy is not None]
-    heads = [number(accuracy.value, "accuracy") for one, accuracy in kept if one.is_head]
-    main = number(findings.test.measured[findings.main]["accuracy"].value, "accuracy")
-    text = f"The head alone has an accuracy of {listed(heads)}"
-    probes = [(one, accuracy) for one, accuracy in kept if not one.is_head]
-    if probes:
-        best, accuracy = max(probes, key=lambda pair: pair[1].value)
-        text += (
-            f", the best probe with weight, on {full_name(best, findings)}, {number(accuracy.value, 'accuracy')}, all "
-            f"members together {main}"
-        )
-    dropped = [one for one in findings.members if one.accuracy is None]
-    known = [(one, one.holdout_accuracy) for one in dropped if one.holdout_accuracy is not None]
-    if dropped:
-        text += ". Probes of weight 0 are not kept"
-    if known:
-        best, accuracy = max(known, key=lambda pair: pair[1])
-        text += (
-            f"; hollow dots show their accuracy {ON_THE_HOLDOUT} as trained, before the budget reduced any. The best of "
-            f"them, on {full_name(best, findings)}, had {number(accuracy, 'accuracy')}"
-        )
-    return f"{text}."
-
-
-def seldom_right(findings: Findings) -> str:
-    """Why the least accurate probe with weight votes at all; empty where none is clearly less accurate than its head."""
-    heads = {one.network: one.accuracy for one in findings.members if one.is_head and one.accuracy}
-    known = [(one.accuracy, one) for one in findings.members if one.accuracy and one.weight and not one.is_head]
-    worse = [(accuracy.value, one) for accuracy, one in known if accuracy.high < heads[one.network].low]
-    if not worse:
+    """How accurate the members are alone; empty where the calibration's file does not say."""
+    known = [(one.accuracy, one) for one in findings.members if one.accuracy is not None]
+    heads = [number(accuracy, "accuracy") for accuracy, one in known if one.is_head]
+    probes = [pair for pair in known if not pair[1].is_head]
+    if not known:
         return ""
-    accuracy, probe = min(worse, key=lambda pair: pair[0])
-    text = (
-        f"Why does the probe on {full_name(probe, findings)} vote, if it is right on only {number(accuracy, 'accuracy')}? Its "
-        "logits are added to those of the head and do not replace them. A weight rewards what a member knows beyond the "
-        "others, not how often it is right alone"
+    text = f"Alone, on the hold-out, the head has an accuracy of {listed(heads)}"
+    if not probes:
+        return f"{text}."
+    best, probe = max(probes, key=lambda pair: pair[0])
+    return (
+        f"{text}; the best probe, on {full_name(probe, findings)} and before the budget reduced any, one of "
+        f"{number(best, 'accuracy')}. A member that is seldom right alone can still help: its logits are added to those of "
+        "the head and do not replace them, and where the two disagree, their sum is less confident than where they agree."
     )
-    if probe.right_where_head_errs is not None:
-        text += f": of the inputs that the head gets wrong, this probe gets {share(probe.right_where_head_errs)} right"
-    return f"{text}. And where the two disagree, their sum is less confident than where they agree."
 
 
 def calibration(findings: Findings) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 
 import altair as alt
 
-from lates.metrics import Comparison, Interval
+from lates.metrics import Comparison
 from lates.report.formats import IN_PERCENT, LABELS, inside_name
 from lates.report.predictions import LATES, NETWORK, TEMPERATURE
 
@@ -80,11 +80,7 @@ def shown(chart: alt.Chart) -> alt.Chart:
 
 
 def interval_row(one: Comparison, method: str, metric: str) -> Row:
-    return {"method": method, "name": LABELS[method], **interval_fields(one.measured[method][metric])}
-
-
-def interval_fields(measured: Interval) -> Row:
-    return {"value": measured.value, "low": measured.low, "high": measured.high}
+    return {"method": method, "name": LABELS[method], **vars(one.measured[method][metric])}
 
 
 def tooltip(style: str, *fields: tuple[str, str]) -> list[alt.Tooltip]:
