@@ -4,6 +4,7 @@ import pickle
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from zipfile import ZIP_DEFLATED, ZipFile
 
 import pytest
 import torch
@@ -73,6 +74,7 @@ def nested_in_itself(state: dict[str, Tensor]) -> dict[str, Any]:
 
 
 ANOTHER = "belongs to another network than --model makes"
+UNFIT = "holds no weights for this network"
 NO_STATE = "expected a state_dict, name -> tensor"
 
 
@@ -82,22 +84,35 @@ NO_STATE = "expected a state_dict, name -> tensor"
         (lambda state: {**state, "9.bias": torch.zeros(2)}, ANOTHER, "unexpected: 9.bias."),
         (lambda state: {**state, "2.bias": torch.zeros(7)}, ANOTHER, "other shape: 2.bias is [7], expected [2]."),
         (lambda state: {"2.bias": state["2.bias"]}, ANOTHER, "missing: 0.weight, 0.bias, 1.weight, 1.bias and 4 more."),
-        (lambda state: {**state, "0.bias": [1.0] * 5}, ANOTHER, "other shape: 0.bias is [], expected [5]."),
-        (lambda state: {**state, "0.bias": torch.ones(5, device="meta")}, ANOTHER, "meta"),
+        (
+            lambda state: {**state, "0.bias": torch.ones(5).char()},
+            UNFIT,
+            "0.bias is torch.int8, expected torch.float32",
+        ),
+        (
+            lambda state: {**state, "0.bias": torch.ones(5, dtype=torch.cfloat)},
+            UNFIT,
+            "0.bias is torch.complex64, expected",
+        ),
+        (lambda state: {**state, "0.bias": torch.ones(5, device="meta")}, UNFIT, "0.bias is a meta tensor"),
+        (lambda state: {**state, "0.bias": torch.ones(5).to_sparse()}, UNFIT, "0.bias is a sparse tensor"),
+        (lambda state: {**state, "0.bias": [1.0] * 5}, UNFIT, "0.bias is a list, expected a tensor"),
         (nested_in_itself, NO_STATE, "holds keys model"),
         (lambda state: {"epoch": 3}, NO_STATE, "holds keys epoch"),
         (lambda state: [1, 2], NO_STATE, "holds a list"),
         (lambda state: {}, NO_STATE, "holds keys ;"),
     ],
 )
-def test_what_does_not_fit_is_named(
+def test_what_does_not_fit_is_named_and_changes_nothing(
     tmp_path: Path, content_of: Callable[[dict[str, Tensor]], Any], refused: str, detail: str
 ) -> None:
+    """load_state_dict would cast some weights silently."""
     target = make_network(seed=2)
     torch.save(content_of(make_network(seed=1).state_dict()), tmp_path / "weights.pt")
     with pytest.raises(ValueError, match=rf"weights\.pt .*{refused}") as caught:
         load_checkpoint(target, tmp_path / "weights.pt")
     assert detail in str(caught.value)
+    torch.testing.assert_close(target.state_dict(), make_network(seed=2).state_dict())
 
 
 class Trap:
@@ -136,3 +151,14 @@ def test_a_truncated_checkpoint_is_named(tmp_path: Path, legacy: bool) -> None:
         path.write_bytes(content[:length])
         with pytest.raises(ValueError, match=r"weights\.pt (is damaged|is no checkpoint|holds more than weights)"):
             load_checkpoint(make_network(), path)
+
+
+def test_an_archive_that_unpacks_to_more_than_it_holds_is_refused(tmp_path: Path) -> None:
+    torch.save({"weight": torch.zeros(100_000)}, tmp_path / "plain.pt")
+    with ZipFile(tmp_path / "plain.pt") as plain, ZipFile(tmp_path / "bomb.pt", "w", ZIP_DEFLATED) as bomb:
+        for name in plain.namelist():
+            bomb.writestr(name, plain.read(name))
+    with pytest.raises(
+        ValueError, match=r"bomb\.pt is damaged, or no checkpoint \(ValueError: it unpacks to 40\d,\d+ bytes"
+    ):
+        load_checkpoint(make_network(), tmp_path / "bomb.pt")

@@ -1,6 +1,7 @@
 """A network's weights from a file: tensors only. A file that holds other Python objects is refused, never unpickled."""
 
 import pickle
+import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from lates.model import differences
-from lates.runtime import abbreviate
+from lates.runtime import abbreviate, form_of
 
 NESTS = ("state_dict", "model_state_dict", "model")
 """Keys under which training scripts save the state_dict among other things."""
@@ -18,7 +19,8 @@ NESTS = ("state_dict", "model_state_dict", "model")
 PREFIXES = ("module.", "_orig_mod.", "model.")
 """What DataParallel, torch.compile and Lightning put before each name."""
 
-MAGIC = (b"PK\x03\x04", b"\x80")
+ZIP = b"PK\x03\x04"
+MAGIC = (ZIP, b"\x80")
 """First bytes of a file written by torch.save: a zip archive, or, before PyTorch 1.6, a pickle."""
 
 
@@ -26,21 +28,8 @@ def load_checkpoint(network: nn.Module, path: Path) -> None:
     """Load the weights of a file into the network; names and shapes must be the network's."""
     expected = network.state_dict()
     state = strip_prefixes(find_state(read_tensors(path), path), expected)
-    places = {name: value.data_ptr() for name, value in expected.items() if isinstance(value, Tensor)}
-    filled = {places.get(name) for name in state}
-    try:
-        needed = {  # of tied weights one name is enough
-            name: getattr(value, "shape", ())
-            for name, value in expected.items()
-            if name in state or places.get(name) not in filled
-        }
-        listed = differences({name: getattr(value, "shape", ()) for name, value in state.items()}, needed)
-        if not listed:
-            network.load_state_dict(state, strict=False)
-    except RuntimeError as error:  # of other values than plain tensors
-        listed = str(error)
-    if listed:
-        raise ValueError(f"{path} belongs to another network than --model makes. {listed}.")
+    check_names(state, expected, path)
+    network.load_state_dict(state, strict=False)  # names were checked; of tied weights one name is enough
 
 
 def read_tensors(path: Path) -> Any:
@@ -52,6 +41,8 @@ def read_tensors(path: Path) -> Any:
     try:
         if safe:
             return load_file(path)
+        if start.startswith(ZIP):
+            _refuse_compressed(path)
         return torch.load(path, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError as error:
         raise ValueError(
@@ -63,6 +54,14 @@ def read_tensors(path: Path) -> Any:
         raise ValueError(
             f"{path} is damaged, or no checkpoint ({reason}). Copy it anew from where it is whole, or save it again."
         ) from error
+
+
+def _refuse_compressed(path: Path) -> None:
+    """torch.save does not compress: what would unpack to more than the file holds is not by it, and might fill the memory."""
+    with zipfile.ZipFile(path) as archive:
+        unpacked = sum(entry.file_size for entry in archive.infolist())
+    if unpacked > path.stat().st_size:
+        raise ValueError(f"it unpacks to {unpacked:,} bytes")
 
 
 def find_state(content: Any, path: Path) -> dict[str, Any]:
@@ -86,3 +85,38 @@ def strip_prefixes(state: dict[str, Any], expected: Mapping[str, Any]) -> dict[s
             break
         state = {name.removeprefix(prefix): value for name, value in state.items()}
     return state
+
+
+def check_names(state: Mapping[str, Any], expected: Mapping[str, Any], path: Path) -> None:
+    """Refuse missing names, unexpected names and other shapes; a weight tied to one that came is not missing."""
+    loaded = {value.data_ptr() for name, value in expected.items() if name in state and isinstance(value, Tensor)}
+    needed = {
+        name: value.shape
+        for name, value in expected.items()
+        if isinstance(value, Tensor) and (name in state or not value.numel() or value.data_ptr() not in loaded)
+    }
+    others = expected.keys() - needed.keys()
+    given = {
+        name: value.shape if isinstance(value, Tensor) and not value.is_nested else needed.get(name, ())
+        for name, value in state.items()
+        if name not in others
+    }
+    if listed := differences(given, needed):
+        raise ValueError(f"{path} belongs to another network than --model makes. {listed}.")
+    unfit = [
+        f"{name} is {fault}" for name in needed if name in state and (fault := fault_of(state[name], expected[name]))
+    ]
+    if unfit:
+        raise ValueError(
+            f"{path} holds no weights for this network: {abbreviate(unfit, 4)}. Save its state_dict as it is."
+        )
+
+
+def fault_of(value: Any, expected: Tensor) -> str:
+    """Why a value cannot take the place of a network's tensor: load_state_dict would cast it silently, or fail."""
+    if not isinstance(value, Tensor):
+        return f"a {type(value).__name__}, expected a tensor"
+    if form := form_of(value):
+        return f"a {form} tensor"
+    kinds = [(tensor.is_floating_point(), tensor.is_complex()) for tensor in (value, expected)]
+    return "" if kinds[0] == kinds[1] else f"{value.dtype}, expected {expected.dtype}"
