@@ -29,21 +29,36 @@ def draw(seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
 def write(path: Path, logits: np.ndarray, labels: np.ndarray) -> None:
     if path.suffix == ".npz":
         np.savez(path, logits=logits, labels=labels)
-    else:
+    elif path.suffix == ".safetensors":
         save_file({"logits": torch.from_numpy(logits), "labels": torch.from_numpy(labels)}, path)
+    else:
+        header = ",".join(["label", *(f"class {place}" for place in range(logits.shape[1]))])
+        np.savetxt(path, np.column_stack([labels, logits]), delimiter=",", header=header, comments="", fmt="%.17g")
 
 
-@pytest.mark.parametrize("suffix", [".npy", ".npz", ".safetensors"])
+@pytest.mark.parametrize("header", ["", "a,b,c,target"])
+def test_a_label_column_without_its_name_is_refused(tmp_path: Path, header: str) -> None:
+    logits, labels = draw()
+    table = np.column_stack([logits, labels])
+    np.savetxt(tmp_path / "plain.csv", table, delimiter=",", header=header, comments="", fmt="%.17g")
+    np.save(tmp_path / "labels.npy", labels)
+    printed = error_of("fit", tmp_path / "plain.csv", "--labels", tmp_path / "labels.npy")
+    assert 'column 4 holds the labels, not logits. Give the file a header that names it "label"' in printed
+
+
+@pytest.mark.parametrize("suffix", [".npy", ".npz", ".safetensors", ".csv"])
 def test_labels_are_read_from_a_separate_file(tmp_path: Path, suffix: str) -> None:
     logits, labels = draw()
     np.save(tmp_path / "logits.npy", logits)
     path = tmp_path / f"labels{suffix}"
     if suffix == ".npy":
-        np.save(path, labels.astype(np.uint8)[:, None])
+        np.save(path, labels.astype(np.uint8))
     elif suffix == ".npz":
         np.savez(path, labels=labels.astype(">i4"))
-    else:
+    elif suffix == ".safetensors":
         save_file({"y": torch.from_numpy(labels)}, path)
+    else:
+        np.savetxt(path, labels, fmt="%d")
     saved = read_logits(tmp_path / "logits.npy", path)
     assert np.array_equal(saved.head.numpy(), logits)
     assert np.array_equal(saved.labels.numpy(), labels)
@@ -55,7 +70,7 @@ def test_labels_are_read_from_a_separate_file(tmp_path: Path, suffix: str) -> No
     classes=st.integers(1, 5),
     seed=st.integers(0, 2**31),
     dtype=st.sampled_from(["<f2", "<f4", "<f8", ">f4", ">f8"]),
-    suffix=st.sampled_from([".npz", ".safetensors"]),
+    suffix=st.sampled_from([".npz", ".safetensors", ".csv"]),
 )
 def test_written_files_are_read_back(
     tmp_path: Path, rows: int, classes: int, seed: int, dtype: str, suffix: str
@@ -99,9 +114,12 @@ def npy_header(shape: str) -> bytes:
     return b"\x93NUMPY\x01\x00" + len(text).to_bytes(2, "little") + text
 
 
+NO_NUMBERS, NO_TEXT = "not a table of numbers", "no text in UTF-8"
 BAD: dict[str, tuple[str, bytes, str]] = {
-    "no labels": (".npz", save_npz(logits=LOGITS), 'no labels: expected an array named "labels"'),
+    "no labels": (".npz", save_npz(logits=LOGITS), 'no labels: expected an array or column named "labels"'),
     "labels twice": (".npz", save_npz(logits=LOGITS, label=LABELS, labels=LABELS), "There are labels in"),
+    "two label columns": (".csv", b"label,a,b,label\n1,0.5,0.2,0\n", "There are labels in"),
+    "label columns that differ in case": (".csv", b"label,a,b,Label\n1,0.5,0.2,0\n", "There are labels in"),
     "labels alone": (".npz", save_npz(labels=LABELS), "holds no logits. Save logits"),
     "no head": (".npz", save_npz(a=LOGITS, b=LOGITS, labels=LABELS), 'Name the logits of the network itself "head"'),
     "an extra array": (".npz", save_npz(head=LOGITS, ids=LABELS, labels=LABELS), "holds ids [400] among several"),
@@ -112,17 +130,24 @@ BAD: dict[str, tuple[str, bytes, str]] = {
     "NaN": (".npz", save_npz(logits=LOGITS * np.nan, labels=LABELS), "hold NaN in row 0"),
     "words": (".npz", save_npz(logits=LOGITS.astype(str), labels=LABELS), "expected numbers"),
     "a dtype that torch lacks": (".npz", save_npz(logits=LOGITS.astype("V8"), labels=LABELS), "expected numbers"),
-    "objects": (".npz", save_npz(logits=LOGITS.astype(object), labels=LABELS), "no .npz file of plain arrays"),
-    "no archive": (".npz", b"nothing", "is damaged, or no .npz file of plain arrays"),
+    "objects": (".npz", save_npz(logits=LOGITS.astype(object), labels=LABELS), "no archive of plain arrays"),
+    "no archive": (".npz", b"nothing", "is damaged, or no archive of plain arrays"),
     "broken archive": (".npz", save_npz(logits=LOGITS, labels=LABELS)[:900], "is damaged"),
     "broken tensors": (".safetensors", b"nothing", "is damaged, or no .safetensors file"),
-    "an array that claims terabytes": (
-        ".npy",
-        npy_header("(1000000000000, 10)"),
-        "no .npy file of plain arrays",
-    ),
-    "a header that is no literal": (".npy", npy_header("(" * 9000), "no .npy file of plain arrays"),
-    "an unknown kind": (".pkl", b"", "cannot read .pkl. Known: .npz, .npy, .safetensors."),
+    "an array that claims terabytes": (".npy", npy_header("(1000000000000, 10)"), "is damaged, or no plain array"),
+    "a header that is no literal": (".npy", npy_header("(" * 9000), "is damaged, or no plain array"),
+    "UTF-16": (".csv", "label,a,b\n1,0.5,0.2\n".encode("utf-16"), NO_TEXT),
+    "UTF-16 without a mark": (".csv", "1,0.5\n".encode("utf-16-le"), NO_TEXT),
+    "an endless cell": (".csv", b'"' + b"1" * 200_000, "field larger than"),
+    "an empty table": (".csv", b"\n", "is empty."),
+    "only a header": (".csv", b"label,a,b\n", "is empty below its header"),
+    "an index": (".csv", b",label,a,b\n0,1,0.5,0.2\n", "has a column without name: a row number is no logit"),
+    "an id": (".csv", b"id,label,a,b\n7,1,0.5,0.2\n", "has id: a row number is no logit"),
+    "words in a table": (".csv", b"label,a,b\n1,0.5,high\n", NO_NUMBERS),
+    "a ragged table": (".csv", b"label,a,b\n1,0.5,0.2\n0,0.1\n", NO_NUMBERS),
+    "a half label": (".csv", b"label,a,b\n0.5,0.5,0.2\n", "label 0.5 in row 0; expected whole class numbers"),
+    "a label beyond all classes": (".csv", b"label,a,b\n1e300,0.5,0.2\n", "label 1e+300 in row 0; expected whole"),
+    "an unknown kind": (".pkl", b"", "cannot read .pkl. Known: .npz, .npy, .safetensors, .csv."),
 }
 
 
@@ -191,9 +216,9 @@ def test_a_stack_of_the_head_alone_is_refused(tmp_path: Path) -> None:
 def test_evaluate_measures_saved_logits_before_and_after(tmp_path: Path) -> None:
     write(tmp_path / "holdout.npz", *draw(seed=0))
     logits, labels = draw(seed=1)
-    write(tmp_path / "test.safetensors", logits, labels)
+    write(tmp_path / "test.csv", logits, labels)
     run("fit", tmp_path / "holdout.npz", "-o", tmp_path / "fitted.safetensors")
-    evaluate = ["evaluate", tmp_path / "test.safetensors", "--fitted", tmp_path / "fitted.safetensors"]
+    evaluate = ["evaluate", tmp_path / "test.csv", "--fitted", tmp_path / "fitted.safetensors"]
     [one] = results_of(*evaluate)["sets"]
     after = lates.TemperatureScaling().fit(*draw(seed=0)).calibrated_logits(logits)
     for method, values in (("logits", logits), ("temperature", after)):

@@ -17,7 +17,7 @@ def fit_cached(
         Path,
         typer.Argument(
             metavar="LOGITS",
-            help="Logits and labels: .npz or .safetensors; or logits as .npy with --labels.",
+            help="Logits and labels: .npz, .safetensors or .csv; or logits as .npy with --labels.",
             show_default=False,
         ),
     ],
@@ -45,7 +45,8 @@ def fit_cached(
 
     Use rows that were used for no training. In an .npz or .safetensors file, `labels` are the labels [n]; everything
     else is logits: one array [n, classes]; or one array [n, classes, members] with the head last; or one array
-    [n, classes] per member, with the network's output named `head`.
+    [n, classes] per member, with the network's output named `head`. In a .csv file: a column `label` and one column
+    per class.
 
     Fit on some rows, then evaluate on others:
 

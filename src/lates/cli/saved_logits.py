@@ -1,13 +1,16 @@
-"""Saved logits: .npz, .npy or .safetensors -> members and labels. Nothing is unpickled.
+"""Saved logits: .npz, .npy, .safetensors or .csv -> members and labels. Nothing is unpickled.
 
-Labels are the array named "labels" or "label", or a separate file. Everything else is logits: one array [n, classes]; one
-array [n, classes, members], the head last; or one array [n, classes] per member. Not every format keeps an order, so among
-several arrays the head is the one named "head" or "logits".
+Labels are the array, or column, named "labels" or "label", or a separate file. Everything else is logits: one array
+[n, classes]; one array [n, classes, members], the head last; or one array [n, classes] per member. Not every format keeps
+an order, so among several arrays the head is the one named "head" or "logits".
 """
 
-from collections.abc import Mapping
+import csv
+import io
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from safetensors.torch import load_file
@@ -17,7 +20,7 @@ from lates.network import HEAD, LABEL_KEYS
 from lates.runtime import as_tensor, check_labels, check_logits, default_names
 
 HEADS = (HEAD, "logits")
-SUFFIXES = (".npz", ".npy", ".safetensors")
+INDEX_COLUMNS = ("", "id", "index")
 FORMS = 'Save logits [n, classes] and labels [n], e.g. np.savez("logits.npz", logits=logits, labels=labels).'
 
 
@@ -45,7 +48,7 @@ def read_logits(path: Path, labels_path: Path | None = None) -> SavedLogits:
         labels = [read_labels(labels_path)]
     if not labels:
         raise ValueError(
-            f'{path} holds no labels: expected an array named "labels". Or pass --labels with a file of them.'
+            f'{path} holds no labels: expected an array or column named "labels". Or pass --labels with a file of them.'
         )
     members = name_members(arrays, path)
     for name, logits in members.items():
@@ -55,7 +58,20 @@ def read_logits(path: Path, labels_path: Path | None = None) -> SavedLogits:
                 f'{path}: member "{name}" has shape {list(logits.shape)}, the head {list(members[HEAD].shape)}; expected '
                 "the same rows and classes."
             )
-    return SavedLogits(members, check_labels(labels[0], *members[HEAD].shape, name=f"{labels_path or path}: labels"))
+    saved = SavedLogits(members, check_labels(labels[0], *members[HEAD].shape, name=f"{labels_path or path}: labels"))
+    if path.suffix == ".csv":
+        refuse_label_column(saved, path)
+    return saved
+
+
+def refuse_label_column(saved: SavedLogits, path: Path) -> None:
+    """A column of labels without that name would count as one more class."""
+    same = (saved.head == saved.labels[:, None]).all(dim=0)
+    if saved.labels.unique().numel() > 1 and bool(same.any()):
+        raise ValueError(
+            f"{path}: column {int(same.nonzero()[0, 0]) + 1} holds the labels, not logits. Give the file a header that "
+            'names it "label", and leave out --labels.'
+        )
 
 
 def name_members(arrays: Mapping[str, Tensor], path: Path) -> dict[str, Tensor]:
@@ -93,26 +109,94 @@ def read_labels(path: Path) -> Tensor:
     if len(candidates) != 1:
         raise ValueError(f'{path} holds {", ".join(arrays) or "nothing"}; expected one array, or one named "labels".')
     [labels] = candidates
-    return labels.squeeze(1) if labels.ndim == 2 and labels.shape[1] == 1 else labels
+    if labels.ndim == 2 and labels.shape[1] == 1:
+        labels = labels.squeeze(1)
+    return _to_integers(labels, path) if path.suffix == ".csv" else labels
 
 
 def read_arrays(path: Path) -> dict[str, Tensor]:
     """All arrays of a file by name."""
     if not path.is_file():
         raise FileNotFoundError(f"There is no file {path}.")
-    if path.suffix not in SUFFIXES:
-        raise ValueError(f"{path}: cannot read {path.suffix or 'a file without suffix'}. Known: {', '.join(SUFFIXES)}.")
+    if path.suffix not in READERS:
+        raise ValueError(f"{path}: cannot read {path.suffix or 'a file without suffix'}. Known: {', '.join(READERS)}.")
+    kind, load, arrays_of = READERS[path.suffix]
     try:
-        if path.suffix == ".safetensors":
-            return load_file(path)
-        loaded = np.load(path, allow_pickle=False)
-        arrays = {"logits": loaded} if isinstance(loaded, np.ndarray) else dict(loaded.items())
+        content = load(path)
     except PermissionError:
         raise
     except Exception as error:  # a damaged file may break the readers in any way
         reason = f"{type(error).__name__}: {error}".partition("\n")[0]
-        raise ValueError(f"{path} is damaged, or no {path.suffix} file of plain arrays ({reason}). {FORMS}") from error
+        raise ValueError(f"{path} is damaged, or no {kind} ({reason}). {FORMS}") from error
+    return arrays_of(content, path)
+
+
+def _load_numpy(path: Path) -> dict[str, np.ndarray]:
+    loaded = np.load(path, allow_pickle=False)
+    return {"logits": loaded} if isinstance(loaded, np.ndarray) else dict(loaded.items())
+
+
+def _arrays_of_numpy(arrays: Mapping[str, np.ndarray], path: Path) -> dict[str, Tensor]:
     return {
         name: as_tensor(np.ascontiguousarray(values, dtype=values.dtype.newbyteorder("=")), f"{path}: {name}")
         for name, values in arrays.items()
     }
+
+
+def _load_text(path: Path) -> tuple[str, list[str]]:
+    """The text and the cells of its first line."""
+    text = path.read_text("utf-8-sig").strip()
+    if "\0" in text:
+        raise ValueError("there are NUL characters in it")
+    return text, next(csv.reader(io.StringIO(text)), [])
+
+
+def _arrays_of_csv(content: tuple[str, list[str]], path: Path) -> dict[str, Tensor]:
+    """One column per class, in the order of the classes, and one named "label"; without a header, all are classes."""
+    text, first = content
+    if not text:
+        raise ValueError(f"{path} is empty. {FORMS}")
+    header = [] if all(map(_is_number, first)) else [cell.strip() for cell in first]
+    if header and "\n" not in text:
+        raise ValueError(f"{path} is empty below its header. {FORMS}")
+    for name in header:
+        if name.lower() in INDEX_COLUMNS:
+            column = name or "a column without name"
+            raise ValueError(f"{path} has {column}: a row number is no logit. Save without it (pandas: index=False).")
+    try:
+        values = np.loadtxt(io.StringIO(text), delimiter=",", skiprows=int(bool(header)), ndmin=2, dtype=np.float64)
+    except ValueError as error:
+        raise ValueError(f"{path}: not a table of numbers ({error}).") from error
+    table = as_tensor(values, "the table")
+    labelled = {place: name.lower() for place, name in enumerate(header) if name.lower() in LABEL_KEYS}
+    if len(labelled) > 1:
+        raise ValueError(f"There are labels in {path} twice. Keep one.")
+    labels = {name: _to_integers(table[:, place], path) for place, name in labelled.items()}
+    classes = [place for place in range(values.shape[1]) if place not in labelled]
+    return {**labels, **({"logits": table[:, classes]} if classes else {})}
+
+
+def _is_number(cell: str) -> bool:
+    try:
+        float(cell)
+    except ValueError:
+        return False
+    return True
+
+
+def _to_integers(values: Tensor, path: Path) -> Tensor:
+    """Labels of a text file, where every number was read as a float."""
+    fractions = ((values != values.round()) | (values.abs() > 2**53)).nonzero()
+    if len(fractions):
+        row = int(fractions[0, 0])
+        raise ValueError(f"{path}: label {float(values.reshape(-1)[row])} in row {row}; expected whole class numbers.")
+    return values.long()
+
+
+READERS: dict[str, tuple[str, Callable[[Path], Any], Callable[[Any, Path], dict[str, Tensor]]]] = {
+    ".npz": ("archive of plain arrays", _load_numpy, _arrays_of_numpy),
+    ".npy": ("plain array", _load_numpy, _arrays_of_numpy),
+    ".safetensors": (".safetensors file", load_file, lambda tensors, path: tensors),
+    ".csv": ("text in UTF-8", _load_text, _arrays_of_csv),
+}
+"""suffix -> what such a file is, what reads it, and what makes arrays by name of its content"""
