@@ -20,7 +20,7 @@ define make-environment
 	$(1)/$(LOCKED) -r requirements/demo.txt
 endef
 
-.PHONY: bench bench-large demo docs test test-slow test-all wheel oldest lint format lock clean
+.PHONY: bench bench-large bench-peers demo docs test test-slow test-all wheel oldest lint format lock clean
 
 demo: $(DEMO)
 	$(VENV)/bin/lates demo
@@ -28,11 +28,15 @@ demo: $(DEMO)
 docs: $(DEV)
 	$(VENV)/bin/zensical build --clean --strict
 
-bench: $(DEV)
+bench: bench-peers
 	$(VENV)/bin/python -m benchmarks
 
+# An environment for each package to compare with, below .bench/: some minutes, once.
+bench-peers: $(DEV)
+	$(VENV)/bin/python -m benchmarks.environments
+
 bench-large: $(DEV)
-	$(VENV)/bin/python -m benchmarks 7
+	$(VENV)/bin/python -m benchmarks.large
 
 test: $(BROWSER)
 	$(PYTEST)

@@ -5,7 +5,6 @@ import json
 import os
 import statistics
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
@@ -13,21 +12,22 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self, TextIO, cast
 
-from benchmarks.environments import PEERS, ROOT, python_of
+from benchmarks.environments import PEERS, ROOT, own_python, python_of
 from benchmarks.inputs import save_logits
 
 THREADS = 2
 OURS = "lates"
 ROUNDS, FEWER_ROUNDS = 7, 3
-SLOW = 0.5
+SLOW, VERY_SLOW = 0.5, 3.0
 
 
 @dataclass(frozen=True)
 class Run:
-    """What one run took, and the value that came out."""
+    """What one run took, how much of that was a softmax before it, and the value that came out."""
 
     seconds: float
     value: float | None = None
+    softmax: float | None = None
 
 
 @dataclass
@@ -40,7 +40,7 @@ class Times:
 
     @property
     def middle(self) -> Run:
-        """The run of the median time: rounds are odd, so there is one."""
+        """The run of the median time: rounds are odd, so there is one, and its parts add up."""
         return sorted(self.runs, key=lambda run: run.seconds)[len(self.runs) // 2]
 
     @property
@@ -52,10 +52,12 @@ class Times:
         return tuple(run.seconds for run in self.runs)
 
     def is_done(self, rounds: int) -> bool:
-        """Quick runs are repeated `rounds` times, slow ones less often."""
+        """Quick runs are repeated `rounds` times, slow ones less often, and those of a very slow peer not at all."""
         if self.fault or not self.runs:
             return self.fault is not None
-        return len(self.runs) >= (min(rounds, FEWER_ROUNDS) if min(self.seconds) > SLOW else rounds)
+        quickest = min(self.seconds)
+        fewer = 1 if quickest > VERY_SLOW and self.who != OURS else FEWER_ROUNDS
+        return len(self.runs) >= (min(rounds, fewer) if quickest > SLOW else rounds)
 
 
 @dataclass(frozen=True)
@@ -81,12 +83,12 @@ class Ratios:
 class Contender:
     """A worker process; a context that ends it."""
 
-    def __init__(self, who: str, adapter: str, python: Path) -> None:
+    def __init__(self, who: str, adapter: str, python: Path, threads: int = THREADS) -> None:
         self.who = who
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "src")])}
-        environment |= {"OMP_NUM_THREADS": str(THREADS), "PYTHONDONTWRITEBYTECODE": "1"}
+        environment |= {"OMP_NUM_THREADS": str(threads), "PYTHONDONTWRITEBYTECODE": "1"}
         self.process = subprocess.Popen(
-            [str(python), "-m", "benchmarks.worker", adapter, str(THREADS)],
+            [str(python), "-m", "benchmarks.worker", adapter, str(threads)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
@@ -116,7 +118,7 @@ class Contender:
 
 
 def interleave(runs: dict[str, Callable[[], Run]], rounds: int = ROUNDS) -> list[Times]:
-    """Run these in turn. Each runs once unmeasured first."""
+    """Run these in turn. Each runs once unmeasured first, unless that was a very slow peer's only run."""
     times = {who: Times(who) for who in runs}
     for measured in range(rounds + 1):
         for who, run in runs.items():
@@ -128,15 +130,15 @@ def interleave(runs: dict[str, Callable[[], Run]], rounds: int = ROUNDS) -> list
             except Exception as fault:
                 record.fault = str(fault)
                 continue
-            if measured:
+            if measured or (done.seconds > VERY_SLOW and who != OURS):
                 record.runs.append(done)
     return list(times.values())
 
 
 def in_units(unit: Callable[[], float], run: Callable[[], float], rounds: int) -> Ratios:
-    """Seconds of each run, divided by the mean of the unit's just before it and just after it; slow ones 3 times."""
+    """Seconds of each run, divided by the mean of the unit's just before it and just after it; very slow ones 3 times."""
     units, runs = [unit()], []
-    while len(runs) < (rounds if min(runs, default=0) <= SLOW else min(rounds, FEWER_ROUNDS)):
+    while len(runs) < (rounds if min(runs, default=0) <= VERY_SLOW else min(rounds, FEWER_ROUNDS)):
         runs.append(run())
         units.append(unit())
     around = zip(runs, units, units[1:], strict=False)
@@ -163,14 +165,14 @@ def seconds_of(function: Callable[[], object]) -> float:
     return time.perf_counter() - begin
 
 
-def gather(stack: ExitStack, adapters: Sequence[str]) -> tuple[list[Contender], dict[str, str]]:
-    """Workers for `lates`, where it is installed, and for those of these adapters that can be had, and why others cannot."""
-    contenders, absent = [stack.enter_context(Contender(OURS, "ours", Path(sys.executable)))], {}
+def gather(stack: ExitStack, adapters: Sequence[str], threads: int = THREADS) -> tuple[list[Contender], dict[str, str]]:
+    """Workers for `lates` and for those of these adapters that can be had, and why the others cannot."""
+    contenders, absent = [stack.enter_context(Contender(OURS, "ours", own_python(), threads))], {}
     for peer in PEERS:
         if peer.adapter not in adapters:
             continue
         try:
-            worker = stack.enter_context(Contender(peer.name, peer.adapter, python_of(peer)))
+            worker = stack.enter_context(Contender(peer.name, peer.adapter, python_of(peer), threads))
             worker.ask(do="tasks")
             contenders.append(worker)
         except RuntimeError as fault:
@@ -179,10 +181,10 @@ def gather(stack: ExitStack, adapters: Sequence[str]) -> tuple[list[Contender], 
 
 
 def load_sizes(
-    stack: ExitStack, sizes: Sequence[tuple[int, int]], adapters: Sequence[str], folder: Path
+    stack: ExitStack, sizes: Sequence[tuple[int, int]], adapters: Sequence[str], threads: int, folder: Path
 ) -> Iterator[tuple[tuple[int, int], dict[str, str], list[Contender], dict[str, str]]]:
     """For each size the files of its inputs, the contenders that have read them, and who is absent."""
-    contenders, absent = gather(stack, adapters)
+    contenders, absent = gather(stack, adapters, threads)
     for size in sizes:
         files = save_logits(folder, *size)
         for contender in contenders:

@@ -1,6 +1,10 @@
-"""The peers, and a virtual environment for each, made on demand below .bench/ with pinned versions."""
+"""The peers, and a virtual environment for each, made on demand below .bench/ with pinned versions.
+
+`python -m benchmarks.environments` makes all of them.
+"""
 
 import subprocess
+import sys
 import venv
 from dataclasses import dataclass
 from pathlib import Path
@@ -41,6 +45,7 @@ PEERS = (
     ),
     Peer("torchmetrics", "torchmetrics", ("torchmetrics",)),
     Peer("relplot", "relplot", ("relplot",)),
+    Peer("MAPIE", "mapie", ("mapie",)),
     Peer("plain LBFGS", "lbfgs", ("torch", "numpy")),
 )
 
@@ -65,6 +70,11 @@ def python_of(peer: Peer, home: Path = HOME) -> Path:
     return python
 
 
+def own_python() -> Path:
+    """The interpreter that runs this: `lates` is measured where it is installed."""
+    return Path(sys.executable)
+
+
 def _install(python: Path, arguments: tuple[str, ...]) -> None:
     command = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
     command += ["--constraint", str(CONSTRAINTS), *arguments]
@@ -72,3 +82,15 @@ def _install(python: Path, arguments: tuple[str, ...]) -> None:
     if done.returncode:
         words = [line for line in done.stderr.splitlines() if line.startswith("ERROR")] or done.stderr.splitlines()[-1:]
         raise RuntimeError("cannot be installed: " + " ".join(words).removeprefix("ERROR: "))
+
+
+def main() -> None:
+    for peer in PEERS:
+        try:
+            python_of(peer)
+        except RuntimeError as fault:
+            print(f"{peer.name}: {fault}")
+
+
+if __name__ == "__main__":
+    main()

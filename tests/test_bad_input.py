@@ -117,10 +117,12 @@ def test_tensors_without_plain_values_are_named(form: str) -> None:
         lates.calibrate(Changed(4, 2), holdout=[(images, labels)], blocks=[], progress=False)
 
 
-def test_a_network_on_the_meta_device_is_refused() -> None:
+def test_a_network_and_inputs_on_the_meta_device_are_refused() -> None:
     images, labels = torch.randn(8, 4), torch.arange(8) % 2
     with pytest.raises(ValueError, match=r'device="meta" holds no values\. Load the model'):
         lates.calibrate(nn.Linear(4, 2, device="meta"), holdout=[(images, labels)], blocks=[], progress=False)
+    with pytest.raises(TypeError, match="inputs are a meta tensor"):
+        lates.calibrate(nn.Linear(4, 2), holdout=[(images.to("meta"), labels)], blocks=[], progress=False)
 
 
 def test_seeds_beyond_64_bits_are_refused_by_metrics_too() -> None:
@@ -129,6 +131,11 @@ def test_seeds_beyond_64_bits_are_refused_by_metrics_too() -> None:
         lates.metrics.bootstrap(lates.metrics.nll, logits, labels, seed=2**64)
     with pytest.raises(ValueError, match="expected a whole number of at most 64 bits"):
         lates.metrics.ece_floor(logits, seed=2**64)
+
+
+def test_logits_of_a_dtype_that_only_stores_are_refused() -> None:
+    with pytest.raises(TypeError, match=r"logits have dtype torch\.float8_e4m3fn.*Cast them by \.float\(\)"):
+        lates.metrics.ece(torch.randn(8, 2).to(torch.float8_e4m3fn), torch.arange(8) % 2)
 
 
 def test_numbers_of_numpy_and_torch_are_numbers() -> None:

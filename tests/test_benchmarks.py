@@ -2,23 +2,29 @@
 
 import json
 import math
+import os
 import sys
 import time
 from contextlib import ExitStack
+from importlib.metadata import version
 from pathlib import Path
+from types import ModuleType
 
 import numpy as np
 import pytest
 import torch
 
 from benchmarks import environments
+from benchmarks.__main__ import ROWS
 from benchmarks.contest import OURS, Contender, Ratios, Run, Times, compete, gather, in_pairs, in_units, interleave
 from benchmarks.environments import PEERS, Peer, python_of
 from benchmarks.inputs import make_logits, make_members, save_logits
+from benchmarks.large import measure
 from benchmarks.memory import PeakMemory
-from benchmarks.records import Goal, Group, Line, keeps_up, machine, merge, results
-from benchmarks.rows import calibrate, growth, inference, large, metrics, stack, temperature
+from benchmarks.records import Goal, Group, Line, Others, keeps_up, machine, merge, results
+from benchmarks.rows import calibrate, growth, inference, metrics, stack, temperature
 from benchmarks.table import WIDTH, draw_end, draw_group
+from benchmarks.worker import answer
 from lates import fit_stack
 from lates import metrics as measures
 
@@ -36,9 +42,9 @@ def test_runs_take_turns_after_one_unmeasured_round() -> None:
     assert second.runs[-1].value == 8.0
 
 
-def test_slow_runs_are_repeated_less_often() -> None:
-    found = interleave({"slow": lambda: Run(2.0), "quick": lambda: Run(0.1)}, rounds=7)
-    assert [len(each.runs) for each in found] == [3, 7]
+def test_slow_runs_are_repeated_less_often_but_ours_at_least_three_times() -> None:
+    found = interleave({"slow": lambda: Run(2.0), "very slow": lambda: Run(60.0), OURS: lambda: Run(60.0)}, rounds=7)
+    assert [len(each.runs) for each in found] == [3, 1, 3]
 
 
 def test_a_unit_is_measured_before_and_after_each_run() -> None:
@@ -76,9 +82,27 @@ def test_a_contender_that_fails_is_named_and_the_others_go_on() -> None:
     assert (good.fault, good.median) == (None, 0.1)
 
 
+def test_the_median_is_what_counts_and_its_parts_add_up() -> None:
+    times = Times("who", [Run(9.0, softmax=1.0), Run(1.0, softmax=0.5), Run(2.0, softmax=1.5)])
+    assert times.median == 2.0
+    assert (times.middle.softmax, metrics.rest(times.middle)) == (1.5, 0.5)
+
+
+def test_a_softmax_is_timed_in_the_run_that_needs_it() -> None:
+    adapter = ModuleType("adapter")
+    adapter.__dict__["softmax"] = lambda logits: time.sleep(0.02) or logits / 2
+    adapter.__dict__["brier"] = lambda probabilities, labels: probabilities + labels
+    adapter.__dict__["nll"] = lambda logits, labels: logits + labels
+    state = {"inputs": (4.0, 1.0), "logits": np.zeros(1)}
+    brier, nll = (answer(adapter, state, {"do": "run", "task": task}) for task in ("brier", "nll"))
+    assert (brier["value"], nll["value"]) == (3.0, 5.0)
+    assert 0.02 <= brier["softmax"] <= brier["seconds"]
+    assert nll["softmax"] is None
+
+
 def test_a_worker_answers_with_time_and_value(tmp_path: Path) -> None:
     files = save_logits(tmp_path, 300, 4)
-    with Contender(OURS, "ours", Path(sys.executable)) as ours:
+    with Contender(OURS, "ours", Path(sys.executable), threads=1) as ours:
         ours.ask(do="load", **files)
         assert set(metrics.TITLES) | {"temperature"} == set(ours.ask(do="tasks")["tasks"])
         told = ours.ask(do="run", task="temperature")
@@ -87,6 +111,7 @@ def test_a_worker_answers_with_time_and_value(tmp_path: Path) -> None:
     logits, labels = (torch.from_numpy(np.load(files[name])) for name in ("logits", "labels"))
     assert told["value"] == float(fit_stack([logits], labels).weights[0])
     assert told["seconds"] > 0
+    assert told["softmax"] is None
 
 
 def test_a_peer_that_cannot_be_installed_is_named_with_the_reason(
@@ -100,7 +125,7 @@ def test_a_peer_that_cannot_be_installed_is_named_with_the_reason(
     monkeypatch.setattr(environments.venv, "create", lambda *_, **__: None)
     monkeypatch.setattr("benchmarks.contest.python_of", lambda peer: python_of(peer, tmp_path))
     with ExitStack() as stack_of_workers:
-        found, absent = gather(stack_of_workers, ["netcal"])
+        found, absent = gather(stack_of_workers, ["netcal"], threads=1)
         assert [each.who for each in found] == [OURS]
     assert absent == {"netcal": "cannot be installed: no network"}
 
@@ -129,7 +154,7 @@ def test_every_peer_has_an_adapter_and_a_pinned_version(peer: Peer) -> None:
 
 
 def test_temperatures_are_judged_by_the_log_loss_that_they_reach(tmp_path: Path) -> None:
-    (group,) = temperature.measure(((400, 5),), adapters=(), rounds=1, folder=tmp_path)
+    (group,) = temperature.measure(((400, 5),), adapters=(), rounds=1, threads=1, folder=tmp_path)
     files = save_logits(tmp_path, 400, 5)
     logits, labels = (torch.from_numpy(np.load(files[name])) for name in ("logits", "labels"))
     best = fit_stack([logits], labels)
@@ -139,37 +164,52 @@ def test_temperatures_are_judged_by_the_log_loss_that_they_reach(tmp_path: Path)
 
 def test_lates_must_not_fail() -> None:
     with (
-        Contender(OURS, "ours", Path(sys.executable)) as ours,
+        Contender(OURS, "ours", Path(sys.executable), threads=1) as ours,
         pytest.raises(RuntimeError, match=r"lates itself failed in ece: KeyError: 'inputs'"),
     ):
         compete([ours], "ece", rounds=1)
 
 
 def test_metrics_row(tmp_path: Path) -> None:
-    groups = metrics.measure(((200, 5),), adapters=(), rounds=1, folder=tmp_path)
+    groups = metrics.measure(((200, 5),), adapters=(), rounds=1, threads=1, folder=tmp_path)
     assert [group.title.partition(",")[0] for group in groups] == list(metrics.TITLES.values())
 
 
 def test_stack_row() -> None:
-    (group,) = stack.measure(((1_000, 5, 3),), rounds=2)
-    assert [(line.who, len(line.repeats)) for line in group.lines] == [(OURS, 2), ("one logsumexp pass", 3)]
+    (group,) = stack.measure(((1_000, 5, 3),), rounds=2, threads=1)
+    assert [(line.who, line.runs) for line in group.lines] == [(OURS, 2), ("one logsumexp pass", 3)]
     assert [goal.met for goal in group.goals][1:3] == [True, True]
 
 
 def test_inference_row_counts_operations_and_time() -> None:
-    operations, forward = inference.measure((1,), ("eager",), rounds=1, train=8, holdout=8)
+    operations, forward = inference.measure((1,), ("eager",), rounds=1, threads=1, train=8, holdout=8)
     assert operations.goals[0].met
     assert forward.title == "Forward pass, batch 1, eager"
     assert forward.goals[0].met is None
 
 
-def test_calibrate_row() -> None:
-    (group,) = calibrate.measure(8, 8, rounds=1)
+def test_a_network_that_does_not_compile_is_named_with_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(model: torch.nn.Module, *, dynamic: bool) -> torch.nn.Module:
+        def forward(images: torch.Tensor) -> torch.Tensor:
+            raise RuntimeError("no compiler here")
+
+        model = torch.nn.Module()
+        model.forward = forward
+        return model
+
+    monkeypatch.setattr(torch, "compile", refuse)
+    *_, forward = inference.measure((1,), ("compiled",), rounds=1, threads=1, train=8, holdout=8)
+    assert forward.absent == {"Forward pass, batch 1, compiled": "no compiler here"}
+
+
+def test_calibrate_row_says_where_the_time_goes() -> None:
+    (group,) = calibrate.measure(8, 8, rounds=1, threads=1)
+    assert group.lines[0].reached.startswith("holdout ")
     assert group.lines[1].who == "one inference pass"
 
 
 def test_growth_row() -> None:
-    first = next(growth.measure({"rows": 50, "classes": 2, "members": 1}, rounds=1))
+    first = next(growth.measure({"rows": 50, "classes": 2, "members": 1}, rounds=1, threads=1))
     assert [line.who for line in first.lines] == ["50 rows", "100 rows", "200 rows", "400 rows"]
 
 
@@ -178,7 +218,7 @@ def test_the_exponent_of_a_power_is_found() -> None:
 
 
 def test_large_members_are_mapped_and_removed(tmp_path: Path) -> None:
-    (group,) = large.measure((500, 4, 3), tmp_path)
+    group = measure(500, 4, 3, tmp_path, threads=1)
     assert group.goals[0].met
     assert "certified" in group.lines[0].reached
     assert list(tmp_path.iterdir()) == []
@@ -206,14 +246,36 @@ def test_the_table_keeps_within_its_width_and_counts_goals() -> None:
     assert text.endswith("2 of 4 goals met")
 
 
-def test_results_replace_what_was_measured_of_the_same_rows(tmp_path: Path) -> None:
-    path, here = tmp_path / "results.json", machine()
-    merge(results([Group(4, "slow", (Line("lates", 9.0),)), Group(2, "stack", ())], here, 3.14), path)
-    merge(results([Group(4, "fast", (Line("lates", 1.0, repeats=(1.0, 2.0)),))], here, 2.0), path)
+def test_the_table_says_how_often_each_was_run() -> None:
+    lines = Line("often", 1.0, repeats=(1.0, 1.0)), Line("once", 1.0, repeats=(1.0,)), Line("counted", 1.0)
+    _, often, once, counted = draw_group(Group(1, "Title", lines)).splitlines()
+    assert (often.split()[-2:], once.split()[-2:], counted.split()[-2:]) == (["2", "runs"], ["1", "run"], ["1", "s"])
+
+
+def test_results_replace_what_the_same_machine_measured_of_the_same_rows(tmp_path: Path) -> None:
+    path, here, card = tmp_path / "results.json", machine(), {**machine(), "name": "a card"}
+    merge(results([Group(4, "slow", (Line("lates", 9.0),)), Group(2, "stack", ())], here, 3.14, 0.0), path)
+    merge(results([Group(4, "on a card", ())], card, 1.0, 0.0), path)
+    merge(results([Group(4, "fast", (Line("lates", 1.0, repeats=(1.0, 2.0)),))], here, 2.0, 0.5), path)
     found = json.loads(path.read_text("utf-8"))
-    assert [group["title"] for group in found["groups"]] == ["stack", "fast"]
-    assert found["groups"][1]["lines"][0]["repeats"] == [1.0, 2.0]
-    assert [run["rows"] for run in found["runs"]] == [[2, 4], [4]]
+    assert [(group["title"], group["machine"]) for group in found["groups"]] == [
+        ("stack", here["name"]),
+        ("on a card", "a card"),
+        ("fast", here["name"]),
+    ]
+    assert found["groups"][2]["lines"][0]["repeats"] == [1.0, 2.0]
+    assert found["groups"][2]["lines"][0]["runs"] == 2
+    assert [run["rows"] for run in found["runs"]] == [[2, 4], [4], [4]]
+    assert found["runs"][0]["torch"] == version("torch")
+    assert found["runs"][2]["cores_used_by_others"] == 0.5
+    assert sorted(ROWS) == [1, 2, 3, 4, 5, 6]
+
+
+def test_one_s_own_work_does_not_count_as_that_of_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    others = Others()
+    before, begin = others.cores() * (time.perf_counter() - others.begin), sum(os.times()[:4])
+    monkeypatch.setattr(os, "times", lambda: (begin - 100.0, 0.0, 0.0, 0.0, 0.0))
+    assert others.cores() * (time.perf_counter() - others.begin) == pytest.approx(before + 100, abs=2)
 
 
 def test_the_logits_are_too_sure_and_not_sure_enough_so_that_definitions_of_the_ece_differ() -> None:

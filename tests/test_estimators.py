@@ -10,7 +10,7 @@ from sklearn.base import clone, is_classifier
 from sklearn.exceptions import NotFittedError
 from sklearn.frozen import FrozenEstimator
 from sklearn.metrics import get_scorer
-from sklearn.model_selection import GridSearchCV, cross_val_score
+from sklearn.model_selection import GridSearchCV, cross_val_predict, cross_val_score
 from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import FunctionTransformer
 from sklearn.utils import estimator_html_repr
@@ -96,7 +96,7 @@ def test_parameters_are_read_set_cloned_and_shown(kind: type[lates.TemperatureSc
 @pytest.mark.parametrize("kind", ESTIMATORS)
 def test_before_fit_there_is_nothing_to_predict(kind: type[lates.TemperatureScaling | lates.LogitStack]) -> None:
     estimator = kind()
-    with pytest.raises(ValueError, match=rf"This {kind.__name__} is not fitted yet: call fit\(X, y\) first"):
+    with pytest.raises(NotFittedError, match=rf"This {kind.__name__} is not fitted yet: call fit\(X, y\) first"):
         estimator.predict_proba(np.zeros((2, 3)))
     with pytest.raises(NotFittedError):
         check_is_fitted(estimator)
@@ -123,6 +123,19 @@ def test_sample_weights_count_as_rows_that_occur_several_times(loss: str, close:
     assert scaling.temperature_ == pytest.approx(some.temperature_, rel=1e-12)
 
 
+def test_sample_weights_that_cannot_be_are_refused() -> None:
+    members, labels = arrays(20)
+    for weights, message in {
+        (1.0,) * 19: r"row weights have shape \[19\]; expected \[20\]",
+        (-1.0,) * 20: "must be finite and at least 0",
+        (0.0,) * 20: "some above 0",
+    }.items():
+        with pytest.raises(ValueError, match=message):
+            lates.LogitStack().fit(members, labels, sample_weight=weights)
+    with pytest.raises(ValueError, match='row_weights are for solver="exact"'):
+        lates.LogitStack(solver="sgd").fit(members, labels, sample_weight=np.ones(20))
+
+
 def test_labels_may_be_names_in_the_order_of_the_columns() -> None:
     members, labels = arrays()
     head, names = members[:, :, -1], np.array(["ape", "bee", "cat", "dog"])
@@ -137,13 +150,28 @@ def test_labels_may_be_names_in_the_order_of_the_columns() -> None:
         lates.TemperatureScaling().fit(head[labels < 3], names[labels[labels < 3]])
 
 
-def test_search_finds_the_penalty_by_cross_validation() -> None:
+def test_lists_and_whole_numbers_are_logits() -> None:
+    members, labels = arrays()
+    whole = members.round().astype(int)
+    expected = lates.TemperatureScaling().fit(whole[:, :, -1].astype(float), labels)
+    listed = lates.TemperatureScaling().fit(whole[:, :, -1].tolist(), labels.tolist())
+    assert listed.temperature_ == expected.temperature_
+    assert isinstance(listed.predict_proba(whole[:2, :, -1].tolist()), np.ndarray)
+    tensors = lates.TemperatureScaling().fit(torch.from_numpy(whole[:, :, -1]), torch.from_numpy(labels))
+    assert tensors.temperature_ == expected.temperature_
+    stack = lates.LogitStack().fit({"early": whole[:, :, 0].tolist(), "head": whole[:, :, -1]}, labels)
+    assert list(stack.contributions_) == ["early", "head"]
+
+
+def test_searches_and_cross_validation_agree() -> None:
     members, labels = arrays(300)
-    choices = {"logitstack__regularise": [0.0, 1.0, 1000.0]}
-    search = GridSearchCV(make_pipeline(lates.LogitStack()), choices, scoring="neg_log_loss", cv=3).fit(members, labels)
-    assert search.best_params_["logitstack__regularise"] < 1000
-    losses = cross_val_score(lates.LogitStack(), members, labels, cv=3, scoring="neg_log_loss")
-    assert losses.mean() == pytest.approx(search.cv_results_["mean_test_score"][0], abs=1e-6)
+    grid = GridSearchCV(lates.LogitStack(), {"regularise": [0.0, 1.0, 1000.0]}, scoring="neg_log_loss", cv=3)
+    grid.fit(members, labels)
+    assert grid.best_params_["regularise"] < 1000
+    losses = cross_val_score(make_pipeline(lates.LogitStack()), members, labels, cv=3, scoring="neg_log_loss")
+    assert losses.mean() == pytest.approx(grid.cv_results_["mean_test_score"][0], abs=1e-6)
+    predicted: Any = cross_val_predict(lates.LogitStack(), members, labels, cv=3, method="predict_proba")
+    assert lates.metrics.nll(np.log(predicted), labels) == pytest.approx(-losses.mean(), abs=0.02)
 
 
 def test_logs_of_probabilities_are_logits_zeros_included_once_fitted() -> None:
@@ -169,6 +197,8 @@ def test_bad_input_is_refused_with_the_way_out() -> None:
         lates.TemperatureScaling().fit(head, labels * 0 + 4)
     with pytest.raises(ValueError, match=r"members have shape \[400, 4\]; expected \[n, classes, members\]"):
         lates.LogitStack().fit(head, labels)
+    with pytest.raises(TypeError, match="members came as list"):
+        lates.LogitStack().fit([head, head], labels)
     with pytest.raises(ValueError, match="Unknown loss"):
         lates.LogitStack(loss="hinge").fit(members, labels)
     scaling = lates.TemperatureScaling().fit(head, labels)
@@ -198,6 +228,14 @@ def pipeline() -> Pipeline:
     return Pipeline([("logs", logs), ("scaling", lates.TemperatureScaling())])
 
 
+def test_search_reaches_the_estimator_by_its_step_in_a_pipeline() -> None:
+    choices = {"scaling__regularise": [0.0, 1e4], "scaling__loss": ["nll", "brier"]}
+    search = GridSearchCV(pipeline(), choices, scoring="neg_log_loss", cv=3).fit(PROBABILITIES, LABELS)
+    assert search.best_params_["scaling__regularise"] == 0.0
+    found: Any = search.best_estimator_
+    assert found["scaling"].temperature_ == pytest.approx(2.0, rel=0.2)
+
+
 @pytest.mark.parametrize(
     ("scorer", "sign", "metric"),
     [
@@ -221,12 +259,10 @@ def test_pipeline_can_be_frozen_pickled_and_shown_on_a_page() -> None:
     assert "TemperatureScaling" in estimator_html_repr(fitted)
 
 
-def test_lists_and_data_frames_are_taken_as_the_arrays_they_hold() -> None:
-    listed = lates.TemperatureScaling().fit(LOGITS.tolist(), LABELS.tolist())
-    assert isinstance(listed.predict_proba(LOGITS[:2].tolist()), np.ndarray)
+def test_data_frames_are_taken_as_the_arrays_they_hold() -> None:
     frame, series = pd.DataFrame(LOGITS), pd.Series(LABELS)
     plain, framed = lates.TemperatureScaling().fit(LOGITS, LABELS), lates.TemperatureScaling().fit(frame, series)
-    assert framed.temperature_ == plain.temperature_ == listed.temperature_
+    assert framed.temperature_ == plain.temperature_
     assert framed.score(frame, series) == plain.score(LOGITS, LABELS)
     np.testing.assert_array_equal(framed.predict_proba(frame), plain.predict_proba(LOGITS))
     piped: Any = pipeline().set_output(transform="pandas").fit(pd.DataFrame(PROBABILITIES), series)

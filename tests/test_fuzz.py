@@ -1,10 +1,11 @@
-"""Damaged files: a reader gives what was written, or says in a sentence what is wrong. Nothing else, and soon."""
+"""Damaged and forged files: a reader gives what was written, or says in a sentence what is wrong. Nothing else, and soon."""
 
+import copy
 import resource
 import signal
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -13,10 +14,12 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import save_file
-from torch import nn
+from torch import Tensor, nn
 
 import lates
 from lates.cli.checkpoint import load_checkpoint
+from lates.cli.contents import read_contents
+from lates.model import KEY, read_calibration, write_calibration
 from tests.conftest import Problem
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
@@ -56,6 +59,44 @@ def forge_length(content: bytes, other: bytes, random: Random) -> bytes:
 
 
 DAMAGES = (flip_bits, truncate, splice, overwrite, forge_length)
+
+HOSTILE: tuple[Any, ...] = (
+    None, True, -1, 0, 1, 3000, 2**70, -(2**70), 1e308, float("nan"), float("inf"), "", "\ud800", "\x1b[2J", "head",
+    "__proto__", [], {}, [[]], [3000, 3000], {"a": []}, ["head", "head"], "9" * 5000,
+)  # fmt: skip
+
+
+def places_in(tree: Any) -> Iterator[tuple[Any, Any]]:
+    """Every (container, key) of JSON data."""
+    items = tree.items() if isinstance(tree, dict) else enumerate(tree) if isinstance(tree, list) else ()
+    for key, value in list(items):
+        yield tree, key
+        yield from places_in(value)
+
+
+def forge(metadata: dict[str, Any], random: Random) -> dict[str, Any]:
+    """One or two places of the metadata removed, or with another value in them."""
+    forged = copy.deepcopy(metadata)
+    for _ in range(random.integers(1, 3)):
+        places = list(places_in(forged))
+        container, key = places[random.integers(len(places))]
+        if random.random() < 0.2:
+            del container[key]
+        else:
+            container[key] = copy.deepcopy(HOSTILE[random.integers(len(HOSTILE))])
+    return forged
+
+
+FORGED_TENSORS: tuple[Callable[[Tensor], Tensor], ...] = (
+    lambda values: values * float("nan"),
+    lambda values: -values - 1,
+    lambda values: values.to(torch.int8),
+    lambda values: values.to(torch.complex64),
+    lambda values: values[:0],
+    lambda values: values[None],
+    lambda values: values.reshape(-1)[0],
+    lambda values: torch.cat([values, values]),
+)
 
 
 @contextmanager
@@ -102,6 +143,30 @@ def test_a_damaged_calibration_is_refused_or_as_it_was(
             assert (loaded.weights, loaded.fit.numbers) == (calibrated.weights, calibrated.fit.numbers)
             with torch.no_grad():
                 assert torch.equal(loaded(problem.images[:4]), calibrated(problem.images[:4]))
+
+
+def test_a_forged_calibration_is_refused_or_predicts(saved: Path, problem: Problem, tmp_path: Path) -> None:
+    random, path = np.random.default_rng(1), tmp_path / "forged.safetensors"
+    tensors, metadata = read_calibration(saved)
+    for number in range(CASES):
+        forged = dict(tensors)
+        if number % 3 == 0:
+            name = list(tensors)[random.integers(len(tensors))]
+            forged[name] = FORGED_TENSORS[random.integers(len(FORGED_TENSORS))](tensors[name])
+        write_calibration(path, forged, metadata if number % 3 == 0 else forge(metadata, random))
+        refused(path, lambda: read_contents(path))
+        if not refused(path, lambda: lates.load(path, problem.model)):
+            with bounded(), torch.no_grad(), suppress(RuntimeError):  # another pooling shows only as the network runs
+                assert lates.load(path, problem.model)(problem.images[:4]).isfinite().all()
+
+
+@pytest.mark.parametrize(
+    "text", ["[" * 100_000, '{"format": ' + "9" * 5000 + "}", '{"format": 2, "seed": "\\ud800"}', "null"]
+)
+def test_metadata_that_json_reads_badly_are_refused(tmp_path: Path, problem: Problem, text: str) -> None:
+    path = tmp_path / "text.safetensors"
+    save_file({"0.weights": torch.ones(1)}, path, {KEY: text})
+    assert refused(path, lambda: lates.load(path, problem.model))
 
 
 def small_network() -> nn.Module:

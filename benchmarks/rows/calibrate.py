@@ -3,8 +3,9 @@
 On the CPU the splits are a 64th of CIFAR's 45,000 and 5,000 images: the passes grow with n, and the fits hardly faster.
 """
 
+import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import torch
 from torch import Tensor, nn
@@ -21,25 +22,42 @@ PASSES = 3.0
 
 
 def measure(
-    train: int = TRAIN, holdout: int = HOLDOUT, rounds: int = FEWER_ROUNDS, device: str = "cpu"
+    train: int = TRAIN, holdout: int = HOLDOUT, rounds: int = FEWER_ROUNDS, threads: int = THREADS, device: str = "cpu"
 ) -> Iterator[Group]:
-    torch.set_num_threads(THREADS)
+    torch.set_num_threads(threads)
     network = make_network().to(device)
     training, holdout_loader = make_loader(train, seed=1), make_loader(holdout, seed=2)
+    stages: dict[str, float] = {}
 
     def fit() -> None:
         with warnings.catch_warnings():
             # too few rows to mean anything, enough to time
             warnings.filterwarnings("ignore", "The weights are fitted to")
-            lates.calibrate(network, train=training, holdout=holdout_loader, progress=False)
+            lates.calibrate(network, train=training, holdout=holdout_loader, progress=stopwatch(stages))
 
     infer(network, holdout_loader, device)  # so that the unit is not longer for what comes only once
     times = in_units(lambda: seconds_of(lambda: infer(network, training, device)), lambda: seconds_of(fit), rounds)
     passes, (low, high) = times.median, times.quartiles
+    shares = {name.split()[-1]: seconds / sum(times.runs) for name, seconds in stages.items()}
+    shares["rest"] = 1 - sum(shares.values())
+    parts = ", ".join(f"{name} {share * passes:.2f}" for name, share in shares.items())
     goal = Goal("under 3 inference passes", f"{passes:.2f} (quartiles {low:.2f} to {high:.2f})", passes < PASSES)
     where = "" if device == "cpu" else f", {device}"
-    lines = beside_unit(OURS, "one inference pass", times)
+    lines = beside_unit(OURS, "one inference pass", times, parts)
     yield Group(4, f"calibrate, ResNet18, {train:,} + {holdout:,} images{where}", lines, (goal,))
+
+
+def stopwatch(stages: dict[str, float]) -> Callable[[str, int, int | None], None]:
+    """A listener to progress that books the time between two reports under the stage of the later one."""
+    last = time.perf_counter()
+
+    def listen(stage: str, done: int, total: int | None) -> None:
+        nonlocal last
+        now = time.perf_counter()
+        stages[stage] = stages.get(stage, 0.0) + now - last
+        last = now
+
+    return listen
 
 
 @torch.inference_mode()

@@ -4,6 +4,7 @@ import math
 import statistics
 from collections.abc import Iterator, Sequence
 
+from benchmarks.contest import THREADS
 from benchmarks.memory import in_fresh_process
 from benchmarks.records import Goal, Group, Line
 from benchmarks.rows.stack import fit_repeatedly
@@ -12,28 +13,34 @@ BASE = {"rows": 8_000, "classes": 50, "members": 2}
 DOUBLINGS, ROUNDS = 3, 5
 
 
-def measure(base: dict[str, int] | None = None, rounds: int = ROUNDS) -> Iterator[Group]:
+def measure(base: dict[str, int] | None = None, rounds: int = ROUNDS, threads: int = THREADS) -> Iterator[Group]:
     for what in BASE:
-        yield _grow(what, base or BASE, rounds)
+        yield _grow(what, base or BASE, rounds, threads)
 
 
-def _grow(what: str, base: dict[str, int], rounds: int) -> Group:
+def _grow(what: str, base: dict[str, int], rounds: int, threads: int) -> Group:
     middle = {name: size * (2 if name == "members" else 4) for name, size in base.items() if name != what}
     sizes = [base[what] * 2**k for k in range(DOUBLINGS + 1)]
     lines, memories = [], []
     for size in sizes:
         point = {**middle, what: size}
         shape = point["rows"], point["classes"], point["members"]
-        stack, extra, times = in_fresh_process(fit_repeatedly, shape, rounds)
+        stack, extra, times = in_fresh_process(fit_repeatedly, shape, rounds, threads)
         known = f"{extra / 2**20:.1f} MiB more, {stack.steps} steps"
         lines.append(Line(f"{size:,} {what}", statistics.median(times.runs), reached=known, repeats=times.runs))
         memories.append(max(extra, 1))
-    of_time = exponent(sizes, [line.amount for line in lines])
-    grows = f"time ~ {what}^{of_time:.2f}, memory ~ {what}^{exponent(sizes, memories):.2f}"
+    of_medians = exponent(sizes, [line.amount for line in lines])
+    of_rounds = [exponent(sizes, seconds) for seconds in zip(*(line.repeats for line in lines), strict=True)]
+    grows = (
+        f"time ~ {what}^{of_medians:.2f} ({min(of_rounds):.2f} to {max(of_rounds):.2f} by rounds), "
+        f"memory ~ {what}^{exponent(sizes, memories):.2f}"
+    )
     others = ", ".join(f"{size:,} {name}" for name, size in middle.items())
     return Group(6, f"Stack fit against {what} ({others})", tuple(lines), (Goal("growth", grows, None),))
 
 
 def exponent(sizes: Sequence[int], amounts: Sequence[float]) -> float:
     """The slope of log amount against log size by least squares: b of amount = a · size^b."""
-    return statistics.linear_regression(list(map(math.log, sizes)), list(map(math.log, amounts))).slope
+    x, y = [math.log(size) for size in sizes], [math.log(amount) for amount in amounts]
+    centre = sum(x) / len(x)
+    return sum((a - centre) * b for a, b in zip(x, y, strict=True)) / sum((a - centre) ** 2 for a in x)

@@ -14,17 +14,19 @@ SIZES = ((50_000, 100, 15), (50_000, 1_000, 16))
 PASSES_PER_STEP, STEPS, SHARE = 3.0, 12, 0.25
 
 
-def measure(sizes: tuple[tuple[int, int, int], ...] = SIZES, rounds: int = ROUNDS) -> Iterator[Group]:
+def measure(
+    sizes: tuple[tuple[int, int, int], ...] = SIZES, rounds: int = ROUNDS, threads: int = THREADS
+) -> Iterator[Group]:
     for size in sizes:
-        yield _group(size, *in_fresh_process(fit_repeatedly, size, rounds))
+        yield _group(size, *in_fresh_process(fit_repeatedly, size, rounds, threads))
 
 
-def fit_repeatedly(size: tuple[int, int, int], rounds: int) -> tuple[lates.Stack, int, Ratios]:
+def fit_repeatedly(size: tuple[int, int, int], rounds: int, threads: int) -> tuple[lates.Stack, int, Ratios]:
     """A stack of rows x classes x members, the memory that the first fit took beside the members, and how long others took.
 
     A small fit goes first, for what comes only once: threads, libraries.
     """
-    torch.set_num_threads(THREADS)
+    torch.set_num_threads(threads)
     lates.fit_stack(*make_members(200, 3, 2))
     logits, labels = make_members(*size)
     with PeakMemory() as memory:

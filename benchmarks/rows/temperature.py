@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from benchmarks.contest import OURS, ROUNDS, Times, compete, load_sizes
+from benchmarks.contest import OURS, ROUNDS, THREADS, Times, compete, load_sizes
 from benchmarks.environments import HOME
 from benchmarks.records import Goal, Group, beside_ours, keeps_up, rank
 
@@ -20,10 +20,11 @@ def measure(
     sizes: tuple[tuple[int, int], ...] = SIZES,
     adapters: tuple[str, ...] = ADAPTERS,
     rounds: int = ROUNDS,
+    threads: int = THREADS,
     folder: Path = HOME / "data",
 ) -> Iterator[Group]:
     with ExitStack() as stack:
-        for (n, classes), files, contenders, absent in load_sizes(stack, sizes, adapters, folder):
+        for (n, classes), files, contenders, absent in load_sizes(stack, sizes, adapters, threads, folder):
             yield _group(n, classes, compete(contenders, "temperature", rounds), absent, files)
 
 

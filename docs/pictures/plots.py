@@ -25,6 +25,7 @@ def main() -> None:
         "reliability": before_and_after(network, stacked, labels),
         "risk-coverage": lates.plot.risk_coverage(methods, labels),
         "contributions": lates.plot.contributions(calibrated),
+        "budget": lates.plot.budget(calibrated),
     }
     FOLDER.mkdir(exist_ok=True)
     with matplotlib.rc_context({"svg.hashsalt": "lates"}):  # the same names of clips in every run

@@ -12,14 +12,13 @@ imported where it calls for tags of its own, and nowhere else.
 import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, Literal, Self
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from lates.runtime import Array, as_tensor, check_logits, default_names
+from lates.runtime import Array, as_tensor, check_labels, check_logits, default_names
 from lates.settings import DEFAULT
 from lates.stack import Stack, combine, fit_stack
 
@@ -33,6 +32,7 @@ class Calibrator(ABC):
     classes_        0 … classes - 1, or the sorted names that the labels were; and n_features_in_, their number
     """
 
+    _estimator_type = "classifier"
     stack_: Stack
     weights_: Array
     contributions_: dict[str, float]
@@ -64,7 +64,7 @@ class Calibrator(ABC):
     def calibrated_logits(self, X: Any) -> Array:
         """Calibrated logits [n, classes], for two classes as well."""
         if not self.__sklearn_is_fitted__():
-            raise ValueError(f"This {type(self).__name__} is not fitted yet: call fit(X, y) first.")
+            raise _not_fitted(f"This {type(self).__name__} is not fitted yet: call fit(X, y) first.")
         given, names = self._members_in(X), self.stack_.names
         if set(given) != set(names):
             raise ValueError(f"The members are {', '.join(given)}; this stack was fitted to {', '.join(names)}.")
@@ -90,13 +90,15 @@ class Calibrator(ABC):
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """Accuracy, by which scikit-learn's classifiers score themselves."""
-        predicted, labels = (
-            values.cpu().numpy() if isinstance(values, Tensor) else values for values in (self.predict(X), _array(y))
-        )
-        return float(np.average(predicted == labels, weights=None if sample_weight is None else _array(sample_weight)))
+        y, predicted = _array(y), self.predict(X)
+        if not _are_names(self.classes_):
+            predicted = as_tensor(predicted, "predictions").cpu().numpy()
+            y = check_labels(y, len(predicted), self.n_features_in_).cpu().numpy()
+        weights = None if sample_weight is None else np.asarray(_array(sample_weight))
+        return float(np.average(predicted == y, weights=weights))
 
     def _members_in(self, X: Any) -> dict[str, Array]:
-        return {name: _array(values) for name, values in self._named_members(_array(X)).items()}
+        return {name: _floating(_array(values)) for name, values in self._named_members(_array(X)).items()}
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """The constructor's arguments. `deep` is part of scikit-learn's protocol; there is nothing deeper here."""
@@ -109,6 +111,9 @@ class Calibrator(ABC):
                 raise ValueError(f'{type(self).__name__} has no parameter "{name}". Parameters: {", ".join(known)}.')
             setattr(self, name, value)
         return self
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in self.get_params().items())})"
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "stack_")
@@ -124,7 +129,6 @@ class Calibrator(ABC):
         )
 
 
-@dataclass(eq=False)
 class TemperatureScaling(Calibrator):
     """softmax(logits / temperature_), fitted to labelled rows that were not used for training. X: logits [n, classes].
 
@@ -135,20 +139,22 @@ class TemperatureScaling(Calibrator):
     >>> lates.TemperatureScaling().fit(logits, labels).temperature_
     """
 
-    regularise: float = 0.0
-    loss: str = "nll"
-    prior: float = DEFAULT.prior
+    def __init__(self, regularise: float = 0.0, loss: str = "nll", prior: float = DEFAULT.prior) -> None:
+        self.regularise = regularise
+        self.loss = loss
+        self.prior = prior
 
     @property
     def temperature_(self) -> float:
         """1 / weight; inf where the logits say nothing about the labels."""
+        if not self.__sklearn_is_fitted__():
+            raise AttributeError("temperature_ exists once the estimator is fitted: call fit(X, y) first.")
         return self.stack_.temperature
 
     def _named_members(self, X: Array) -> Mapping[str, Array]:
         return {"head": X}
 
 
-@dataclass(eq=False)
 class LogitStack(Calibrator):
     """softmax(sum_k weights_k · member_k), weights_ >= 0, fitted to labelled rows that were not used for training.
 
@@ -162,10 +168,17 @@ class LogitStack(Calibrator):
     >>> lates.LogitStack().fit({"layer3": probe_logits, "head": logits}, labels).contributions_
     """
 
-    loss: str = "nll"
-    regularise: float = 0.0
-    solver: Literal["exact", "sgd"] = "exact"
-    prior: float = DEFAULT.prior
+    def __init__(
+        self,
+        loss: str = "nll",
+        regularise: float = 0.0,
+        solver: Literal["exact", "sgd"] = "exact",
+        prior: float = DEFAULT.prior,
+    ) -> None:
+        self.loss = loss
+        self.regularise = regularise
+        self.solver = solver
+        self.prior = prior
 
     def _named_members(self, X: Array | Mapping[str, Array]) -> Mapping[str, Array]:
         if isinstance(X, Mapping):
@@ -176,10 +189,18 @@ class LogitStack(Calibrator):
 
 
 def _array(values: Any) -> Any:
-    """What a data frame, a series or a list holds, as an array; all else as it is."""
+    """What a data frame, a series or a list of numbers, names or rows holds, as an array; all else as it is."""
     if isinstance(values, list | tuple):
-        return np.asarray(values)
+        holds_members = any(np.ndim(item) > 1 and not isinstance(item, list) for item in values)
+        return values if holds_members else np.asarray(values)
     return values.to_numpy() if hasattr(values, "to_numpy") else values
+
+
+def _floating(logits: Any) -> Any:
+    """Whole numbers as floats; all else as it is, for the checks to judge."""
+    if isinstance(logits, Tensor):
+        return logits if logits.is_floating_point() or logits.dtype == torch.bool else logits.double()
+    return logits.astype(np.float64) if isinstance(logits, np.ndarray) and logits.dtype.kind in "iu" else logits
 
 
 def _are_names(labels: Any) -> bool:
@@ -197,6 +218,15 @@ def _numbered(labels: Any, head: Any) -> tuple[Any, np.ndarray | None]:
             "columns; which column is which class? Pass class numbers, or rows of every class."
         )
     return numbers.reshape(labels.shape), names
+
+
+def _not_fitted(message: str) -> Exception:
+    """scikit-learn's NotFittedError, which is a ValueError; without scikit-learn, a ValueError."""
+    try:
+        from sklearn.exceptions import NotFittedError
+    except ImportError:
+        return ValueError(message)
+    return NotFittedError(message)
 
 
 def _widened(logits: Tensor) -> Tensor:

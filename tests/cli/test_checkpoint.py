@@ -2,12 +2,15 @@
 
 import pickle
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 from zipfile import ZIP_DEFLATED, ZipFile
 
 import pytest
 import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from safetensors.torch import save_file, save_model
 from torch import Tensor, nn
 
@@ -140,6 +143,18 @@ def test_other_kinds_of_files_are_refused(tmp_path: Path, content: bytes) -> Non
     (tmp_path / "my_module.py").write_bytes(content)
     with pytest.raises(ValueError, match=r"my_module\.py is no checkpoint: expected a state_dict saved by torch\.save"):
         load_checkpoint(make_network(), tmp_path / "my_module.py")
+
+
+@given(place=st.floats(0, 1, exclude_max=True), bit=st.integers(0, 7), legacy=st.booleans())
+@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_a_flipped_bit_raises_only_value_errors(tmp_path: Path, place: float, bit: int, legacy: bool) -> None:
+    path, network = tmp_path / "weights.pt", make_network()
+    torch.save(network.state_dict(), path, _use_new_zipfile_serialization=not legacy)
+    content = bytearray(path.read_bytes())
+    content[int(place * len(content))] ^= 1 << bit
+    path.write_bytes(content)
+    with suppress(ValueError):
+        load_checkpoint(network, path)
 
 
 @pytest.mark.parametrize("legacy", [False, True])

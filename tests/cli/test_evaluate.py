@@ -7,6 +7,7 @@ import pytest
 import torch
 
 import lates
+from lates.report import read_predictions
 from tests.cli.commands import CALIBRATION, calibrate, error_of, gathered, results_of, run, sources, their
 from tests.cli_problem import Folder
 
@@ -84,10 +85,23 @@ def test_evaluate_refuses_other_weights_unless_allowed(folder: Folder) -> None:
     assert allowed.stderr.startswith("Warning: 6 of 6 tensors of this network have other values")
 
 
+def test_evaluate_takes_dropout_samples_and_intervals_from_the_seed(folder: Folder) -> None:
+    dropout = sources(folder, model="make_dropout")
+    run("calibrate", *dropout, "-o", CALIBRATION, "--blocks", "none")
+    calibrated = lates.load(CALIBRATION, lates.mc_dropout(their(folder)[0], samples=3))
+    loader = their(folder)[1]["test"]["plain"]
+    found = results_of("evaluate", CALIBRATION, *dropout, "--seed", "7")["sets"][0]
+    predictions = read_predictions(calibrated, loader, "plain", seed=7)
+    logits = predictions.logits["network"]
+    expected = lates.metrics.bootstrap(lates.metrics.nll, logits, predictions.labels, draws=1000, seed=7)
+    assert found["measured"]["network"]["nll"] == pytest.approx(vars(expected), abs=1e-9)
+
+
 def test_evaluate_names_what_it_cannot_use(folder: Folder) -> None:
     calibrate(folder)
     np.savez("test.npz", logits=np.eye(4), labels=np.arange(4))
     for arguments, message in {
+        (CALIBRATION, *sources(folder), "--device", "gpu"): "Error: --device gpu: not usable here (",
         (CALIBRATION, *sources(folder, data="make_holdout")): "gave holdout; this command needs test.",
         ("test.npz", "--fitted", CALIBRATION): f"Error: {CALIBRATION} calibrates a network; expected a file written by",
         (CALIBRATION,): "is a calibration. Pass its network and data too",

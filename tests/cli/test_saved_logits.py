@@ -192,6 +192,7 @@ def test_fit_finds_the_temperature_of_the_library_and_saves_it(tmp_path: Path) -
     [
         ([], {}),
         (["--loss", "brier"], {"loss": "brier"}),
+        (["--regularise", "0.5"], {"regularise": 0.5}),
     ],
 )
 def test_fit_finds_the_stack_of_the_library(tmp_path: Path, arguments: list[str], options: dict[str, Any]) -> None:

@@ -1,6 +1,7 @@
 """`--model` and `--data`: what a user's code gives is found, checked, and kept apart from results."""
 
 import json
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,7 @@ from tests.cli_problem import Folder
         (
             "make_modle",
             "make_loaders",
-            "module 'their_module' has no attribute 'make_modle'",
+            'module "their_module" has no "make_modle". Did you mean "make_model"? It has Network, draw,',
         ),
         ("make_trouble", "make_loaders", "raised RuntimeError: the disk is full of cats"),
         ("make_nothing", "make_loaders", "gave no network. Expected an nn.Module, mc_dropout(…) or a list"),
@@ -58,15 +59,25 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize("source", ["alone", "alone.py", "folder/alone.py", "package.inner.alone"])
+@pytest.mark.parametrize("source", ["alone", "alone.py", "folder/alone.py", "package/inner/alone.py"])
 def test_modules_are_found_by_name_and_by_path_and_run_once(here: Path, source: str) -> None:
-    place = here / f"{source.removesuffix('.py').replace('.', '/')}.py"
+    place = here / (source if source.endswith(".py") else f"{source}.py")
     place.parent.mkdir(parents=True, exist_ok=True)
-    (place.parent / "beside.py").touch()
-    text = "" if "." in source.removesuffix(".py") else "import beside\n\n"
-    place.write_text(f"{text}made = []\n\n\ndef make():\n    return made\n")
+    text = "import beside\n\nmade = []\n\n\ndef make():\n    return made\n"
+    (place.parent / "beside.py").write_text("print('imported')")
+    if "package" in source:
+        for folder in (here / "package", here / "package" / "inner"):
+            (folder / "__init__.py").touch()
+        text = f"from . import beside as relative\n{text}"
+    place.write_text(text)
     assert call_named(f"{source}:make", "--model") is find_named(f"{source}:made", "--data")
-    with pytest.raises(ValueError, match=r'--model \.\./nowhere\.py:f: there is no module "\.\./nowhere\.py" in'):
+
+
+def test_a_path_whose_module_name_is_taken_is_refused(here: Path) -> None:
+    (here / "json.py").write_text("WHERE = 1")
+    with pytest.raises(ValueError, match=r'json\.py:WHERE: the module name "json" is taken by .*Rename the file'):
+        find_named("json.py:WHERE", "--model")
+    with pytest.raises(ValueError, match=r"--model \.\./nowhere\.py:f: there is no file .*nowhere\.py\."):
         find_named("../nowhere.py:f", "--model")
 
 
@@ -76,15 +87,29 @@ def test_sources_need_a_module_and_a_name() -> None:
             find_named(source, "--model")
 
 
+@pytest.mark.parametrize("source", ["needing:make", "needing.py:make"])
 @pytest.mark.parametrize(
     ("text", "message"),
     [("import need", "raised ModuleNotFoundError: No module named 'need'"), ("1 / 0", "raised ZeroDivisionError: ")],
 )
-def test_errors_inside_a_module_are_reported_every_time(here: Path, text: str, message: str) -> None:
+def test_errors_inside_a_module_are_reported_every_time(here: Path, source: str, text: str, message: str) -> None:
     (here / "needing.py").write_text(text)
-    for source in ("needing:make", "needing.py:make"):
+    for _ in range(2):
         with pytest.raises(ValueError, match=f"--model {source} {message}"):
             find_named(source, "--model")
+
+
+@pytest.mark.parametrize(
+    ("text", "listed"),
+    [
+        ("from json import loads\n\n\ndef make(): ...\n\n\ndef _inside(): ...\n", "It has make."),
+        ("make = 3", "It has no function of its own."),
+    ],
+)
+def test_a_missing_name_is_answered_with_the_functions_of_the_module(here: Path, text: str, listed: str) -> None:
+    (here / "theirs.py").write_text(text)
+    with pytest.raises(ValueError, match=re.escape(f'module "theirs" has no "_inside_out". {listed}')):
+        find_named("theirs:_inside_out", "--model")
 
 
 def test_a_network_needs_no_function_around_it(here: Path) -> None:

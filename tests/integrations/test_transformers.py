@@ -15,6 +15,7 @@ from transformers import BatchEncoding, PreTrainedModel, default_data_collator
 
 import lates
 from lates.export import check_onnx, export_onnx, export_program
+from lates.integrations.hub import from_pretrained, save_pretrained
 from tests.model.test_foreign import CLASSES, bert, draw_images, draw_texts, padded_further, vit, without_labels
 
 MAKERS = {"vit": (vit, draw_images), "bert": (bert, draw_texts)}
@@ -67,12 +68,14 @@ def test_calibrated_model_takes_the_tokenizers_mapping(case: Case) -> None:
     assert exported.shape == (20, CLASSES)
 
 
-def test_network_and_calibration_load_from_one_folder(case: Case, tmp_path: Path) -> None:
-    case.model.save_pretrained(tmp_path)
-    case.calibrated.save(tmp_path / "calibration.lates.safetensors")
-    again = type(case.model).from_pretrained(tmp_path)
-    calibrated = lates.load(tmp_path / "calibration.lates.safetensors", again)
+def test_network_and_calibration_load_from_their_folders(case: Case, tmp_path: Path) -> None:
+    case.model.save_pretrained(tmp_path / "network")
+    save_pretrained(case.calibrated, tmp_path / "network" / "lates")
+    again = type(case.model).from_pretrained(tmp_path / "network")
+    calibrated = from_pretrained(tmp_path / "network" / "lates", again)
     torch.testing.assert_close(calibrated.predict_proba(case.inputs), case.calibrated.predict_proba(case.inputs))
+    case.calibrated.save(tmp_path / "one.lates.safetensors")
+    assert lates.load(tmp_path / "one.lates.safetensors", again).weights == calibrated.weights
 
 
 def test_exported_program_takes_mappings_of_any_size_and_order(case: Case) -> None:

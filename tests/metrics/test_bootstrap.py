@@ -74,6 +74,18 @@ def test_accuracy_of_one_has_the_exact_binomial_interval() -> None:
     assert (same.low, same.high) == (0, 0)
 
 
+def test_metric_of_ones_own_stays_within_the_bounds_given() -> None:
+    logits, labels = sharpened(1.0, 60, 3)
+
+    def half_or_more(z: Any, y: Any) -> float:
+        return max(0.5, metrics.accuracy(z, y))
+
+    cut = metrics.bootstrap(half_or_more, logits, labels, bounds=(0.5, 0.55), draws=50)
+    free = metrics.bootstrap(half_or_more, logits, labels, draws=50)
+    assert free.high > 0.55
+    assert (cut.value, cut.high) == (free.value, max(0.55, free.value))
+
+
 def test_intervals_cover_the_expected_value_about_as_often_as_they_say() -> None:
     """About 20 errors in 300 rows: few are the hard case. Covered is the mean over runs, since an ECE of few rows is biased."""
     found: list[metrics.Comparison] = []

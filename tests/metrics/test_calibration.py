@@ -102,6 +102,8 @@ def test_bad_bins_are_refused(function: Callable[..., object]) -> None:
     logits, labels = sharpened(1.0, 20, 3)
     with pytest.raises(ValueError, match=r'Unknown binning "widht"\. Known: width, mass'):
         function(logits, labels, binning="widht")
+    with pytest.raises(ValueError, match=r"bins=100000000: expected at most 10,000"):
+        function(logits, labels, bins=10**8)
     with pytest.raises(ValueError, match="bins=0: expected at least 1"):
         function(logits, labels, bins=0)
 

@@ -44,12 +44,14 @@ def trained_on(problem: Problem) -> tuple[nn.Module, lates.CalibratedModel]:
     return model, calibrated
 
 
-def test_the_file_of_a_network_trained_on_since_is_for_the_weights_of_then(
+def test_a_network_trained_on_since_is_a_warning_and_the_file_is_for_the_weights_of_then(
     tmp_path: Path, problem: Problem, trained_on: tuple[nn.Module, lates.CalibratedModel]
 ) -> None:
     model, calibrated = trained_on
     for kept in (calibrated, copy.deepcopy(calibrated)):
-        kept.save(tmp_path / "file")
+        with pytest.warns(UserWarning, match=r"1 of \d+ tensors .*fc\.bias.* for the weights of then") as caught:
+            kept.save(tmp_path / "file")
+        assert Path(caught[0].filename) == Path(__file__)
         with pytest.warns(UserWarning, match=r"1 of \d+ tensors of this network have other values .*fc\.bias"):
             lates.load(tmp_path / "file", model)
         with warnings.catch_warnings():
@@ -62,16 +64,19 @@ def test_a_loaded_calibration_stays_for_the_network_of_its_file(
 ) -> None:
     with pytest.warns(UserWarning, match="other values"):
         loaded = lates.load(saved, trained_on[0])
-    loaded.save(tmp_path / "again")
+    with pytest.warns(UserWarning, match="for the weights of then"):
+        loaded.save(tmp_path / "again")
     assert read_calibration(tmp_path / "again")[1] == read_calibration(saved)[1]
 
 
-def test_a_cast_calibration_is_for_the_network_before_the_cast(
-    tmp_path: Path, problem: Problem, calibrated: lates.CalibratedModel
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
+def test_a_cast_calibration_is_for_the_cast_network(
+    tmp_path: Path, problem: Problem, calibrated: lates.CalibratedModel, dtype: torch.dtype
 ) -> None:
-    copy.deepcopy(calibrated).to(torch.float16).save(tmp_path / "cast")
-    with pytest.warns(UserWarning, match="cast or trained on since"):
-        lates.load(tmp_path / "cast", copy.deepcopy(problem.model).to(torch.float16))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        copy.deepcopy(calibrated).to(dtype).save(tmp_path / "cast")
+        lates.load(tmp_path / "cast", copy.deepcopy(problem.model).to(dtype))
 
 
 class Packed(torch.Tensor):

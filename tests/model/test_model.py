@@ -87,6 +87,7 @@ def test_temperature_is_one_over_the_weight_of_a_lone_head(problem: Problem, fea
     assert torch.equal(silent.predict_proba(problem.images[:3]), torch.full((3, 10), 0.1))
     probes_alone = with_weights(problem.model, features, {**dict.fromkeys(BLOCKS, 0.5), "head": 0.0})
     assert probes_alone.contributions["head"] == 0
+    assert (hasattr(cooled, "temperature"), hasattr(probes_alone, "temperature")) == (True, False)
     with pytest.raises(AttributeError, match=r"the head votes alone; here vote stages.0, stages.1, stages.2, head"):
         _ = probes_alone.temperature
 
@@ -299,6 +300,16 @@ def test_predictions_of_arrays_and_loaders_are_those_of_tensors(problem: Problem
     assert torch.equal(calibrated.predict(DataLoader(dataset, batch_size=64)), expected.argmax(1))
     with pytest.raises(ValueError, match="The loader yielded no batch"):
         calibrated.predict(iter(()))
+
+
+def test_notebooks_show_the_members_escaped_and_without_scripts(problem: Problem, features: Both) -> None:
+    calibrated = with_weights(problem.model, features, {**dict.fromkeys(BLOCKS, 0.25), "head": 0.25})
+    calibrated.fit = replace(calibrated.fit, names=("<script>", *calibrated.fit.names[1:]))
+    html = calibrated._repr_html_()
+    assert "<script" not in html
+    assert "&lt;script&gt;" in html
+    assert html.count("25.0%") == 4
+    assert "fitted to nll: the optimum, certified" in html
 
 
 def test_trace_computes_the_same(problem: Problem, features: Both) -> None:

@@ -2,6 +2,7 @@
 
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -42,10 +43,11 @@ def test_a_link_is_followed_and_stays(
     assert {*tmp_path.iterdir(), *file.parent.iterdir()} == {link, file.parent, file}
 
 
-def test_a_failure_before_the_rename_leaves_the_old_file_whole(
-    saved: Path, calibrated: lates.CalibratedModel, monkeypatch: pytest.MonkeyPatch
+def test_a_failure_before_the_rename_leaves_the_old_file_whole_and_names_where_the_new_one_is(
+    saved: Path, calibrated: lates.CalibratedModel, monkeypatch: pytest.MonkeyPatch, tmp_path_factory: Any
 ) -> None:
-    before = saved.read_bytes()
+    before, rescued = saved.read_bytes(), tmp_path_factory.mktemp("rescued")
+    monkeypatch.setattr("tempfile.tempdir", str(rescued))
 
     def fail(*paths: object) -> None:
         raise OSError("no space left")
@@ -53,8 +55,14 @@ def test_a_failure_before_the_rename_leaves_the_old_file_whole(
     for step in ("fsync", "replace"):
         with monkeypatch.context() as patch:
             patch.setattr(os, step, fail)
-            with pytest.raises(OSError, match=r"Cannot save to .*: no space left\. Nothing there has changed"):
+            with pytest.raises(
+                OSError, match=r"Cannot save .* bytes to .*: no space left\. Nothing there has changed"
+            ) as said:
                 calibrated.save(saved)
+        (kept,) = rescued.iterdir()
+        assert f"What was to be saved is in {kept}: move it" in str(said.value)
+        assert kept.read_bytes() == before
+        kept.unlink()
         assert saved.read_bytes() == before
         assert list(saved.parent.iterdir()) == [saved]
 
@@ -73,6 +81,17 @@ def test_new_file_has_the_mode_of_the_umask_and_a_replaced_one_keeps_its_mode(
     assert path.stat().st_mode & 0o777 == 0o640
 
 
+@pytest.mark.skipif(not hasattr(os, "O_TMPFILE"), reason="this system has no nameless files")
+def test_a_file_has_no_name_until_it_is_whole_so_that_a_killed_write_leaves_nothing(
+    tmp_path: Path, calibrated: lates.CalibratedModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[list[Path]] = []
+    monkeypatch.setattr(os, "fsync", lambda descriptor: seen.append(list(tmp_path.iterdir())))
+    calibrated.save(tmp_path / "file")
+    assert seen == [[]]
+    assert list(tmp_path.iterdir()) == [tmp_path / "file"]
+
+
 def test_a_folder_that_takes_no_file_is_refused_before_the_work(
     tmp_path: Path, calibrated: lates.CalibratedModel
 ) -> None:
@@ -81,7 +100,7 @@ def test_a_folder_that_takes_no_file_is_refused_before_the_work(
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (0, before[1]))
     try:
-        with pytest.raises(OSError, match=r"Cannot save to .*report: File too large\..* Make room .*or save elsewhere"):
+        with pytest.raises(OSError, match=r"Cannot save to .*report: File too large\. Make room .*or save elsewhere"):
             lates.write_report(calibrated, [], tmp_path / "report")
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)

@@ -27,6 +27,7 @@ STACK = replace(
     lates.fit_stack({"head": LOGITS}, LABELS).over(["early", "late", "head"]),
     weights=torch.tensor([0.0, 0.25, 0.75], dtype=torch.float64),
 )
+BUDGETED = replace(STACK, budgets=(0.0, 0.01, 0.025), budget_nll=(0.5, 0.4, 0.38))
 
 
 def dots(axes: Axes) -> np.ndarray:
@@ -74,14 +75,24 @@ def test_contributions_are_bars_from_the_first_block_to_the_head(calibrated: lat
         assert head not in probes
 
 
+def test_budget_draws_every_budget_and_marks_the_fit() -> None:
+    (axes,) = lates.plot.budget(BUDGETED).axes
+    curve, chosen, _ = axes.lines
+    np.testing.assert_allclose(np.asarray(curve.get_xydata()), [(0, 0.5), (0.01, 0.4), (0.025, 0.38)])
+    np.testing.assert_allclose(np.asarray(chosen.get_xydata()), [(0.01, 0.4)])
+    with pytest.raises(ValueError, match="its budget was not binding"):
+        lates.plot.budget(STACK)
+
+
 def test_each_function_returns_the_figure_of_the_axes_it_was_given() -> None:
     figure = Figure()
     panels = figure.subplots(2, 3)[0]
-    upper, lower = figure.add_subfigure(GridSpec(2, 1, figure)[1]).subplots(2)
+    upper, middle, lower = figure.add_subfigure(GridSpec(2, 1, figure)[1]).subplots(3)
     assert lates.plot.reliability(METHODS, LABELS, axes=panels) is figure
     assert lates.plot.risk_coverage(LOGITS, LABELS, axes=upper) is figure
-    assert lates.plot.contributions(STACK, axes=lower) is figure
-    assert all(axes.has_data() for axes in (*panels, upper, lower))
+    assert lates.plot.contributions(STACK, axes=middle) is figure
+    assert lates.plot.budget(BUDGETED, axes=lower) is figure
+    assert all(axes.has_data() for axes in (*panels, upper, middle, lower))
     with pytest.raises(ValueError, match="2 axes came for 3 panels"):
         lates.plot.reliability(METHODS, LABELS, axes=panels[:2])
     with pytest.raises(ValueError, match="No method came"):

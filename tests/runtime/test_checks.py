@@ -42,6 +42,7 @@ def test_fits_refuse_every_logit_that_is_not_finite_and_no_finite_one_however_la
         (torch.zeros(3, 0), ValueError, "empty"),
         (torch.zeros(2, 3, dtype=torch.int64), TypeError, r"torch\.int64; expected floating"),
         ([[0.0, 1.0]], TypeError, "came as list"),
+        (np.ma.masked_array(np.zeros((2, 3))), TypeError, "came as MaskedArray; .*Drop the masked rows"),
         (torch.zeros(2, 3, device="meta"), TypeError, "are a meta tensor"),
         (torch.nested.nested_tensor([torch.zeros(2), torch.zeros(3)]), TypeError, "are a nested tensor"),
     ],
@@ -55,6 +56,7 @@ def test_other_bad_logits(logits: Any, error: type[Exception], message: str) -> 
     ("labels", "error", "message"),
     [
         (torch.tensor([0.0, 1.0]), TypeError, r"float32; expected integers.*\.long\(\)"),
+        (torch.tensor([True, False]), TypeError, "bool, but the logits have 3 classes"),
         (torch.tensor([0, 3]), ValueError, "hold 3 in row 1; expected 0 to 2"),
         (torch.tensor([-1, 0]), ValueError, "hold -1 in row 0"),
         (torch.tensor([0, 1, 2]), ValueError, r"shape \[3\]; expected \[2\]"),
@@ -80,14 +82,23 @@ def test_labels_of_any_integer_dtype_become_int64(dtype: type) -> None:
     assert check_labels(torch.tensor([True, False]), rows=2, classes=2).tolist() == [1, 0]
 
 
-def test_arrays_are_viewed_where_torch_can_write_to_them_and_else_copied() -> None:
+def test_read_only_arrays_are_viewed_and_the_filters_of_warnings_stay(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Filters are the process's: two threads that change and restore them leave one another's behind."""
+    filters, convert = [], torch.from_numpy
+
+    def look(array: np.ndarray) -> torch.Tensor:
+        filters.append(list(warnings.filters))
+        return convert(array)
+
+    monkeypatch.setattr(torch, "from_numpy", look)
     array = np.arange(6.0).reshape(2, 3)
-    assert check_logits(array).data_ptr() == array.ctypes.data
-    assert check_logits(array[::-1]).tolist() == array[::-1].tolist()
     array.flags.writeable = False
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        assert check_logits(array).tolist() == array.tolist()
+        logits = check_logits(array)
+        assert filters == [list(warnings.filters)]
+    assert logits.data_ptr() == array.ctypes.data
+    assert check_logits(array[::-1]).tolist() == array[::-1].tolist()
 
 
 @pytest.mark.parametrize("classes", [2, 100])

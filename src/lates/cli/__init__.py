@@ -8,7 +8,8 @@ checkpoint    weights from a file
 torchrun      one command in several processes
 calibrate     `lates calibrate`
 saved_logits  logits and labels from a file
-contents      a file of `lates calibrate` or `lates fit`, as data and as text
+fitted        what `lates fit` writes
+contents      a calibration file as data and as text
 fit           `lates fit`
 inspect       `lates inspect`
 table         methods compared, as text

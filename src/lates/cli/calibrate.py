@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from lates.cli.fit import Loss
-from lates.cli.options import AsJson, Checkpoints, Data, Device, Force, Model, parse_share, result
+from lates.cli.options import AsJson, Checkpoints, Data, Device, Force, Model, code_files, parse_share, result
 from lates.cli.outputs import check_output, print_json, print_written, say
 from lates.cli.torchrun import process_group, world
 
@@ -114,7 +114,8 @@ def calibrate_model(
     """
     rank, world_size = world()
     if rank == 0:
-        check_output(output, force, checkpoints or ())
+        inputs = code_files(model, data, views, holdout_views, tokenizer or "")
+        check_output(output, force, [*(checkpoints or ()), *inputs])
     cap = None if budget == NONE else parse_share(budget, "--budget")
     chosen, limit = parse_blocks(blocks), None if memory is None else parse_bytes(memory)
     import lates

@@ -26,6 +26,8 @@ MAGIC = (ZIP, b"\x80")
 
 def load_checkpoint(network: nn.Module, path: Path) -> None:
     """Load the weights of a file into the network; names and shapes must be the network's."""
+    if not path.is_file():
+        raise FileNotFoundError(f"There is no checkpoint {path}.")
     expected = network.state_dict()
     state = strip_prefixes(find_state(read_tensors(path), path), expected)
     check_names(state, expected, path)

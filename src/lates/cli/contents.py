@@ -1,33 +1,22 @@
-"""A file of `lates calibrate` or `lates fit` as plain data, and that data as text; how `lates fit` writes and reads its own."""
+"""A calibration file as plain data, and that data as text."""
 
+import hashlib
+import json
 import math
 from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-import torch
 from safetensors import SafetensorError, safe_open
-from torch import Tensor
 
-from lates.cli.saved_logits import SavedLogits
-from lates.model import (
-    FITTED,
-    KEY,
-    SavedCalibration,
-    fit_lines,
-    member_table,
-    naming_damage,
-    parse_saved,
-    read_calibration,
-    read_stack,
-    write_calibration,
-)
+from lates.cli.fitted import fit_record, parse_fitted
+from lates.model import FITTED, KEY, SavedCalibration, fit_lines, member_table, parse_saved, read_calibration
 from lates.network import HEAD
 from lates.probes import Probe
-from lates.stack import Stack, combine
+from lates.stack import Stack
 
 CALIBRATION, FITTED_WEIGHTS = "calibration of a network", "weights for saved logits"
-SAVED = ("loss", "prior", "regularise", "rows", "classes", "nll", "certified", "unbounded", "residual")
 
 
 def read_contents(path: Path) -> tuple[Stack, dict[str, Any]]:
@@ -73,6 +62,7 @@ def _calibration_contents(saved: SavedCalibration) -> dict[str, Any]:
             **member,
             "spread": stack.spread[member["name"]],
             "probe": _probe(network.probes.get(name)),
+            "pooling": asdict(network.poolings[name]) if name in network.poolings else None,
         }
         for (network, name), member in zip(places, _members(stack), strict=True)
     ]
@@ -83,10 +73,7 @@ def _calibration_contents(saved: SavedCalibration) -> dict[str, Any]:
         "seed": saved.seed,
         "added_parameters": sum(member["probe"]["parameters"] for member in members if member["probe"]),
         "fit": {**stack.numbers, "outcome": stack.outcome},
-        "networks": [
-            {"tensors": len(entries), "numbers": sum(math.prod(shape) for shape, _ in entries.values())}
-            for entries in (network.fingerprint for network in saved.networks)
-        ],
+        "networks": [_network(network.fingerprint) for network in saved.networks],
     }
 
 
@@ -95,6 +82,16 @@ def _probe(probe: Probe | None) -> dict[str, Any] | None:
         return None
     rank, features = probe.down.shape
     return {"features": features, "rank": None if probe.up is None else rank, "parameters": probe.parameters}
+
+
+def _network(entries: Mapping[str, Any]) -> dict[str, Any]:
+    """The size of a network, and a digest that is equal in files for the same weights."""
+    text = json.dumps(sorted(entries.items()))
+    return {
+        "tensors": len(entries),
+        "numbers": sum(math.prod(shape) for shape, _ in entries.values()),
+        "digest": hashlib.sha256(text.encode()).hexdigest()[:16],
+    }
 
 
 def describe_contents(stack: Stack, contents: Mapping[str, Any]) -> str:
@@ -109,7 +106,8 @@ def describe_contents(stack: Stack, contents: Mapping[str, Any]) -> str:
         if contents["samples"] > 1:
             lines.append(f"MC dropout: the mean of {contents['samples']} samples, seed {contents['seed']}")
         lines += [
-            f"for a network of {one['tensors']:,} tensors, {one['numbers']:,} numbers" for one in contents["networks"]
+            f"for a network of {one['tensors']:,} tensors, {one['numbers']:,} numbers, digest {one['digest']}"
+            for one in contents["networks"]
         ]
     return "\n".join(lines)
 
@@ -119,43 +117,3 @@ def _describe_probe(member: Mapping[str, Any]) -> str:
     if probe is None:
         return "the network's output" if member["name"].split("/")[-1] == HEAD else "none"
     return f"{probe['features']} features" + (f", rank {probe['rank']}" if probe["rank"] else "")
-
-
-def fit_record(stack: Stack) -> dict[str, Any]:
-    """What is saved of a fit besides its members; `nll_before` is the log-loss of the head alone."""
-    numbers = {name: value for name, value in stack.numbers.items() if name in SAVED}
-    return {**numbers, "nll_before": stack.nll_network}
-
-
-def save_fitted(stack: Stack, path: Path) -> None:
-    """The weights are also saved as a tensor, for readers that know only safetensors."""
-    members = {"names": stack.names, "weights": stack.weights.tolist()}
-    write_calibration(path, {"weights": stack.weights}, {FITTED: {**members, **fit_record(stack)}})
-
-
-def parse_fitted(metadata: dict[str, Any], path: Path) -> Stack:
-    with naming_damage(path, "Fit again."):
-        saved = metadata[FITTED]
-        weights = torch.tensor(saved["weights"], dtype=torch.float64)
-        unknown = {"deviations": torch.full_like(weights, math.nan), "nll_temperature": math.nan}
-        known = {"weights": weights, "names": saved["names"], "nll_network": saved["nll_before"]}
-        numbers = {name: value for name, value in saved.items() if name != "nll_before"}
-        return read_stack({**numbers, **known, **unknown, "temperature_weights": []})
-
-
-def read_fitted(path: Path) -> Stack:
-    _, metadata = read_calibration(path)
-    if FITTED not in metadata:
-        raise ValueError(f"{path} calibrates a network; expected a file written by `lates fit`.")
-    return parse_fitted(metadata, path)
-
-
-def apply_fitted(stack: Stack, saved: SavedLogits) -> Tensor:
-    """The calibrated logits [n, classes] of the same members, on any rows."""
-    if not set(stack.names) <= set(saved.members):
-        raise ValueError(
-            f"The weights are for the members {', '.join(stack.names)}; the logits have {', '.join(saved.members)}."
-        )
-    if saved.head.shape[1] != stack.classes:
-        raise ValueError(f"The weights are for {stack.classes} classes; the logits have {saved.head.shape[1]}.")
-    return combine(tuple(saved.members[name].double() for name in stack.names), stack.weights)

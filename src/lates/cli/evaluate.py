@@ -123,7 +123,8 @@ def predict_tests(calibrated: "CalibratedModel", data: str, seed: int) -> "dict[
 
 def read_methods(file: Path, labels: Path | None, fitted: Path | None) -> "Test":
     """Saved logits, member by member, the head last; or the head before and after `lates fit`."""
-    from lates.cli.contents import apply_fitted, holds_calibration, read_fitted
+    from lates.cli.contents import holds_calibration
+    from lates.cli.fitted import apply_fitted, read_fitted
     from lates.cli.saved_logits import read_logits
 
     if holds_calibration(file):

@@ -1,13 +1,14 @@
 """`lates export`: the calibrated model as one graph, for other runtimes."""
 
 import io
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from lates.cli import options
-from lates.cli.outputs import check_output, print_written, say
+from lates.cli.outputs import check_output, print_json, print_written, say
 
 if TYPE_CHECKING:
     from lates.export import Check
@@ -35,6 +36,7 @@ def export_calibration(
         ),
     ] = False,
     force: options.Force = False,
+    as_json: options.AsJson = False,
 ) -> None:
     """Export the calibrated model, including the network, as one ONNX or torch.export graph.
 
@@ -49,7 +51,7 @@ def export_calibration(
         raise typer.BadParameter(f"{output}: expected a name ending in {ONNX} or {PROGRAM}.", param_hint="--output")
     if check and output.suffix != ONNX:
         raise typer.BadParameter(f"works for {ONNX} only.", param_hint="--check")
-    check_output(output, force, [file, *(checkpoints or ())])
+    check_output(output, force, [file, *(checkpoints or ()), *options.code_files(model, data)])
     import torch
 
     from lates.cli.user_code import load_calibrated, make_loaders
@@ -70,7 +72,9 @@ def export_calibration(
         checks = check_sizes(calibrated, content, inputs) if check else []
     write_whole(output, content)
     print_written(output)
-    if checks:
+    if as_json:
+        print_json({"file": str(output), "bytes": len(content), "checks": [asdict(one) for one in checks]})
+    elif checks:
         say(
             f"ONNX Runtime against PyTorch, batches of {', '.join(str(one.rows) for one in checks)} rows:\n"
             f"probabilities differ by at most {max(one.difference for one in checks):.1e}."

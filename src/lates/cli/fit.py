@@ -37,6 +37,9 @@ def fit_cached(
         float,
         typer.Option(min=0.0, help="How strongly few rows keep the weights at the network as it is; 0: not at all."),
     ] = DEFAULT.prior,
+    regularise: Annotated[
+        float, typer.Option(min=0.0, help="c of the paper's penalty (c / sqrt(n)) / 2 · |weights|².")
+    ] = 0.0,
     output: Annotated[Path | None, result("--output", "-o", metavar="FILE", help="Where to write the weights.")] = None,
     force: Force = False,
     as_json: AsJson = False,
@@ -56,7 +59,8 @@ def fit_cached(
     if output is not None:
         check_output(output, force, [logits, labels])
     from lates import metrics
-    from lates.cli.contents import apply_fitted, describe_contents, fitted_contents, save_fitted
+    from lates.cli.contents import describe_contents, fitted_contents
+    from lates.cli.fitted import apply_fitted, save_fitted
     from lates.cli.saved_logits import read_logits
     from lates.network import HEAD
     from lates.stack import fit_stack
@@ -65,7 +69,7 @@ def fit_cached(
     if method == "stack" and len(saved.members) == 1:
         raise ValueError(f"{logits} holds the head alone; a stack needs further members. Use --method temperature.")
     members = {HEAD: saved.head} if method == "temperature" else saved.members
-    stack = fit_stack(members, saved.labels, loss=loss, prior=prior)
+    stack = fit_stack(members, saved.labels, loss=loss, prior=prior, regularise=regularise)
     if output is not None:
         save_fitted(stack, output)
         print_written(output)

@@ -51,6 +51,11 @@ AsJson = Annotated[bool, result("--json", help="Print the results as JSON.")]
 Seed = Annotated[int, typer.Option(min=0, max=2**64 - 1, help="Seed of everything that is random.")]
 
 
+def code_files(*sources: str) -> list[Path]:
+    """The files among sources such as folder/file.py:name."""
+    return [Path(place) for place, _, _ in (source.rpartition(":") for source in sources) if place.endswith(".py")]
+
+
 def parse_share(text: str, option: str) -> float:
     """5% or 0.05"""
     from lates.runtime import check_share

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Annotated
 
 from lates.cli import options
-from lates.cli.outputs import check_output, print_written, say
+from lates.cli.outputs import check_output, print_json, print_written, say
 
 
 def report_calibration(
@@ -24,6 +24,7 @@ def report_calibration(
     ] = None,
     seed: options.Seed = 0,
     force: options.Force = False,
+    as_json: options.AsJson = False,
 ) -> None:
     """Write one HTML page about a calibration; it opens from disk and needs no internet access.
 
@@ -33,13 +34,22 @@ def report_calibration(
             --model my_module:make_model --checkpoint weights.pt \\
             --data my_module:make_loaders
     """
-    check_output(output, force, [file, class_names, *(checkpoints or ())])
+    check_output(output, force, [file, class_names, *(checkpoints or ()), *options.code_files(model, data)])
     from lates.cli.user_code import load_calibrated, make_loaders
     from lates.report import write_report
 
-    names = None if class_names is None else class_names.read_text("utf-8-sig").rstrip().splitlines()
+    if class_names is not None and not class_names.is_file():
+        raise FileNotFoundError(f"--class-names {class_names}: there is no such file.")
+    try:
+        names = None if class_names is None else class_names.read_text("utf-8-sig").rstrip().splitlines()
+    except UnicodeDecodeError as error:
+        raise ValueError(f"--class-names {class_names}: no text in UTF-8 ({error}). Save it as UTF-8.") from error
     calibrated = load_calibrated(file, model, checkpoints, device, other_weights)
     tests = make_loaders(data)["test"]
     write_report(calibrated, tests, output, title=title, class_names=names, seed=seed)
     print_written(output)
-    say(output.resolve().as_uri())
+    link = output.resolve().as_uri()
+    if as_json:
+        print_json({"file": str(output), "link": link, "bytes": output.stat().st_size})
+    else:
+        say(link)

@@ -23,7 +23,13 @@ def process_group(device: str | None) -> Iterator[None]:
     import torch.distributed as dist
 
     if device == "cuda":
-        torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+        local, gpus = int(os.environ["LOCAL_RANK"]), torch.cuda.device_count()
+        if local >= gpus:
+            raise ValueError(
+                f"--device cuda: {os.environ['LOCAL_WORLD_SIZE']} processes were started here, and there are {gpus} GPUs. "
+                "Start one for each GPU: torchrun --nproc-per-node gpu."
+            )
+        torch.cuda.set_device(local)
     dist.init_process_group()
     with warnings.catch_warnings():
         if rank > 0:

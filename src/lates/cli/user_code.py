@@ -6,6 +6,7 @@ import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import redirect_stdout
 from dataclasses import dataclass
+from difflib import get_close_matches
 from importlib import import_module
 from operator import attrgetter
 from pathlib import Path
@@ -32,9 +33,11 @@ def find_named(source: str, option: str) -> Any:
     place, _, name = source.rpartition(":")
     if not place or not name:
         raise typer.BadParameter(f'"{source}": expected module:function, as in my_module:make_it.', param_hint=option)
-    file = Path(place)
-    module_name = file.stem if file.suffix == ".py" else place
-    sys.path[:0] = [os.getcwd(), str(file.parent.resolve())]
+    file = Path(place).resolve() if place.endswith(".py") else None
+    if file is not None and not file.is_file():
+        raise ValueError(f"{option} {source}: there is no file {file}.")
+    sys.path.insert(0, os.getcwd())
+    module_name = place if file is None else importable_name(file)
     try:
         with redirect_stdout(sys.stderr):  # standard output is for results, and the user's code may print
             module = import_module(module_name)
@@ -44,10 +47,33 @@ def find_named(source: str, option: str) -> Any:
                 f'{option} {source}: there is no module "{place}" in {os.getcwd()} or among the installed packages.'
             ) from error
         raise failed(option, source, error) from error
+    if file is not None and module.__file__ != str(file):
+        raise ValueError(
+            f'{option} {source}: the module name "{module_name}" is taken by {module.__file__ or "Python itself"}. '
+            "Rename the file."
+        )
     try:
         return attrgetter(name)(module)
     except AttributeError as error:
-        raise ValueError(f"{option} {source}: {error}.") from error
+        functions = [
+            key
+            for key, value in vars(module).items()
+            if callable(value) and not key.startswith("_") and getattr(value, "__module__", None) == module.__name__
+        ]
+        nearest = "".join(f' Did you mean "{key}"?' for key in get_close_matches(name, functions, n=1))
+        raise ValueError(
+            f'{option} {source}: module "{module.__name__}" has no "{name}".{nearest} It has '
+            f"{', '.join(functions) or 'no function of its own'}."
+        ) from error
+
+
+def importable_name(file: Path) -> str:
+    """The name of a file's module: dotted where its folder is a package. Modules beside it become importable too."""
+    root = file.parent
+    while (root / "__init__.py").is_file():
+        root = root.parent
+    sys.path[:0] = [str(root), str(file.parent)]
+    return ".".join(file.relative_to(root).with_suffix("").parts)
 
 
 def call_named(source: str, option: str) -> Any:
@@ -82,7 +108,11 @@ def make_network(source: str, checkpoints: Sequence[Path] | None, device: str | 
     for network, checkpoint in zip(networks, checkpoints or (), strict=False):
         load_checkpoint(network, checkpoint)
     for network in networks:
-        network.to(device)
+        try:
+            network.to(device)
+        except (RuntimeError, AssertionError, ValueError) as error:
+            reason = str(error).partition("\n")[0]
+            raise ValueError(f'--device {device}: not usable here ({reason}). "cpu" always is.') from error
     return made
 
 

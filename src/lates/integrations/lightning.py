@@ -5,10 +5,16 @@
 >>> callback.calibrated.predict_proba(images)
 """
 
-from lightning.pytorch import Callback, LightningModule, Trainer
-
 from lates.integrations.after_training import AfterTraining
 from lates.integrations.loggers import scalars
+from lates.runtime import install_line
+
+try:
+    from lightning.pytorch import Callback, LightningModule, Trainer
+except ImportError as fault:
+    raise ImportError(
+        f"lates.integrations.lightning needs Lightning, which does not import ({fault}). {install_line('lightning')}"
+    ) from fault
 
 
 class CalibrateAfterFit(AfterTraining, Callback):

@@ -7,10 +7,17 @@
 
 from typing import Any
 
-from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
-
 from lates.integrations.after_training import AfterTraining
 from lates.integrations.loggers import scalars
+from lates.runtime import install_line
+
+try:
+    from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+except ImportError as fault:
+    raise ImportError(
+        f"lates.integrations.transformers needs transformers, which does not import ({fault}). "
+        f"{install_line('transformers')}"
+    ) from fault
 
 
 class CalibrateAfterTraining(AfterTraining, TrainerCallback):

@@ -14,13 +14,15 @@ from lates.metrics.rows import Array, Rows, checked, class_probabilities, confid
 from lates.runtime import check_integer, check_seed
 
 BINS = 15
+MOST_BINS = 10_000
 BINNINGS = ("width", "mass")
 NORMAL_QUANTILE = 1.959964  # at 97.5 %
 
 
 def bin_edges(values: Tensor, bins: int, binning: str) -> Tensor:
     """Edges [bins + 1] for values [n] in [0, 1]."""
-    check_integer(bins, "bins", least=1)
+    if check_integer(bins, "bins", least=1) > MOST_BINS:
+        raise ValueError(f"bins={bins}: expected at most {MOST_BINS:,}. Bins of a row or two measure chance alone.")
     if binning not in BINNINGS:
         raise ValueError(f'Unknown binning "{binning}". Known: {", ".join(BINNINGS)}.')
     edges = torch.arange(bins + 1, device=values.device)

@@ -45,6 +45,7 @@ def bootstrap(
     draws: int = 1000,
     confidence: float = 0.95,
     seed: int = 0,
+    bounds: Bounds | None = None,
 ) -> Interval:
     """The interval of metric(logits, labels), or, given `other`, of metric(logits, labels) - metric(other, labels).
 
@@ -56,13 +57,14 @@ def bootstrap(
 
     For a mean, a is BCa's acceleration and its bias correction too. For an ECE, whose draws mostly lie above its value
     because resampling adds noise to every bin, BCa's own bias correction breaks down; a shift does not. The ends are cut to
-    the values that a metric of this package can take. Where every draw is the best or worst of them, as for an accuracy of 1,
-    no draw shows what other rows would: the other end is then the exact binomial one, 1 - ((1 - confidence) / 2)^(1 / n) of
-    the range away.
+    `bounds`, the values that the metric can take: known for the metrics of this package, -inf to inf for others unless you
+    pass them. Where every draw is the best or worst value possible, as for an accuracy of 1, no draw shows what other rows
+    would: the other end is then the exact binomial one, 1 - ((1 - confidence) / 2)^(1 / n) of the range away.
 
     It describes how the measured value varies at this number of rows and does not remove the bias of the ECE: see
-    `ece_floor` for that. Simulated at 95 %, on 200 to 2,000 rows of which 1 to 47 % were wrong, intervals of values covered
-    91 to 99 %, plain percentile intervals 85 to 98 %; intervals of differences 90 to 98 %.
+    `ece_floor` for that. Simulated at 95 % for accuracy, NLL, Brier, ECE and AURC, 600 times in each of nine settings of 200
+    to 2,000 rows of which 1 to 47 % were wrong, calibrated and not, intervals of values covered 91 to 99 %; plain percentile
+    intervals 85 to 98 %, least for an ECE. Intervals of differences covered 90 to 98 %, 200 times in each of ten settings.
 
     Any function (logits, labels) -> float that does not depend on the order of rows can be the metric; those of this
     package that need only per-row values are resampled without a new softmax. NaN where the metric is infinite or NaN on a
@@ -77,7 +79,7 @@ def bootstrap(
     methods = [logits] if other is None else [logits, other]
     statistics = dict(enumerate(statistics_of([metric], method, labels)[0] for method in methods))
     values = resample(statistics, len(labels), draws, seed)
-    low, high = BOUNDS.get(metric, UNBOUNDED)
+    low, high = bounds or BOUNDS.get(metric, UNBOUNDED)
     if other is None:
         return interval_of(values[0], confidence, len(labels), (low, high))
     return interval_of(values[0] - values[1], confidence, len(labels), (low - high, high - low))

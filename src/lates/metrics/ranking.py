@@ -53,22 +53,12 @@ def auc_keras(logits: Array, labels: Array) -> float:
     return float(torch.trapezoid(positive / positive[-1], negative / negative[-1]))
 
 
-def ranked(rows: Rows) -> tuple[Tensor, Tensor, Tensor]:
-    """Rows in the order of falling confidence [n]: which they are, in which tie, and whether they are wrong."""
-    confidence, order = rows.confidence.sort(descending=True)
-    return order, confidence.unique_consecutive(return_inverse=True)[1], 1 - rows.correct[order]
-
-
-def risks_of_ties(tie: Tensor, wrong: Tensor) -> Tensor:
-    """The error rate among the first k rows, k = 1 … n, where rows of one tie share their mean error."""
-    errors = torch.bincount(tie, weights=wrong) / torch.bincount(tie)
-    return errors[tie].cumsum(0) / torch.arange(1, len(tie) + 1)
-
-
 def risks_of_rows(rows: Rows) -> Tensor:
-    """The error rate among the k most confident rows, k = 1 … n."""
-    _, tie, wrong = ranked(rows)
-    return risks_of_ties(tie, wrong)
+    """The error rate among the k most confident rows, k = 1 … n; rows of equal confidence share their mean error."""
+    confidence, order = rows.confidence.sort(descending=True)
+    _, tie, sizes = confidence.unique_consecutive(return_inverse=True, return_counts=True)
+    errors = torch.bincount(tie, weights=1 - rows.correct[order]) / sizes
+    return errors[tie].cumsum(0) / torch.arange(1, len(rows) + 1)
 
 
 def risk_coverage_of_rows(rows: Rows) -> tuple[tuple[float, float], ...]:

@@ -3,7 +3,8 @@
 storage      the file: safetensors, verified on reading
 stacked      one network with its probes and weights
 consistency  a file's parts as records that fit one another
-calibrated   `CalibratedModel`, `load`, and the members and the fit as text
+table        the members and the fit as text
+calibrated   `CalibratedModel`, `load`
 """
 
 from lates.model.storage import (
@@ -15,4 +16,5 @@ from lates.model.storage import (
 )
 from lates.model.stacked import NetworkCalibration, StackedNetwork
 from lates.model.consistency import FITTED, SavedCalibration, naming_damage, parse_saved, read_saved, read_stack
-from lates.model.calibrated import CalibratedModel, fit_lines, load, member_table
+from lates.model.table import fit_lines, member_table
+from lates.model.calibrated import CalibratedModel, load

@@ -11,7 +11,8 @@ from torch import Tensor, nn
 
 from lates.model.consistency import read_saved
 from lates.model.stacked import NetworkCalibration, StackedNetwork
-from lates.model.storage import check_fingerprint, write_calibration
+from lates.model.storage import check_fingerprint, warn_of_changes, write_calibration
+from lates.model.table import fit_lines, member_html, member_table
 from lates.network import (
     HEAD,
     Features,
@@ -27,13 +28,11 @@ from lates.network import (
     read_inputs,
 )
 from lates.probes import Probe
-from lates.runtime import as_tensor, printable
+from lates.runtime import as_tensor
 from lates.stack import Stack, member_names
 
 ROWS_AT_ONCE = 256
 """Of a numpy array that is predicted."""
-NAME_COLUMNS = 31
-"""Of a member's name, in the table of members."""
 
 
 class CalibratedModel(nn.Module):
@@ -175,17 +174,23 @@ class CalibratedModel(nn.Module):
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write probes, weights and names (never the network) to a safetensors file, whole or not at all.
 
-        The file is for the network as it was calibrated: `load` warns of one that was trained on or cast since.
+        The file is for the network as it was calibrated; one that was trained on since is a warning.
         """
         tensors: dict[str, Tensor] = {}
         saved: list[dict[str, Any]] = []
         deviations = self.fit.deviations.split([len(network.names) for network in self.networks])
         for place, network in enumerate(self.networks):
+            then, changed = network.network_then()
+            warn_of_changes(
+                changed,
+                len(then),
+                "cast or trained on since. The file is for the weights of then: load it with those, or calibrate again.",
+            )
             tensors |= {f"{place}.weights": network.weights, f"{place}.deviations": deviations[place]}
             tensors |= {f"{place}.{name}": value for name, value in network.probes.state_dict(prefix="probes.").items()}
             poolings = {name: asdict(pooling) for name, pooling in network.poolings.items()}
             known = {"names": network.names, "accuracies": network.accuracies}
-            saved.append({**known, "poolings": poolings, "network": network.fingerprint})
+            saved.append({**known, "poolings": poolings, "network": then})
         seed = self.generator.initial_seed()
         metadata = {"samples": self.samples, "seed": seed, "fit": self.fit.numbers, "voters": saved}
         write_calibration(path, tensors, metadata)
@@ -204,6 +209,10 @@ class CalibratedModel(nn.Module):
         return "\n".join([*member_table(self._stack(), bars), count + mean, *fit_lines(self.fit)])
 
     __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        """For notebooks: the same table."""
+        return member_html(self._stack(), str(self).splitlines()[len(self.weights) + 1 :])
 
     def _stack(self) -> Stack:
         """The fit, with the weights that are used now: a state_dict may have brought others."""
@@ -248,29 +257,3 @@ def load(path: str | os.PathLike[str], model: nn.Module | Sequence[nn.Module]) -
         check_fingerprint(part.fingerprint, copy_network(network), str(path))
         networks.append(StackedNetwork(network, part, draws.dropout))
     return CalibratedModel(networks, saved.fit, saved.samples, saved.seed)
-
-
-def member_table(stack: Stack, remarks: Mapping[str, str], title: str = "") -> list[str]:
-    """One line per member, ended by its remark; the spread is shown where the members' deviations are known."""
-    names = [printable(name) for name in stack.names]
-    labels = [name if len(name) <= NAME_COLUMNS else f"…{name[1 - NAME_COLUMNS :]}" for name in names]
-    width = max(map(len, ["member", *labels]))
-    columns = {"weight": stack.weights.tolist(), "contribution": list(stack.contributions.values())}
-    if not bool(stack.deviations.isnan().any()):
-        columns["spread"] = list(stack.spread.values())
-    lines = [f"{'member':<{width}}" + "".join(f"  {name:>{max(9, len(name))}}" for name in columns) + f"  {title}"]
-    for label, name, weight, share, *spread in zip(labels, stack.names, *columns.values(), strict=True):
-        numbers = f"{weight:>9.4g}  {share:>12.3f}" + "".join(f"  {value:>9.4g}" for value in spread)
-        lines.append(f"{label:<{width}}  {numbers}  {remarks.get(name, '')}")
-    return [line.rstrip() for line in lines]
-
-
-def fit_lines(stack: Stack) -> list[str]:
-    """The log-loss of each method whose log-loss is known, and whether the weights are the optimum."""
-    losses = {"network": stack.nll_network, "temperature": stack.nll_temperature, "stack": stack.nll}
-    return [
-        f"log-loss on the hold-out, {stack.rows:,} rows:",
-        ", ".join(f"{name} {loss:.4f}" for name, loss in losses.items() if loss == loss),
-        *([f"cross-validated: {stack.budget_note}"] if stack.budget_note else []),
-        f"fitted to {stack.loss}: {stack.outcome}",
-    ]

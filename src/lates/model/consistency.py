@@ -1,7 +1,7 @@
 """What a calibration's file says, as records whose parts fit one another.
 
-The digest of a file detects damage. It is no signature: a file made by hand can carry the right one. So its tensors are checked
-against one another, and what would take memory out of all proportion is refused.
+The digest of a file detects damage. It is no signature: a file made by hand can carry the right one. So every part is checked
+against the others before anything is computed with it.
 """
 
 import math
@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from os import PathLike
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 import torch
 from torch import Tensor
@@ -27,6 +27,10 @@ FITTED = "fitted"
 """In the metadata of what `lates fit` wrote: weights for saved logits, without a network."""
 RENAMED = {"bounded": "unbounded"}
 """Fields of records that files of earlier versions have by another name."""
+METHODS = {"vector": ("none",), "tokens": ("class", "mean"), "raster": ("grid",)}
+"""Poolings of a layout, beside the paper's, which take any."""
+FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+DIMENSIONS = (1, 2, 3)
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,12 +59,17 @@ def parse_saved(
         networks = tuple(
             _network(saved, _under(f"{place}.", tensors), classes) for place, saved in enumerate(metadata["voters"])
         )
+        probes = [probe for network in networks for probe in network.probes.values()]
+        parts = 2 * len(networks) + sum(part is not None for probe in probes for part in vars(probe).values())
+        _demand(len(tensors) == parts, "tensors", list(tensors))
         members = {
             "names": member_names([network.names for network in networks]),
             "weights": torch.cat([network.weights.double() for network in networks]),
             "deviations": torch.cat([tensors[f"{place}.deviations"].double() for place in range(len(networks))]),
         }
         fit = read_stack({**metadata["fit"], **members})
+        _demand(len(fit.temperature_weights) == len(networks), "temperature_weights", fit.temperature_weights)
+        _demand(len(fit.budgets) == len(fit.budget_nll), "budget_nll", fit.budget_nll)
         samples = check_integer(metadata["samples"], "samples", least=1)
         return SavedCalibration(samples, check_seed(metadata["seed"]), fit, networks)
 
@@ -74,47 +83,90 @@ def naming_damage(path: str | PathLike[str], cure: str) -> Iterator[None]:
         raise ValueError(f"The contents of {path} are damaged ({fault!r:.400}). {cure}") from fault
 
 
+def read_record(kind: type[T], fields: Mapping[str, Any]) -> T:
+    """A dataclass from its JSON form, each value of the declared type: plain, `Literal` or a tuple. Fields that have a default
+    may be missing."""
+    plain = {name: tuple(value) if isinstance(value, list) else value for name, value in fields.items()}
+    values = {RENAMED.get(name, name): value for name, value in plain.items()}
+    for name, hint in get_type_hints(kind).items():
+        if name not in values and hasattr(kind, name):
+            continue
+        value, form = values[name], get_origin(hint)
+        if form is tuple:
+            fits = type(value) is tuple and all(type(item) is get_args(hint)[0] for item in value)
+        else:
+            fits = value in get_args(hint) if form is Literal else type(value) is hint
+        _demand(fits, f"{kind.__name__}.{name}", value)
+    return kind(**values)
+
+
 def read_stack(fields: Mapping[str, Any]) -> Stack:
     """A fit from its JSON form and its members' tensors."""
-    fit = _record(Stack, fields)
+    fit = read_record(Stack, fields)
+    _demand(fit.rows > 0, "rows", fit.rows)
+    _demand(fit.classes > 0, "classes", fit.classes)
     _demand(len(set(fit.names)) == len(fit.names) > 0, "names", fit.names)
-    _demand(bool(((fit.weights >= 0) & fit.weights.isfinite()).all()), "weights", fit.weights)
+    for name, weights in {"weights": fit.weights, "temperature_weights": torch.tensor(fit.temperature_weights)}.items():
+        _demand(bool(((weights >= 0) & weights.isfinite()).all()), name, weights)
     _demand(fit.weights.shape == fit.deviations.shape == (len(fit.names),), "weights", fit.weights)
     return fit
 
 
-def _record(kind: type[T], fields: Mapping[str, Any]) -> T:
-    """A dataclass from its JSON form, in which tuples are lists."""
-    plain = {name: tuple(value) if isinstance(value, list) else value for name, value in fields.items()}
-    return kind(**{RENAMED.get(name, name): value for name, value in plain.items()})
-
-
 def _network(saved: Mapping[str, Any], tensors: Mapping[str, Tensor], classes: int) -> NetworkCalibration:
-    names, weights = tuple(saved["names"]), tensors["weights"]
-    poolings = {name: _record(Pooling, fields) for name, fields in saved["poolings"].items()}
+    names, accuracies = tuple(saved["names"]), tuple(saved.get("accuracies", ()))
+    _demand({*map(type, names)} == {str} and names[-1] == HEAD and len({*names}) == len(names), "names", names)
+    known = len(accuracies) == len(names) and all(type(value) is float and 0 <= value <= 1 for value in accuracies)
+    _demand(known or not accuracies, "accuracies", accuracies)
+    for part in ("weights", "deviations"):
+        _check_tensor(part, tensors[part], (len(names),))
+        _demand(bool((tensors[part] >= 0).all()), part, tensors[part])
+    poolings = {name: read_record(Pooling, fields) for name, fields in saved["poolings"].items()}
     probes = {name: _probe(_under(f"probes.{place}.", tensors), classes) for place, name in enumerate(poolings)}
     for name, probe in probes.items():
         _check_pooling(poolings[name], probe.down.shape[1])
-    votes = {name for name, weight in zip(names[:-1], weights.tolist(), strict=False) if weight > 0}
-    _demand(names[-1] == HEAD and votes <= {*probes} <= {*names}, "members", names)
-    return NetworkCalibration(names, weights, poolings, probes, tuple(saved.get("accuracies", ())), saved["network"])
+    votes = {name for name, weight in zip(names[:-1], tensors["weights"].tolist(), strict=False) if weight > 0}
+    _demand([name for name in names[:-1] if name in probes] == list(probes), "probes on", list(probes))
+    _demand(votes <= {*probes}, "members without a probe", votes - {*probes})
+    for name, (shape, digest) in saved["network"].items():
+        _demand({*map(type, shape)} <= {int} and type(digest) is str, f"network.{name}", shape)
+    return NetworkCalibration(names, tensors["weights"], poolings, probes, accuracies, saved["network"])
 
 
 def _probe(parts: Mapping[str, Tensor], classes: int) -> Probe:
     probe = Probe(parts["down"], parts.get("up"), parts["bias"], parts.get("unseen"), parts.get("cap"))
-    rank, width = probe.down.shape
-    outputs = classes if probe.up is None else rank
-    shapes = {"down": (outputs, width), "up": (classes, rank), "bias": (classes,), "unseen": (classes,), "cap": ()}
-    for name, values in parts.items():
-        fits = values.shape == shapes[name] and bool(values.isfinite().all())
-        _demand(fits, f"{name} of {values.dtype}", list(values.shape))
+    rank, width = classes if probe.up is None else len(probe.down), probe.down.shape[-1]
+    for name, shape in {"down": (rank, width), "bias": (classes,), "up": (classes, rank)}.items():
+        if name in parts:
+            _check_tensor(name, parts[name], shape)
+            _demand(parts[name].dtype == probe.bias.dtype, f"{name} of {parts[name].dtype}", probe.bias.dtype)
+    if (unseen := probe.unseen) is not None:
+        fits = unseen.dtype == torch.bool and unseen.shape == (classes,) and not bool(unseen.all())
+        _demand(fits, f"unseen of {unseen.dtype}", unseen)
+    if probe.cap is not None:
+        _check_tensor("cap", probe.cap, ())
+        _demand(float(probe.cap) >= 0, "cap", probe.cap)
     return probe
 
 
+def _check_tensor(name: str, values: Tensor, shape: tuple[int, ...]) -> None:
+    _demand(values.dtype in FLOATS and values.shape == shape, f"{name} of {values.dtype}", list(values.shape))
+    _demand(bool(values.isfinite().all()), name, "values that are not finite")
+
+
 def _check_pooling(pooling: Pooling, width: int) -> None:
-    """That it takes no more memory than features of this width: a grid's cells are part of the width."""
-    cells = pooling.size[:-1] if pooling.method in ("spatial", "flat") else pooling.size
-    fits = all(0 < side <= width for side in pooling.size) and math.prod(cells) <= width
+    """That it can give so many features, and takes no more memory than these: a grid's cells are part of the width."""
+    papers = pooling.method in ("spatial", "flat")
+    cells = pooling.size[:-1] if papers else pooling.size
+    on_raster = pooling.layout == "raster" and pooling.method != "flat"
+    fits = (
+        (papers or pooling.method in METHODS[pooling.layout])
+        and (not papers or pooling.size[-1:] == (width,))
+        and (len(cells) in DIMENSIONS if on_raster else not cells)
+        and all(side > 0 for side in cells)
+        and (math.prod(cells) <= width if papers else width % math.prod(cells) == 0 < width)
+        and pooling.rows_axis in (0, 1)
+        and pooling.channels_axis in (1, -1)
+    )
     _demand(fits, f"pooling to {width} features", pooling)
 
 

@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from lates.model.storage import fingerprint
+from lates.model.storage import fingerprint, tensors_of
 from lates.network import Pooling, RecordedNetwork, device_of, switch_to_evaluation
 from lates.probes import Probe, leave_to_head, limited
 
@@ -68,7 +68,8 @@ class NetworkCalibration:
 class StackedNetwork(nn.Module):
     """One network with the weights of its members: forward gives sum_k weight_k logits_k, [n, classes].
 
-    A block of weight 0 has no probe and no recorder here: it costs nothing.
+    A member of weight 0 has no probe and no recorder here: it costs nothing. Nor is a head of weight 0 in the sum, so that
+    an exported graph ends with the last block that votes.
     """
 
     def __init__(self, model: nn.Module, calibration: NetworkCalibration, dropout: bool = False) -> None:
@@ -82,11 +83,13 @@ class StackedNetwork(nn.Module):
             probes = [LinearProbe(calibration.probes[name]).to(device) for name in self.voting]
         self.poolings = {name: calibration.poolings[name] for name in self.voting}
         self.network = RecordedNetwork(model, self.poolings)
-        self.fingerprint = calibration.fingerprint or fingerprint(self.network.network)
+        self._calibrated_as = calibration.fingerprint or fingerprint(self.network.network)
+        self._dtypes = self._dtypes_now()
         self.probes = nn.ModuleList(probes)
         self.weights: Tensor
         self.register_buffer("weights", weights)
         self._places = tuple(self.names.index(name) for name in self.voting)
+        self._head_votes = bool(weights[-1] > 0) or not self.voting  # of no votes at all, 0 times the head is the sum
         self.train(False)
 
     def forward(self, *inputs: Any, **named_inputs: Any) -> Tensor:
@@ -97,7 +100,9 @@ class StackedNetwork(nn.Module):
         """The stack's logits from the network's own, [n, classes], and the features [n, width] of each block."""
         logits, probed = self._members(logits, features)
         terms = [self.weights[place] * member for place, member in zip(self._places, probed, strict=True)]
-        return reduce(torch.add, terms, self.weights[-1] * logits).to(logits.dtype)
+        if self._head_votes:
+            terms.insert(0, self.weights[-1] * logits)
+        return reduce(torch.add, terms).to(logits.dtype)
 
     def members(self, *inputs: Any, **named_inputs: Any) -> Tensor:
         """The logits of the members of positive weight and of the head, [n, classes, members]."""
@@ -110,10 +115,18 @@ class StackedNetwork(nn.Module):
         with _without_autocast(logits.device.type):
             return logits, [probe(features[name], logits) for name, probe in zip(self.voting, self.probes, strict=True)]
 
-    def changed_tensors(self) -> list[str]:
-        """Tensors of the network that have other values than when it was calibrated: cast, or trained on since."""
-        now = fingerprint(self.network.network)
-        return [name for name, then in self.fingerprint.items() if now.get(name) != then]
+    def network_then(self) -> tuple[dict[str, Sequence[Any]], list[str]]:
+        """The fingerprint of the network as it was calibrated, and the tensors that have other values now.
+
+        A tensor of another dtype than then was cast, which leaves nothing to compare: its present value is taken.
+        """
+        now, dtypes = fingerprint(self.network.network), self._dtypes_now()
+        uncast = {name for name in self._calibrated_as if name in now and dtypes[name] == self._dtypes.get(name)}
+        then = {name: self._calibrated_as[name] if name in uncast else value for name, value in now.items()}
+        return then, [name for name in now if then[name] != now[name]]
+
+    def _dtypes_now(self) -> dict[str, torch.dtype]:
+        return {name: value.dtype for name, value in tensors_of(self.network.network).items()}
 
     def train(self, mode: bool = True) -> "StackedNetwork":
         """Stays in evaluation mode, in which it was calibrated; MC dropout keeps its dropout on."""

@@ -73,8 +73,11 @@ def read_calibration(path: str | os.PathLike[str]) -> tuple[dict[str, Tensor], d
 
 def fingerprint(network: nn.Module) -> dict[str, list[Any]]:
     """Every plain tensor of the network's state: name -> [shape, digest of the values]."""
-    tensors = {name: value for name, value in network.state_dict().items() if is_dense(value)}
-    return {name: [list(value.shape), _digest(value)] for name, value in tensors.items()}
+    return {name: [list(value.shape), _digest(value)] for name, value in tensors_of(network).items()}
+
+
+def tensors_of(network: nn.Module) -> dict[str, Tensor]:
+    return {name: value for name, value in network.state_dict().items() if is_dense(value)}
 
 
 def check_fingerprint(saved: Mapping[str, Sequence[Any]], network: nn.Module, source: str) -> None:
@@ -85,15 +88,12 @@ def check_fingerprint(saved: Mapping[str, Sequence[Any]], network: nn.Module, so
         raise ValueError(
             f"{source} was made for another network. {listed}. Load it with the model that was calibrated."
         )
-    changed = [name for name in saved if now[name][1] != saved[name][1]]
-    if changed:
-        warnings.warn(
-            f"{len(changed)} of {len(saved)} tensors of this network have other values than when it was calibrated "
-            f"({abbreviate(changed, 4)}): cast or trained on since, or its trained weights were never loaded. The calibration "
-            "may no longer hold: load them, or calibrate again.",
-            OtherWeightsWarning,
-            stacklevel=caller_stacklevel(),
-        )
+    warn_of_changes(
+        [name for name in saved if now[name][1] != saved[name][1]],
+        len(saved),
+        "cast or trained on since, or its trained weights were never loaded. The calibration may no longer hold: load them, "
+        "or calibrate again.",
+    )
 
 
 def differences(shapes: Mapping[str, Sequence[int]], expected: Mapping[str, Sequence[int]]) -> str:
@@ -108,6 +108,17 @@ def differences(shapes: Mapping[str, Sequence[int]], expected: Mapping[str, Sequ
         ],
     }
     return "; ".join(f"{what}: {abbreviate(names, 4)}" for what, names in parts.items() if names)
+
+
+def warn_of_changes(changed: Sequence[str], tensors: int, advice: str) -> None:
+    """Warn where some of a network's tensors have changed; `tensors` is how many it has."""
+    if changed:
+        warnings.warn(
+            f"{len(changed)} of {tensors} tensors of this network have other values than when it was calibrated "
+            f"({abbreviate(changed, 4)}): {advice}",
+            OtherWeightsWarning,
+            stacklevel=caller_stacklevel(),
+        )
 
 
 def _digest_of_all(tensors: Mapping[str, Tensor], content: Mapping[str, Any]) -> str:

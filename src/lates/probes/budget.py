@@ -90,13 +90,13 @@ def choose_probes(
 
 def capped(probes: Mapping[str, Probe], holdout: Features, settings: Settings) -> dict[str, Probe]:
     """The probes, whose logits become no larger than on all but a few hold-out rows."""
-    if settings.cap is None:
+    if (share := settings.cap) is None:
         return dict(probes)
 
     def largest(name: str, probe: Probe) -> Tensor:
         here = probe.logits(holdout.blocks[name]).square().mean(1).sqrt()
         sizes = torch.cat(holdout.processes.gather(here.cpu()))
-        return sizes.kthvalue(math.ceil(settings.cap * len(sizes))).values.to(probe.bias)
+        return sizes.kthvalue(math.ceil(share * len(sizes))).values.to(probe.bias)
 
     return {name: replace(probe, cap=largest(name, probe)) for name, probe in probes.items()}
 

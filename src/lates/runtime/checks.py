@@ -2,8 +2,8 @@
 
 Logits are any real numbers whose softmax is a distribution. A logit of -inf is the log of a zero probability, and the
 metrics take it; NaN, +inf and a row of nothing but -inf have no softmax. What is fitted is a weighted sum of logits, for
-which no weight could undo an infinite one: fits need finite logits, `FINITE` says how to get them. Nothing here casts
-logits, or copies those of a tensor.
+which no weight could undo an infinite one: fits need finite logits, `FINITE` says how to get them. Nothing here copies or
+casts logits: what comes back shares memory with what came in.
 """
 
 import operator
@@ -18,21 +18,40 @@ from torch import Tensor
 
 Array = Tensor | np.ndarray
 
+SUM_TOLERANCE = {torch.float64: 1e-6, torch.float32: 1e-4}
+COARSE_SUM_TOLERANCE = 1e-2
+FLOATS = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
+"""With these torch can compute; the others only store."""
 FINITE = "probabilities.clamp(min=1e-12).log() for logs of probabilities, logits.clamp(min=-100) for masked classes"
 """Finite logits with the same softmax, to the last digit of float32, under weights near 1; and not so large that they alone
 make up a member's scale."""
 
 
+SMALLEST = 1e-100
+"""Below this no sum of squared logits is left; a member that is 0 throughout says nothing and is fine."""
+
+
 def as_tensor(values: Tensor | np.ndarray, name: str) -> Tensor:
-    """The same numbers as a tensor; an array is viewed, not copied, where torch can write to it."""
+    """The same numbers as a tensor; an array is viewed, not copied, where its strides allow it."""
     if isinstance(values, Tensor):
         return values
-    if not isinstance(values, np.ndarray):
-        raise TypeError(f"{name} came as {type(values).__name__}; expected a torch tensor or a numpy array.")
-    if values.dtype.kind not in "biufc":
-        raise TypeError(f"{name} have dtype {values.dtype}; expected numbers.")
-    shared = values.flags.writeable and all(stride >= 0 for stride in values.strides)
-    return torch.from_numpy(values if shared else values.copy())
+    if not isinstance(values, np.ndarray) or isinstance(values, np.ma.MaskedArray):
+        hint = " Drop the masked rows first." if isinstance(values, np.ma.MaskedArray) else ""
+        raise TypeError(f"{name} came as {type(values).__name__}; expected a torch tensor or a numpy array.{hint}")
+    if values.dtype.kind not in "biufc" or values.dtype.itemsize > 8 << (values.dtype.kind == "c"):
+        raise TypeError(f"{name} have dtype {values.dtype}; expected numbers of at most 64 bits.")
+    if any(stride < 0 for stride in values.strides):
+        values = values.copy()
+    return torch.from_numpy(values if values.flags.writeable else np.asarray(_Writable(values)))
+
+
+class _Writable:
+    """The memory of a read-only array, said to be writable: torch would warn of it, and we only read."""
+
+    def __init__(self, array: np.ndarray) -> None:
+        self.array = array  # which owns the memory
+        interface = array.__array_interface__
+        self.__array_interface__ = {**interface, "data": (interface["data"][0], False)}
 
 
 def plain_tensor(values: Tensor | np.ndarray, name: str) -> Tensor:
@@ -69,10 +88,9 @@ def check_form(logits: Tensor | np.ndarray, name: str = "logits", least_rows: in
         raise ValueError(f"{name} have shape {list(logits.shape)}; expected [n, classes].{hint}")
     if len(logits) < least_rows or logits.shape[1] == 0:
         raise ValueError(f"{name} are empty, of shape {list(logits.shape)}; expected at least one row and one class.")
-    if not logits.is_floating_point():
-        raise TypeError(
-            f"{name} have dtype {logits.dtype}; expected floating-point logits [n, classes]. Labels go second."
-        )
+    if logits.dtype not in FLOATS:
+        hint = "Cast them by .float()." if logits.is_floating_point() else "Labels go second."
+        raise TypeError(f"{name} have dtype {logits.dtype}; expected floating-point logits [n, classes]. {hint}")
     return logits
 
 
@@ -93,11 +111,17 @@ def check_peaks(peaks: Tensor, name: str = "logits") -> None:
 
 
 def check_finite(logits: Tensor, name: str = "logits") -> None:
-    """Check that all logits [n, classes] are finite.
+    """Check that all logits [n, classes] are finite, and not too small to be squared.
 
     As a rule the sums of the rows show it in one reading; a sum that is not finite may have overflowed, so then the largest
     and smallest logits decide.
     """
+    if logits.dtype == torch.float64 and logits.numel():
+        largest = max(abs(float(value)) for value in logits.aminmax())
+        if 0 < largest < SMALLEST:
+            raise ValueError(
+                f"{name} are at most {largest:.1e}, whose squares float64 cannot hold. Scale them, e.g. logits / {largest:.0e}."
+            )
     if bool(logits.sum(dim=1).isfinite().all()):
         return
     check_peaks(logits.amax(dim=1), name)
@@ -114,6 +138,8 @@ def check_labels(labels: Tensor | np.ndarray, rows: int, classes: int, *, name: 
     if labels.ndim != 1 or len(labels) != rows:
         hint = " One-hot labels become indices by .argmax(1)." if tuple(labels.shape) == (rows, classes) else ""
         raise ValueError(f"{name} have shape {list(labels.shape)}; expected [{rows}], one label for each row.{hint}")
+    if labels.dtype == torch.bool and classes != 2:
+        raise TypeError(f"{name} have dtype torch.bool, but the logits have {classes} classes; expected integers.")
     if labels.is_floating_point() or labels.is_complex():
         raise TypeError(f"{name} have dtype {labels.dtype}; expected integers. If they are class indices, use .long().")
     labels = labels.long()
@@ -171,7 +197,7 @@ def warn_if_probabilities(logits: Tensor, name: str = "logits") -> None:
     logits = logits.detach()
     if len(logits) == 0 or logits.shape[1] < 2 or bool((logits[0] < 0).any()) or bool(logits.amin() < 0):
         return
-    tolerance = 1e-4 if logits.dtype in (torch.float32, torch.float64) else 1e-2
+    tolerance = SUM_TOLERANCE.get(logits.dtype, COARSE_SUM_TOLERANCE)
     sums = logits.sum(dim=1, dtype=torch.float64)
     if bool(((sums - 1).abs() <= tolerance).all()):
         warn_caller(

@@ -1,0 +1,145 @@
+"""The metrics of `lates.metrics` as torchmetrics classes: update(logits, labels), compute(), reset(), in a
+`MetricCollection`, over processes. Their values are those of the functions of the same name, however the rows are batched.
+
+Logits [n, classes] and labels [n], as everywhere in `lates`; pass the logarithm of probabilities. Most keep four numbers per
+row; those that look at single classes keep the logits. In a `MetricCollection`, metrics of one kind share what they keep.
+
+>>> metrics = MetricCollection([NLL(), Brier(), ECE(bins=15)])
+>>> for images, labels in loader:
+...     metrics.update(calibrated(images), labels)
+>>> metrics.compute()  # {"NLL": …, "Brier": …, "ECE": …}
+"""
+
+from collections.abc import Callable
+from dataclasses import astuple
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from lates import metrics
+from lates.metrics import BINS, LARGER_IS_BETTER, OF_ROWS, Rows, checked, describe_rows
+from lates.runtime import install_line
+
+try:
+    from torchmetrics import Metric
+    from torchmetrics.utilities import dim_zero_cat
+except ImportError as fault:
+    raise ImportError(
+        f"lates.integrations.torchmetrics needs torchmetrics, which does not import ({fault}). "
+        f"{install_line('torchmetrics')}"
+    ) from fault
+
+
+class _Metric(Metric):
+    """A class for one function of `lates.metrics`, with torchmetrics' own options, such as dist_sync_on_step."""
+
+    is_differentiable = False
+    full_state_update = False
+    function: ClassVar[Callable[..., float]]
+    states: ClassVar[tuple[str, ...]]
+
+    def __init_subclass__(cls, function: Callable[..., float] | None = None) -> None:
+        if function is not None:
+            cls.function, cls.higher_is_better = staticmethod(function), function.__name__ in LARGER_IS_BETTER
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self.arguments: dict[str, Any] = {}
+        for name in self.states:
+            self.add_state(name, default=[], dist_reduce_fx="cat")
+
+
+class OfRows(_Metric):
+    """A metric of each row's confidence, correctness, log-loss and Brier score, which it keeps as [n, 4] float64."""
+
+    states = ("rows",)
+    rows: list[Tensor]
+
+    def update(self, logits: Tensor, labels: Tensor) -> None:
+        self.rows.append(torch.stack(astuple(describe_rows(logits, labels)), dim=1).to(self.device))
+
+    def compute(self) -> Tensor:
+        rows = Rows(*dim_zero_cat(self.rows).cpu().T.contiguous())
+        value = OF_ROWS[self.function](rows, **self.arguments)
+        return torch.tensor(value, dtype=torch.float64, device=self.device)
+
+
+class OfLogits(_Metric):
+    """A metric that looks at single classes and therefore keeps all logits [n, classes] and labels [n]."""
+
+    states = ("logits", "labels")
+    logits: list[Tensor]
+    labels: list[Tensor]
+
+    def update(self, logits: Tensor, labels: Tensor) -> None:
+        logits, labels = checked(logits, labels)
+        self.logits.append(logits.to(self.device))
+        self.labels.append(labels.to(self.device))
+
+    def compute(self) -> Tensor:
+        value = self.function(dim_zero_cat(self.logits), dim_zero_cat(self.labels), **self.arguments)
+        return torch.tensor(value, dtype=torch.float64, device=self.device)
+
+
+class Binned(_Metric):
+    """A metric with bins."""
+
+    def __init__(self, bins: int = BINS, binning: str = "width", **options: Any) -> None:
+        super().__init__(**options)
+        self.arguments = {"bins": bins, "binning": binning}
+
+
+class Accuracy(OfRows, function=metrics.accuracy):
+    """`lates.metrics.accuracy`"""
+
+
+class NLL(OfRows, function=metrics.nll):
+    """`lates.metrics.nll`"""
+
+
+class Brier(OfRows, function=metrics.brier):
+    """`lates.metrics.brier`"""
+
+
+class BrierPaper(OfRows, function=metrics.brier_paper):
+    """`lates.metrics.brier_paper`"""
+
+
+class ECE(Binned, OfRows, function=metrics.ece):
+    """`lates.metrics.ece`"""
+
+
+class ECEDebiased(Binned, OfRows, function=metrics.ece_debiased):
+    """`lates.metrics.ece_debiased`"""
+
+    def __init__(self, bins: int = BINS, binning: str = "mass", **options: Any) -> None:
+        super().__init__(bins, binning, **options)
+
+
+class ECESmooth(OfRows, function=metrics.ece_smooth):
+    """`lates.metrics.ece_smooth`"""
+
+
+class AURC(OfRows, function=metrics.aurc):
+    """`lates.metrics.aurc`"""
+
+
+class CoverageAtRisk(OfRows, function=metrics.coverage_at_risk):
+    """`lates.metrics.coverage_at_risk`"""
+
+    def __init__(self, risk: float = 0.05, **options: Any) -> None:
+        super().__init__(**options)
+        self.arguments = {"risk": risk}
+
+
+class ClasswiseECE(Binned, OfLogits, function=metrics.classwise_ece):
+    """`lates.metrics.classwise_ece`"""
+
+
+class AUC(OfLogits, function=metrics.auc):
+    """`lates.metrics.auc`"""
+
+
+class AUCKeras(OfLogits, function=metrics.auc_keras):
+    """`lates.metrics.auc_keras`"""
