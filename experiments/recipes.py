@@ -40,7 +40,8 @@ READ_ONCE = (
     "sms_robust_holdout", "dirichlet", "ets", "isotonic", "spline", "parameterised", "head_refitted_none",
     "head_refitted_shift", "head_refitted_jitter", "head_refitted_robust", "head_refitted_robust_holdout", "last_layer_grid",
     "best_layer", "lates_none_1", "lates_shift_1", "lates_jitter_1", "lates_robust_1", "lates_robust_5", "lates_robust_brier",
-    "lates_rescaled", "lates_brier_rescaled", "lates_robust_holdout", "lates_robust_sms",
+    "lates_rescaled", "lates_brier_rescaled", "lates_robust_holdout", "lates_robust_sms", "lates_light", "lates_last",
+    "lates_last_rescaled", "lates_last_light", "lates_capped", "lates_capped_rescaled",
 )  # fmt: skip
 """Methods that read a test image once, and so fit a CPU."""
 ALL_RIVALS = (

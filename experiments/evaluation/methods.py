@@ -205,13 +205,13 @@ def stacked(
 
 
 def rescaled(prepared: Prepared, **options: Any) -> Fitted:
-    """LATES with robust views, all weights then multiplied by the number that is best on the robust hold-out."""
+    """LATES with robust views, all weights then multiplied by the number, at most 1, that is best on the robust hold-out."""
     stack, both = layer_stack(prepared, views="robust", budget=ONE_PERCENT, **options), prepared.holdouts["robust"]
-    start = temperatures.fit(stack.predict(both), both.labels, passes=both.passes)
+    scale = min(temperatures.fit(stack.predict(both), both.labels, passes=both.passes).beta, 1.0)
     return replace(
         stack,
-        predict=lambda features: start.log_probabilities(stack.predict(features)),
-        weights={name: start.beta * weight for name, weight in stack.weights.items()},
+        predict=lambda features: scale * stack.predict(features),
+        weights={name: scale * weight for name, weight in stack.weights.items()},
     )
 
 

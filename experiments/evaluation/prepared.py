@@ -37,6 +37,7 @@ KINDS = (*VIEWS, PAPER, DENSITY, MIRRORED, SHIFTED)
 """What methods need: probes, by the views that they learn from or in the paper's mode; distances to training images; the mean
 over mirrored or shifted copies of an image."""
 PAPER_BUDGET = 0.01
+PAPER_BLOCKS = replace(lates.DEFAULT, last_block=False)
 PASSES = 2
 """Over shifted and jittered views, as in the recorded results."""
 ROBUST_PASSES = lates.DEFAULT.passes
@@ -66,7 +67,7 @@ class Batches:
 class Prepared:
     """A network with hold-out features and probes for every method.
 
-    blocks     those that get a probe by default; `last_block`, the last of all, may not be among them
+    blocks     those that the paper probes; `last_block`, the last of all, may not be among them
     holdouts   features of the hold-out, of all blocks and of `AVERAGE`: "plain"; "jittered", the same under jittered views;
                "both" and "robust", the plain one followed by one jittered or robust view of each of its images; and what
                `readers` make of it
@@ -103,7 +104,7 @@ def prepare(
         return lambda images: read(images, "test", like=like, **options)
 
     everything = lates.list_blocks(network)
-    blocks = tuple(lates.extract(network, [next(iter(Batches(holdout)))]).blocks)
+    blocks = tuple(lates.extract(network, [next(iter(Batches(holdout)))], settings=PAPER_BLOCKS).blocks)
     probed = tuple(dict.fromkeys([*blocks, everything[-1], AVERAGE]))
     with clock("extraction_holdout"):
         plain = read(holdout, "holdout", blocks=list(dict.fromkeys([*everything, AVERAGE])))
@@ -115,8 +116,8 @@ def prepare(
         holdouts |= {"jittered": jittered, "both": followed_by(plain, jittered)}
     if "robust" in kinds:
         with clock("extraction_robust_holdout"):
-            changed = read(holdout, "holdout", like=plain, views="robust")
-        holdouts["robust"] = followed_by(plain, changed)
+            changed = read(holdout, "holdout", like=plain, views="robust", passes=2)
+        holdouts["robust"] = followed_by(plain, changed, number_of_pass=1)  # the one that `calibrate` draws
     probes: dict[str, Mapping[str, lates.TrainedProbe]] = {}
     for name, views in VIEWS.items():
         if name not in kinds:

@@ -24,7 +24,7 @@ from experiments.data.files import format_json, write_whole
 from experiments.data.shifts import FAMILIES, shifted_sets
 from experiments.evaluation.environment import multiply_in_float32
 from experiments.evaluation.loading import add_arguments, load_network
-from experiments.evaluation.prepared import AVERAGE, Batches, followed_by
+from experiments.evaluation.prepared import AVERAGE, PAPER_BLOCKS, Batches, followed_by
 
 BINS, RESAMPLES = 15, 200
 METRICS = ("nll", "brier", "ece", "accuracy")
@@ -143,7 +143,7 @@ def calibrate_all(
         options = candidates[name]
         return options.get("holdout_views"), options.get("views", "auto"), options.get("passes")
 
-    usual = lates.extract(network, [next(iter(Batches(holdouts[0])))]).blocks
+    usual = lates.extract(network, [next(iter(Batches(holdouts[0])))], settings=PAPER_BLOCKS).blocks
     fitted: list[Predictions] = [{} for _ in holdouts]
     for name in sorted(candidates, key=lambda name: str(needs(name)[::-1])):  # what is read alike, together
         options = candidates[name]

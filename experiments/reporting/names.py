@@ -81,22 +81,22 @@ LATES: Mapping[str, str] = {
     "lates_none_1": "LATES, no views",
     "lates_shift_1": "LATES, shifted views",
     "lates_jitter_1": "LATES, jittered views",
-    "lates_robust_1": "LATES, robust views (default)",
+    "lates_robust_1": "LATES, robust views",
     "lates_none_brier": "LATES, no views, to Brier",
     "lates_shift_brier": "LATES, shifted views, to Brier",
     "lates_jitter_brier": "LATES, jittered views, to Brier",
     "lates_robust_brier": "LATES, robust views, to Brier",
-    "lates_rescaled": "LATES expecting shift (robust views, rescaled on a robust hold-out)",
+    "lates_rescaled": "LATES, robust views, rescaled on a robust hold-out",
     "lates_brier_rescaled": "LATES, robust views, to Brier, rescaled on a robust hold-out",
     "lates_jittered_holdout": "LATES, jittered views and hold-out",
     "lates_both_holdouts": "LATES, jittered views, hold-out plain and jittered",
     "lates_robust_holdout": "LATES, robust views and hold-out",
     "lates_light": "LATES, robust views, light copies of the hold-out",
     "lates_capped": "LATES, robust views, capped",
-    "lates_capped_rescaled": "LATES, robust views, capped, rescaled",
+    "lates_capped_rescaled": "LATES expecting shift (robust views, capped, rescaled on a robust hold-out)",
     "lates_capped_light": "LATES, robust views, capped, light copies",
     "lates_capped_robust_holdout": "LATES, robust views and hold-out, capped",
-    "lates_last": "LATES, robust views, last block too",
+    "lates_last": "LATES, robust views, last block too (default)",
     "lates_last_rescaled": "LATES, robust views, last block too, rescaled",
     "lates_last_light": "LATES, robust views, last block too, light copies",
     "lates_last_robust_holdout": "LATES, robust views and hold-out, last block too",
@@ -121,7 +121,7 @@ METHOD_TITLES: Mapping[str, str] = {
     "mcd_lates": "+ LATES, no views",
     "mcd_lates_shift": "+ LATES, shifted views",
 }
-DEFAULT, EXPECT_SHIFT, FORMER_DEFAULT = "lates_robust_1", "lates_rescaled", "lates_shift_1"
+DEFAULT, EXPECT_SHIFT, FORMER_DEFAULT = "lates_last", "lates_capped_rescaled", "lates_shift_1"
 SOLVED_ALIKE: Mapping[str, str] = {"lates_paper": "temperature_sgd"}
 """Over what a gain is one, where that is not exact temperature scaling: both sides are solved in the same way."""
 

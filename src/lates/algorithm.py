@@ -23,7 +23,7 @@ from lates.network import (
 )
 from lates.probes import check_budget, member_logits, train_and_cut
 from lates.runtime import Progress, Run
-from lates.settings import DEFAULT, Settings
+from lates.settings import DEFAULT, SHIFT_EXPECTED, Settings
 from lates.stack import MemberRows, check_loss, fit_weights, rescale
 
 VIEWS_ADVICE = (
@@ -70,7 +70,8 @@ def calibrate(
               images what the settings say, for text masked tokens if the tokenizer is passed, and None otherwise; `passes`
               times over (None: as the settings say, and once where there are no views)
     expect_shift   True where the inputs in use will differ from the hold-out: other cameras, noise, blur. Changed copies of the
-              hold-out, drawn by `views`, then lower the confidence; which class a single network predicts does not change
+              hold-out, drawn by `views`, then lower the confidence; the last block gets no probe, and no probe's logits become
+              larger than on the hold-out
     holdout_views   None, or views as above: then decays, ranks and weights are chosen, and the fit's hold-out numbers are
               measured, on the hold-out and one view of each of its rows, which makes the result less confident under shift
     tokenizer   of text, such as one of transformers: it knows which tokens are special; only "auto" reads it
@@ -86,6 +87,7 @@ def calibrate(
     >>> probabilities = calibrated.predict_proba(images)
     """
     draws, budget = read_draws(model), check_budget(budget)
+    settings = replace(settings, **SHIFT_EXPECTED) if expect_shift else settings
     device = device_of(draws.networks[0]) if device is None else device
     reading = Reading("train", blocks, views, passes, tokenizer=tokenizer, budget=budget, settings=settings)
     copies = _read_copies(reading, holdout_views, expect_shift)

@@ -15,6 +15,7 @@ class Settings:
                 "flat": channels last, flattened, one-dimensional average pooling to what `budget` gives.
     grid        side of the raster; 1 is a global average.
     tokens      "class": the class token where the network has one, otherwise the mean; "mean": always the mean.
+    last_block  whether the block whose output the head reads gets a probe too, or the head is its member, as in the paper.
     standardise subtract the training mean of each feature and divide by its deviation (folded into the probe later).
     optimiser   of the probes. "lbfgs": the log-loss to `tolerance`, weight decay chosen on the hold-out; "sgd": the paper's
                 50 epochs, to the loss that the weights are fitted to.
@@ -37,6 +38,7 @@ class Settings:
     pooling: Literal["grid", "spatial", "flat"] = "grid"
     grid: int = 2
     tokens: Literal["class", "mean"] = "class"
+    last_block: bool = True
     standardise: bool = True
     optimiser: Literal["lbfgs", "sgd"] = "lbfgs"
     tolerance: float = 3e-3
@@ -76,11 +78,14 @@ def _options(hint: object) -> tuple[object, ...]:
 
 DEFAULT = Settings()
 
+SHIFT_EXPECTED = {"last_block": False, "cap": 0.99}
+"""What `expect_shift=True` changes, besides rescaling the weights: `results/choosing-defaults.md`."""
+
 PAPER = Settings(
     pooling="spatial",
+    last_block=False,
     optimiser="sgd",
     allocation="equal",
-    cap=None,
     solver="sgd",
     prior=0.0,
     views="flip",

@@ -143,8 +143,13 @@ def test_natural_blocks(model: nn.Module, names: list[str]) -> None:
         (nn.ModuleDict({"head": Block(), "body": Block(), "tail": Block()}), ["body"]),
     ],
 )
-def test_the_automatic_choice_leaves_out_what_the_head_itself_reads(model: nn.Module, names: list[str]) -> None:
-    assert choose_blocks(model, None) == names
+def test_without_the_last_block_what_the_head_reads_is_left_out(model: nn.Module, names: list[str]) -> None:
+    assert choose_blocks(model, None, last_block=False) == names
+
+
+def test_the_automatic_choice_takes_all_blocks_but_one_called_head() -> None:
+    assert choose_blocks(Residual(), None) == lates.list_blocks(Residual())
+    assert choose_blocks(nn.ModuleDict({"head": Block(), "body": Block(), "tail": Block()}), None) == ["body", "tail"]
 
 
 def compiled(model: nn.Module) -> nn.Module:
@@ -184,7 +189,7 @@ def test_names_carry_no_trace_of_wrappers(wrap: Callable[[nn.Module], nn.Module]
     ("blocks", "chosen"),
     [
         (0, []),
-        (2, ["layer1.1", "layer2.0"]),
+        (2, ["layer2.0", "layer2.1"]),
         ([], []),
         (("layer2.1", "stem", "layer2.0.two", "layer1"), ["stem", "layer1", "layer2.0.two", "layer2.1"]),
     ],
@@ -196,7 +201,7 @@ def test_an_int_takes_the_last_and_a_list_exactly_those_in_the_network_s_order(b
 @pytest.mark.parametrize(
     ("blocks", "error", "message"),
     [
-        (4, ValueError, r"blocks=4: the automatic choice has 3 blocks .*layer1\.0, layer1\.1, layer2\.0"),
+        (5, ValueError, r"blocks=5: the automatic choice has 4 blocks .*layer1\.0, layer1\.1, layer2\.0, layer2\.1"),
         (-1, ValueError, "blocks=-1"),
         (True, TypeError, r"blocks=True: expected None \(all\), an int \(the last n\) or a list"),
         ("layer1.0", TypeError, "blocks='layer1.0': expected"),

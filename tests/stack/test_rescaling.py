@@ -6,11 +6,18 @@ import torch
 from torch import Tensor, nn
 
 import lates
+from lates.settings import SHIFT_EXPECTED
 from tests.conftest import Problem, calibrate
 
 
 def noisy(images: Tensor) -> Tensor:
     return images + torch.randn_like(images)
+
+
+def with_and_without_shift(problem: Problem, views: Any) -> list[lates.CalibratedModel]:
+    """The same fit, as it is and with all its weights rescaled."""
+    settings = replace(lates.DEFAULT, **SHIFT_EXPECTED)
+    return [calibrate(problem, views=views, expect_shift=expected, settings=settings) for expected in (False, True)]
 
 
 def logits_of(model: nn.Module, images: Tensor) -> Tensor:
@@ -22,7 +29,7 @@ def test_expected_shift_scales_the_weights_to_the_hold_out_and_its_copies(proble
     def darker(images: Tensor) -> Tensor:
         return images / 2
 
-    plain, careful = (calibrate(problem, views=darker, expect_shift=expected) for expected in (False, True))
+    plain, careful = with_and_without_shift(problem, darker)
     images, labels = (torch.cat(parts) for parts in zip(*problem.holdout, strict=True))
     both = torch.cat([images, darker(images)])
     oracle = lates.TemperatureScaling(prior=0).fit(logits_of(plain, both), labels.repeat(2))
@@ -32,16 +39,15 @@ def test_expected_shift_scales_the_weights_to_the_hold_out_and_its_copies(proble
     assert careful.fit.nll == pytest.approx(lates.metrics.nll(logits_of(careful, images), labels), abs=1e-5)
 
 
-def test_expected_shift_lowers_the_confidence_and_changes_no_prediction(problem: Problem) -> None:
-    plain, careful = (calibrate(problem, views=noisy, expect_shift=expected) for expected in (False, True))
+def test_rescaling_lowers_the_confidence_and_changes_no_prediction(problem: Problem) -> None:
+    plain, careful = with_and_without_shift(problem, noisy)
     before, after = (logits_of(model, problem.images).softmax(1).max(1) for model in (plain, careful))
     assert torch.equal(before.indices, after.indices)
     assert bool((after.values < before.values).all())
 
 
 def test_expected_shift_scales_all_networks_of_an_ensemble_alike(problem: Problem, ensemble: list[nn.Module]) -> None:
-    both = replace(problem, model=ensemble)
-    plain, careful = (calibrate(both, views=noisy, expect_shift=expected) for expected in (False, True))
+    plain, careful = with_and_without_shift(replace(problem, model=ensemble), noisy)
     assert careful.fit.scale < 1
     scaled = {name: careful.fit.scale * weight for name, weight in plain.weights.items()}
     assert careful.weights == pytest.approx(scaled, rel=1e-5)
@@ -52,9 +58,9 @@ def test_copies_that_the_model_does_not_recognise_leave_the_weights_as_fitted(pr
         return -10 * images
 
     with pytest.warns(UserWarning, match="hardly better than chance. The weights stay as fitted"):
-        careful = calibrate(problem, views=wrong, expect_shift=True)
+        plain, careful = with_and_without_shift(problem, wrong)
     assert careful.fit.scale == 1
-    assert careful.weights == calibrate(problem, views=wrong).weights
+    assert careful.weights == plain.weights
 
 
 def test_copies_on_which_the_model_is_underconfident_do_not_raise_the_confidence(problem: Problem) -> None:

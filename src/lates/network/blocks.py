@@ -11,8 +11,8 @@ is a *composite*.
    (inside `nn.Sequential`), the activation, under the name of the last of them. The last layer is the head, not a block.
    A norm or activation that serves several layers belongs to none.
 
-The head reads the last composite's output, unless more than a pooler stands between them. Then the head is that block's member,
-and the automatic choice gives the block no probe. With single layers (rule 2) every block gets one.
+The head reads the last composite's output, unless more than a pooler stands between them. The paper takes the head for that
+block's member and gives it no probe; by default it gets one. With single layers (rule 2) every block gets one.
 """
 
 import operator
@@ -66,7 +66,7 @@ def named_modules(model: nn.Module) -> dict[str, nn.Module]:
 def list_blocks(model: nn.Module) -> list[str]:
     """The names of a network's blocks, in the order of its modules. The rule stands at the head of `lates/network/blocks.py`.
 
-    The automatic choice, `blocks=None`, takes all of them but the last where that is what the head itself reads.
+    The automatic choice, `blocks=None`, takes all of them.
 
     >>> lates.list_blocks(resnet18)
     ['layer1.0', 'layer1.1', 'layer2.0', …, 'layer4.1']
@@ -74,15 +74,13 @@ def list_blocks(model: nn.Module) -> list[str]:
     return _composite_names(model) or _single_layers(model)
 
 
-def automatic_blocks(model: nn.Module) -> list[str]:
-    """The blocks that get a probe when the user names none: all whose member is not the head itself.
-
-    If that leaves none, as in a network of one composite, that one gets a probe. So does the last composite where more than a
-    pooler and the head follow it.
-    """
+def automatic_blocks(model: nn.Module, last_block: bool) -> list[str]:
+    """The blocks that get a probe when the user names none: all, or, without the `last_block`, those whose output the head does
+    not read. If that leaves none, as in a network of one composite, that one gets a probe."""
     composites = _composite_names(model)
     read_by_head = bool(composites) and _layers_after(model, composites[-1]) <= LAYERS_OF_A_HEAD
-    return [name for name in (composites[:-1] if read_by_head else composites) or list_blocks(model) if name != HEAD]
+    chosen = composites[:-1] if read_by_head and not last_block else composites
+    return [name for name in chosen or list_blocks(model) if name != HEAD]
 
 
 def _layers_after(model: nn.Module, block: str) -> int:
@@ -93,19 +91,18 @@ def _layers_after(model: nn.Module, block: str) -> int:
     return sum(map(_is_layer, later))
 
 
-def choose_blocks(model: nn.Module, blocks: Sequence[str] | int | None) -> list[str]:
+def choose_blocks(model: nn.Module, blocks: Sequence[str] | int | None, last_block: bool = True) -> list[str]:
     """None: the automatic choice; an int: its last n; a list of names: exactly those, in the network's order."""
     if blocks is None:
-        return automatic_blocks(model)
+        return automatic_blocks(model, last_block)
     if isinstance(blocks, bool | str) or not isinstance(blocks, SupportsIndex | Sequence):
         raise TypeError(f"blocks={blocks!r}: expected None (all), an int (the last n) or a list of names.")
     if isinstance(blocks, SupportsIndex):
-        count, known = operator.index(blocks), automatic_blocks(model)
+        count, known = operator.index(blocks), automatic_blocks(model, last_block)
         if not 0 <= count <= len(known):
             raise ValueError(
                 f"blocks={blocks}: the automatic choice has {len(known)} blocks to take the last of: "
-                f"{abbreviate(known) or 'none found'}. A block that the head reads itself is not among them; name it in a "
-                "list to probe it all the same."
+                f"{abbreviate(known) or 'none found'}."
             )
         return known[len(known) - count :]
     modules = named_modules(model)

@@ -136,7 +136,7 @@ def _check_arguments(draws: Draws, loader: Iterable[Any], reading: Reading, like
         check_integer(reading.passes, "passes", least=1)
     if like is None:
         for model in draws.networks:
-            choose_blocks(model, reading.blocks)
+            choose_blocks(model, reading.blocks, reading.settings.last_block)
     elif reading.blocks is not None:
         raise ValueError("Both blocks= and like= were given; like= brings the blocks of earlier features. Pass one.")
 

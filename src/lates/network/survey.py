@@ -25,7 +25,7 @@ def survey_network(
     whose output is the logits: that is the head, though unused modules may follow it.
     """
     settings, named = reading.settings, isinstance(reading.blocks, Sequence)
-    names = choose_blocks(model, reading.blocks)
+    names = choose_blocks(model, reading.blocks, reading.settings.last_block)
     outputs: dict[str, list[Any]] = {name: [] for name in names}
 
     def keep_output(name: str) -> Reducer:

@@ -11,7 +11,7 @@ import lates
 from experiments.evaluation.clock import Clock
 from experiments.evaluation.evaluate import measure_probes, predict_methods, record
 from experiments.evaluation.methods import BUDGETS, HEAD, METHODS, Fitted
-from experiments.evaluation.prepared import AVERAGE, VIEWS, Batches, HoldOut, Prepared, prepare
+from experiments.evaluation.prepared import AVERAGE, PAPER_BLOCKS, VIEWS, Batches, HoldOut, Prepared, prepare
 from experiments.training.loop import measure_accuracy
 from tests.experiments.sample import sample_data, tiny_network
 
@@ -161,8 +161,9 @@ def test_contributions_sum_to_one_and_probes_are_those_that_vote(fitted: dict[st
         ("lates_none_1", {"views": None, "passes": 1, "budget": 0.01}),
         ("lates_shift_2", {"views": "shift", "passes": 2, "budget": 0.02}),
         ("lates_jitter_5", {"views": "jitter", "passes": 2, "budget": 0.05}),
-        ("lates_robust_1", {"views": "robust"}),
         ("lates_robust_brier", {"views": "robust", "loss": "brier"}),
+        ("lates_last", {"settings": lates.DEFAULT}),
+        ("lates_capped_rescaled", {"expect_shift": True}),
         ("lates_paper", {"views": "flip", "settings": lates.PAPER_LITERAL}),
     ],
 )
@@ -173,6 +174,7 @@ def test_predictions_from_features_equal_the_calibrated_model(
     """From end to end on test images: shared features, cut probes and weights give what `calibrate` gives on images."""
     data, prepared = sample_data(), prepared_for(name)
     ours = predict_methods({method: METHODS[method](prepared)}, record(prepared, data.test))[method]
+    arguments = {"settings": PAPER_BLOCKS, **arguments}
     calibrated = lates.calibrate(
         tiny_network(name), train=Batches(data.train), holdout=Batches(data.holdout), progress=False, **arguments
     )
@@ -221,6 +223,7 @@ def test_the_seed_reaches_views_and_probes(network: nn.Module, prepared: Prepare
         ("lates_jitter_1", {"views": "jitter", "passes": 2, "budget": 0.01}),
         ("lates_paper", {"views": "flip", "settings": lates.PAPER_LITERAL}),
     ):
+        arguments = {"settings": PAPER_BLOCKS, **arguments}
         calibrated = lates.calibrate(
             network, train=Batches(data.train), holdout=Batches(data.holdout), seed=3, progress=False, **arguments
         )
