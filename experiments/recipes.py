@@ -274,6 +274,7 @@ _RECIPES = (
         datasets=("cifar10",),
         seeds=(0,),
         fractions=((1.0, 0.0),),
+        corruptions=(*NAMES, *BAR_NAMES),
         severities=(3,),
         probe_images=PROBE_IMAGES,
         released={

@@ -15,7 +15,7 @@ from experiments.reporting.shift_search import read_search
 from experiments.reporting.tables import make_tables
 from experiments.reporting.tables.markdown import as_csv, markdown
 
-FRONT, SECOND = "RESULTS.md", "search_shift_public"
+FRONT = "RESULTS.md"
 
 
 class DocumentError(Exception):
@@ -28,7 +28,7 @@ def render(results: Path, root: Path) -> dict[Path, str]:
         raise DocumentError(f"{results} is no folder. Run a recipe first, or give the folder of its results.")
     measured, tables = make_tables(results)
     texts = {name: markdown(table) for name, table in tables.items()}
-    sources = Sources(measured, texts, read_search(results / "search_shift"), read_search(results / SECOND))
+    sources = Sources(measured, texts, read_search(results / "search_shift"), read_search(results / "search_third"))
     pages = {
         (root if page.name == FRONT else results) / page.name: fill(page.read_text("utf-8"), sources)
         for page in sorted(PAGES.glob("*.md"))

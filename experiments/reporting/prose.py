@@ -11,7 +11,7 @@ A template in `pages/` holds `{{…}}` where something is filled in:
     {{seeds PLACE}}                                  3, or 1 to 3
     {{most FACT PLACE METHOD}}                       1.00: the largest share, in percent, that METHOD adds to a network
     {{holdout METRIC IMAGES CANDIDATE}}              0.713: of the search for defaults, on hold-out images
-    {{second METRIC IMAGES CANDIDATE}}               0.224: of its second round
+    {{third METRIC IMAGES CANDIDATE}}                0.536: of its third round
 
 SETS is clean, corrupted, like or unlike (the jitter). PLACE is `both`, a data set, or `DATASET/NETWORK`, with `@TRAIN` for a
 share of the training split and `~RATE` for dropout, after `strong:` where networks of the strong recipe are meant, after
@@ -60,7 +60,7 @@ class Sources:
     measured: Sequence[Measured]
     tables: Mapping[str, str]
     search: Search = Search({})  # noqa: RUF009 (frozen)
-    second: Search = Search({})  # noqa: RUF009 (frozen)
+    third: Search = Search({})  # noqa: RUF009 (frozen)
 
 
 def fill(template: str, sources: Sources) -> str:
@@ -73,13 +73,13 @@ def _filled(words: list[str], sources: Sources) -> str:
     try:
         if kind == "table":
             return sources.tables[arguments[0]].rstrip("\n")
-        if kind in ("holdout", "second"):
+        if kind in ("holdout", "third"):
             metric, images, *candidate = arguments
-            value = (sources.search if kind == "holdout" else sources.second).value(" ".join(candidate), images, metric)
+            value = (sources.search if kind == "holdout" else sources.third).value(" ".join(candidate), images, metric)
             return NOT_RUN if math.isnan(value) else number(value, 3)
         return _QUANTITIES[kind](sources.measured, *arguments)
     except (KeyError, TypeError, ValueError) as error:
-        known = f"tables: {', '.join(sorted(sources.tables))}; quantities: holdout, second, {', '.join(_QUANTITIES)}"
+        known = f"tables: {', '.join(sorted(sources.tables))}; quantities: holdout, third, {', '.join(_QUANTITIES)}"
         raise TemplateError(f"{{{{{' '.join(words)}}}}} cannot be filled: {error}. Known {known}.") from error
 
 

@@ -30,8 +30,8 @@ COLOURS: Mapping[str, str] = {
     "lates_none_1": "#f2bf4b",
     "lates_shift_1": "#df8a10",
     "lates_jitter_1": "#a4520a",
-    "lates_robust_1": "#5e2a05",
-    "lates_rescaled": "#cf2f1b",
+    "lates_last": "#5e2a05",
+    "lates_capped_rescaled": "#cf2f1b",
 }
 """Logit methods blue, on changed hold-outs green, the last layer refitted violet, LATES amber; views darken a colour, so that
 grey print keeps the order."""

@@ -98,14 +98,14 @@ COMPARISONS = (
     ("lates_jitter_1", "temperature_jittered_holdout"),
     ("lates_jittered_holdout", "temperature_jittered_holdout"),
     ("lates_both_holdouts", "temperature_jittered_holdout"),
-    ("lates_robust_1", "temperature_robust_holdout"),
-    ("lates_robust_1", "last_layer_grid"),
-    ("lates_robust_sms", "lates_robust_1"),
-    ("lates_rescaled", "temperature"),
-    ("lates_rescaled", "temperature_robust_holdout"),
-    ("lates_rescaled", "head_refitted_robust_holdout"),
-    ("lates_rescaled", "lates_robust_1"),
-    ("lates_robust_brier", "lates_robust_1"),
+    ("lates_last", "temperature_robust_holdout"),
+    ("lates_last", "last_layer_grid"),
+    ("lates_robust_sms", "lates_last"),
+    ("lates_capped_rescaled", "temperature"),
+    ("lates_capped_rescaled", "temperature_robust_holdout"),
+    ("lates_capped_rescaled", "head_refitted_robust_holdout"),
+    ("lates_capped_rescaled", "lates_last"),
+    ("lates_robust_brier", "lates_last"),
     ("head_refitted_jitter", "temperature"),
 )
 METRICS = ("nll", "ece", "ece_smooth", "brier", "accuracy", "auc")
@@ -132,7 +132,7 @@ EXPECTED = (
     ("clean", "lates_shift_1", "temperature"),
     ("clean", "lates_shift_1", "vector_scaling"),
     ("clean", "lates_shift_1", "head_refitted_shift"),
-    ("clean", "lates_robust_1", "sms"),
+    ("clean", "lates_last", "sms"),
     ("corrupted", "lates_none_1", "temperature"),
     ("corrupted", "lates_shift_1", "temperature"),
     ("corrupted", "lates_jitter_1", "temperature"),
@@ -141,8 +141,8 @@ EXPECTED = (
     ("unlike", "lates_jitter_1", "temperature_jittered_holdout"),
     ("corrupted", "lates_jitter_1", "head_refitted_jitter"),
     ("corrupted", "lates_both_holdouts", "temperature_jittered_holdout"),
-    ("corrupted", "lates_robust_1", "temperature"),
-    ("corrupted", "lates_rescaled", "temperature_robust_holdout"),
+    ("corrupted", "lates_last", "temperature"),
+    ("corrupted", "lates_capped_rescaled", "temperature_robust_holdout"),
 )
 
 

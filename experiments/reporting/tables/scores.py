@@ -143,7 +143,7 @@ def methods_table(measured: Sequence[Measured]) -> Table:
 
 BY_NETWORK = (
     "temperature", "vector_scaling", "sms", "temperature_jittered_holdout", "head_refitted_jitter", "head_refitted_robust",
-    "lates_none_1", "lates_shift_1", "lates_jitter_1", "lates_robust_1", "lates_robust_brier", "lates_rescaled",
+    "lates_none_1", "lates_shift_1", "lates_jitter_1", "lates_last", "lates_capped_rescaled",
 )  # fmt: skip
 
 

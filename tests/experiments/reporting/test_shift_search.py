@@ -4,6 +4,7 @@ from pathlib import Path
 
 import lates
 from experiments.reporting.shift_search import FAMILIES, read_search
+from lates.settings import SHIFT_EXPECTED
 
 RESULTS = Path(__file__).parents[3] / "results"
 SEARCH = read_search(RESULTS / "search_shift")
@@ -18,6 +19,13 @@ def test_the_second_round_names_a_default_and_a_setting_for_expected_shift() -> 
     assert (search.choose(), search.choose_for_shift()) == ("robust, to Brier", "robust, rescaled")
     lower, error = search.worse("robust, to Brier", "robust, rescaled", "shifted", "ece")
     assert lower > 2 * error
+
+
+def test_the_library_does_what_the_third_round_names() -> None:
+    search = read_search(RESULTS / "search_third")
+    assert (search.choose(), search.choose_for_shift()) == ("robust, last", "robust, capped, rescaled")
+    assert (lates.DEFAULT.last_block, lates.DEFAULT.cap) == (True, None)
+    assert SHIFT_EXPECTED == {"last_block": False, "cap": 0.99}
 
 
 def test_violations_count_against_a_candidate_before_its_clean_loss() -> None:
