@@ -69,7 +69,7 @@ class Residual(nn.Module):
 
 
 class ResidualNetwork(nn.Module):
-    """Blocks "stages.0" … "stages.3"; the last is the head's, so that three get probes."""
+    """Blocks "stages.0" … "stages.2", then a last one that stands alone, which `list_blocks` counts to the head."""
 
     def __init__(self, width: int = 12, logits: int = CLASSES) -> None:
         super().__init__()
@@ -78,12 +78,12 @@ class ResidualNetwork(nn.Module):
             Residual(width, width, 1),
             Residual(width, width, 1),
             Residual(width, 2 * width, 2),
-            Residual(2 * width, 2 * width, 1),
         )
+        self.last = Residual(2 * width, 2 * width, 1)
         self.fc = nn.Linear(2 * width, logits)
 
     def forward(self, images: Tensor) -> Tensor:
-        return self.fc(self.stages(functional.relu(self.stem(images))).mean((2, 3)))
+        return self.fc(self.last(self.stages(functional.relu(self.stem(images)))).mean((2, 3)))
 
 
 @dataclass(frozen=True)

@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from experiments.data.corruptions import LIKE_JITTER, NAMES, SEVERITIES, UNLIKE_JITTER
-from experiments.evaluation.image_blocks import CLEAN_GROUP, LIKE_GROUP, UNLIKE_GROUP, Blocks
+from experiments.data.corruptions import BAR_NAMES, LIKE_JITTER, NAMES, SEVERITIES, UNLIKE_JITTER
+from experiments.evaluation.image_blocks import BAR_GROUP, CLEAN_GROUP, LIKE_GROUP, UNLIKE_GROUP, Blocks
 from experiments.evaluation.measuring import CLEAN, METRICS
 from experiments.recipes import AGAIN, ENSEMBLE, PUBLIC, RECIPES, STRONG, STRONG_NETWORKS, STRONG_WIDE, Cell
 from experiments.reporting import paper
@@ -56,6 +56,7 @@ GROUPS: Mapping[str, Group] = {
     "corrupted": Group("corrupted", NAMES, {**_LIKE, **_UNLIKE}),
     "like": Group("corrupted, like the jitter", LIKE_JITTER, _LIKE),
     "unlike": Group("corrupted, unlike the jitter", UNLIKE_JITTER, _UNLIKE),
+    "bar": Group("corrupted by C-bar", BAR_NAMES, {BAR_GROUP: len(BAR_NAMES)}),
 }
 
 

@@ -2,6 +2,7 @@ import json
 import os
 import pickle
 import re
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from torch import nn
 import lates
 from lates.cli.contents import read_contents
 from lates.model.storage import FORMAT, KEY, read_calibration, write_calibration
-from tests.conftest import Problem
+from tests.conftest import Problem, calibrate
 
 
 def forge(path: Path, change: Any = lambda metadata: None, **replaced: torch.Tensor) -> None:
@@ -217,3 +218,12 @@ def test_the_same_calibration_gives_the_same_bytes(saved: Path, calibrated: late
     for _ in range(12):
         calibrated.save(saved)
         assert saved.read_bytes() == before
+
+
+def test_caps_of_probes_are_saved(problem: Problem, tmp_path: Path) -> None:
+    calibrated = calibrate(problem, views=lambda images: images / 2, expect_shift=True)
+    calibrated.save(tmp_path / "capped")
+    images = 100 * problem.images
+    assert torch.equal(lates.load(tmp_path / "capped", problem.model)(images), calibrated(images))
+    uncapped = calibrate(problem, views=lambda images: images / 2, settings=replace(lates.DEFAULT, last_block=False))
+    assert not torch.allclose(uncapped(images) * calibrated.fit.scale, calibrated(images))

@@ -1,3 +1,4 @@
+import math
 import re
 import warnings
 from dataclasses import replace
@@ -268,3 +269,16 @@ def test_budget_that_leaves_most_of_the_gain_is_warned_about(features: Both, tra
     smallest = min(cost.of(1) for cost in costs_of(trained).values()) / features[1].parameters
     with pytest.warns(UserWarning, match=r"budget=0\.\d+ leaves most of the gain behind: .* with budget=[\d.]+ 1\.\d+"):
         fit_budget(trained, features[1], 1.5 * smallest)
+
+
+def test_capped_probes_give_no_larger_logits_than_most_hold_out_rows(features: Both, trained: Trained) -> None:
+    """And the same ones below that size."""
+    rows = features[1]
+    plain = fit_budget(trained, rows, None)
+    capped = fit_budget(trained, rows, None, settings=replace(lates.DEFAULT, cap=0.9))
+    for name, probe in plain.items():
+        inputs = torch.cat([rows.blocks[name], 100 * rows.blocks[name]])
+        before, after = (each.logits(inputs) for each in (probe, capped[name]))
+        sizes = before.square().mean(1).sqrt()
+        limit = sizes[: rows.rows].kthvalue(math.ceil(0.9 * rows.rows)).values
+        torch.testing.assert_close(after, before * (limit / sizes).clamp(max=1)[:, None])
