@@ -2,7 +2,6 @@
 
 import hashlib
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -15,43 +14,31 @@ def derive_seed(*parts: int) -> int:
     return int.from_bytes(hashlib.sha256(repr(parts).encode()).digest()[:8], "little") >> 1
 
 
-@dataclass(frozen=True)
-class Shard:
-    """Which part of every batch this process computes, and on which device."""
-
-    device: torch.device
-    rank: int = 0
-    world_size: int = 1
-
-
 class EpochDraws:
     """An epoch's random choices: the order of the images, the flip and the shift of each.
 
-    Every process draws the whole epoch on its CPU and keeps its shard of each batch, so that the choices depend neither
-    on the device nor on the number of processes. The last, partial batch is left out. The tensors keep their place in
-    memory from epoch to epoch, so that a captured step finds them.
+    They are drawn on the CPU, so that they do not depend on the device. The last, partial batch is left out. The tensors keep
+    their place in memory from epoch to epoch, so that a captured step finds them.
     """
 
-    def __init__(self, images: int, batch: int, crop: int, seed: int, shard: Shard) -> None:
-        self.images, self.crop, self.seed, self.shard = images, crop, seed, shard
+    def __init__(self, images: int, batch: int, crop: int, seed: int, device: torch.device) -> None:
+        self.images, self.crop, self.seed, self.device = images, crop, seed, device
         self.steps = images // batch
-        shape = (self.steps, batch // shard.world_size)
-        self.order = torch.zeros(shape, dtype=torch.int64, device=shard.device)
-        self.flips = torch.zeros(shape, dtype=torch.bool, device=shard.device)
-        self.shifts = torch.zeros((*shape, 2), dtype=torch.int64, device=shard.device)
+        shape = (self.steps, batch)
+        self.order = torch.zeros(shape, dtype=torch.int64, device=device)
+        self.flips = torch.zeros(shape, dtype=torch.bool, device=device)
+        self.shifts = torch.zeros((*shape, 2), dtype=torch.int64, device=device)
 
     def begin(self, epoch: int) -> None:
         generator = torch.Generator().manual_seed(derive_seed(self.seed, epoch))
         order = torch.randperm(self.images, generator=generator)
         flips = torch.rand(self.images, generator=generator) < 0.5
         shifts = torch.randint(-self.crop, self.crop + 1, (self.images, 2), generator=generator)
-        used = self.order.numel() * self.shard.world_size
         for kept, drawn in ((self.order, order), (self.flips, flips), (self.shifts, shifts)):
-            shares = drawn[:used].unflatten(0, (self.steps, self.shard.world_size, -1))  # [steps, world, b, …]
-            kept.copy_(shares[:, self.shard.rank])
+            kept.copy_(drawn[: self.order.numel()].unflatten(0, (self.steps, -1)))
 
     def order_at(self, step: Tensor) -> Tensor:
-        """The images of one step, indices [b]; b is this process's shard of the batch, `step` a tensor [1]."""
+        """The images of one step, indices [b]; `step` is a tensor [1]."""
         return self.order.index_select(0, step % self.steps)[0]
 
     def augment(self, images: Tensor, chosen: Tensor, step: Tensor) -> Tensor:
@@ -81,7 +68,7 @@ class ResidentFeed:
 
     def __init__(self, data: ImageSet, draws: EpochDraws) -> None:
         self.draws = draws
-        resident = data.to(draws.shard.device)
+        resident = data.to(draws.device)
         self.images = resident.images.contiguous(memory_format=torch.channels_last)
         self.labels = resident.labels
 
@@ -101,7 +88,7 @@ class StreamedFeed:
 
     def __init__(self, data: FolderSet, draws: EpochDraws, workers: int) -> None:
         self.data, self.draws, self.workers = data, draws, workers
-        device, size = draws.shard.device, draws.order.shape[1]
+        device, size = draws.device, draws.order.shape[1]
         self.images = torch.zeros((size, 3, data.size, data.size), dtype=torch.uint8, device=device)
         self.labels = torch.zeros(size, dtype=torch.int64, device=device)
         self.positions = torch.arange(size, device=device)
@@ -109,7 +96,7 @@ class StreamedFeed:
 
     def begin(self, epoch: int, position: int) -> None:
         self.draws.begin(epoch)
-        pinned = self.draws.shard.device.type == "cuda"
+        pinned = self.draws.device.type == "cuda"
         remaining = self.draws.order[position:].tolist()
         self.loaded = decode_batches(self.data, remaining, self.workers, pinned=pinned)
 

@@ -17,13 +17,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.utils import convert_conv2d_weight_memory_format
 
 from experiments.data.datasets import WORKERS, FolderSet, ImageSet, as_inputs, decode_batches, in_order
 from experiments.training.checkpoints import Progress, RunFolder
-from experiments.training.feeds import EpochDraws, ResidentFeed, Shard, StreamedFeed, derive_seed
+from experiments.training.feeds import EpochDraws, ResidentFeed, StreamedFeed, derive_seed
 from experiments.training.hyperparameters import Hyperparameters
 from experiments.training.step import TrainingState
 
@@ -45,14 +44,18 @@ def train_network(
 
     With a `folder` the run leaves a checkpoint there about every `checkpoint_seconds` and goes on from what it finds;
     in the end `folder/network.safetensors` holds the weights, and a further call only loads them. After `max_seconds`
-    it writes a checkpoint and returns unfinished. Under torchrun each process computes its shard of every batch and
-    the first one writes; batch norm then sees its own shard alone, and the loss reported is the first process's.
+    it writes a checkpoint and returns unfinished.
     """
     started = time.monotonic()
-    shard = _this_shard(check_device(device))
-    _check_batch(hyper, len(data), shard)
-    convert_conv2d_weight_memory_format(network.to(shard.device), torch.channels_last)
-    draws = EpochDraws(len(data), hyper.batch, hyper.crop, seed, shard)
+    target = check_device(device)
+    if target.type == "cuda":
+        torch.backends.cudnn.benchmark = True
+        torch.set_float32_matmul_precision("high")
+        torch.compiler.reset()  # else the networks trained before in this process would use up the recompilations
+    if hyper.batch > len(data):
+        raise ValueError(f"A batch of {hyper.batch} needs as many images; got {len(data)}. Use a smaller batch.")
+    convert_conv2d_weight_memory_format(network.to(target), torch.channels_last)
+    draws = EpochDraws(len(data), hyper.batch, hyper.crop, seed, target)
     progress = Progress(0, hyper.epochs * draws.steps, (), 0.0)
     store = None
     if folder is not None:
@@ -62,8 +65,8 @@ def train_network(
             network.eval()
             return done
     feed = ResidentFeed(data, draws) if isinstance(data, ImageSet) else StreamedFeed(data, draws, workers)
-    with _side_stream(shard.device), _kept_random_state(shard.device):
-        state = TrainingState(hyper, network.train(), feed, draws.steps, shard)
+    with _side_stream(target), _kept_random_state(target):
+        state = TrainingState(hyper, network.train(), feed, draws.steps, target)
         if store is not None and (stored := store.load_checkpoint(state.tensors())) is not None:
             tensors, progress = stored
             state.restore(tensors)
@@ -72,7 +75,7 @@ def train_network(
             epoch, position = divmod(step, draws.steps)
             if position == 0 or step == first:
                 feed.begin(epoch, position)
-            torch.manual_seed(derive_seed(seed, step, shard.rank))
+            torch.manual_seed(derive_seed(seed, step, 0))
             feed.advance()
             state.advance()
             losses = progress.losses
@@ -82,21 +85,16 @@ def train_network(
             progress = Progress(step + 1, progress.steps, losses, before + now - started)
             if position == draws.steps - 1:
                 report(progress)
-            stop = _agreed(now - started > max_seconds, step, shard)
+            stop = now - started > max_seconds
             due = stop or now - saved > checkpoint_seconds
-            if due and store is not None and shard.rank == 0 and not progress.finished:
+            if due and store is not None and not progress.finished:
                 store.save_checkpoint(state.tensors(), progress)
                 saved = time.monotonic()
             if stop:
                 break
     network.eval()
-    if shard.world_size > 1:
-        for buffer in network.buffers():
-            dist.broadcast(buffer, 0)  # every process ends with the network that the first one writes
-    if store is not None and shard.rank == 0 and progress.finished:
+    if store is not None and progress.finished:
         store.save_finished(network, progress)
-    if shard.world_size > 1:
-        dist.barrier()
     return progress
 
 
@@ -115,38 +113,10 @@ def check_device(device: torch.device | str) -> torch.device:
     return target
 
 
-def _this_shard(device: torch.device) -> Shard:
-    if device.type == "cuda":
-        torch.backends.cudnn.benchmark = True
-        torch.set_float32_matmul_precision("high")
-        torch.compiler.reset()  # else the networks trained before in this process would use up the recompilations
-    if dist.is_available() and dist.is_initialized():
-        return Shard(device, dist.get_rank(), dist.get_world_size())
-    return Shard(device)
-
-
-def _check_batch(hyper: Hyperparameters, images: int, shard: Shard) -> None:
-    if hyper.batch > images:
-        raise ValueError(f"A batch of {hyper.batch} needs as many images; got {images}. Use a smaller batch.")
-    if hyper.batch % shard.world_size:
-        raise ValueError(f"{shard.world_size} processes cannot share a batch of {hyper.batch} evenly.")
-
-
 def _identity(hyper: Hyperparameters, data: ImageSet | FolderSet, seed: int) -> dict[str, Any]:
     """What makes two runs the same, as it reads back from JSON."""
     labels = hashlib.sha256(data.labels.cpu().numpy().tobytes()).hexdigest()[:12]
     return json.loads(json.dumps({"recipe": asdict(hyper), "seed": seed, "images": len(data), "labels": labels}))
-
-
-def _agreed(flag: bool, step: int, shard: Shard) -> bool:
-    """The first process's `flag`; several processes ask for it only now and then, since asking halts the device."""
-    if shard.world_size == 1:
-        return flag
-    if step % 32:
-        return False
-    shared = torch.tensor(flag, device=shard.device)
-    dist.broadcast(shared, 0)
-    return bool(shared)
 
 
 @contextmanager

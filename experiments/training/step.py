@@ -10,9 +10,8 @@ from collections.abc import Callable, Mapping
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
-from torch.nn.parallel import DistributedDataParallel
 
-from experiments.training.feeds import Feed, Shard
+from experiments.training.feeds import Feed
 from experiments.training.hyperparameters import Hyperparameters, learning_rates
 
 
@@ -24,9 +23,8 @@ class TrainingState:
     """
 
     def __init__(
-        self, hyper: Hyperparameters, network: nn.Module, feed: Feed, steps_per_epoch: int, shard: Shard
+        self, hyper: Hyperparameters, network: nn.Module, feed: Feed, steps_per_epoch: int, device: torch.device
     ) -> None:
-        device = shard.device
         self.network, self.feed, self.device = network, feed, device
         self.bfloat16 = device.type == "cuda" or hyper.bfloat16
         self.rates = learning_rates(hyper, steps_per_epoch).float().to(device)
@@ -43,16 +41,13 @@ class TrainingState:
         )
         for parameter in network.parameters():
             self.optimiser.state[parameter]["momentum_buffer"] = torch.zeros_like(parameter)
-        self.forward = network
-        if shard.world_size > 1:
-            self.forward = DistributedDataParallel(network, [device] if device.type == "cuda" else None)
         self.loss = torch.compile(self._loss) if device.type == "cuda" else self._loss
-        self.advance = _captured(self._advance) if device.type == "cuda" and shard.world_size == 1 else self._advance
+        self.advance = _captured(self._advance) if device.type == "cuda" else self._advance
 
     def _loss(self) -> Tensor:
         images, labels = self.feed.batch(self.step)
         with torch.autocast(self.device.type, torch.bfloat16, enabled=self.bfloat16):
-            logits = self.forward(images)
+            logits = self.network(images)
         return cross_entropy(logits.float(), labels)
 
     def _advance(self) -> None:

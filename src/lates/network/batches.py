@@ -215,7 +215,8 @@ def _read_labels(labels: Any, role: str) -> Tensor:
 def each_tensor(inputs: Any, change: Callable[[Tensor], Tensor]) -> Any:
     """`inputs` with every tensor in it changed: arrays become tensors, mappings dicts, sequences tuples."""
     if isinstance(inputs, Tensor | np.ndarray):
-        return change(as_tensor(inputs, "inputs"))
+        values = as_tensor(inputs, "inputs")  # sparse or nested ones too: that is the network's business
+        return change(plain_tensor(values, "inputs") if values.is_meta else values)
     if isinstance(inputs, Mapping):
         return {name: each_tensor(value, change) for name, value in inputs.items()}
     if isinstance(inputs, tuple | list):

@@ -112,7 +112,7 @@ def dropped_out(dropout_network: nn.Module) -> Evaluation:
 def test_dropout_cells_hold_every_method_of_the_draws_and_some_with_dropout_off(dropped_out: Evaluation) -> None:
     assert [(row.method, row.set) for row in dropped_out.rows] == [(name, "clean") for name in (*OFF, *ON)]
     assert list(dropped_out.facts["methods"]) == [*OFF, *ON]
-    assert list(dropped_out.facts["probe_accuracy"]) == ["layer1.0", "layer2.0", "head"]
+    assert list(dropped_out.facts["probe_accuracy"]) == ["layer1.0", "layer2.0", "layer3.0", "head"]
     assert dropped_out.blocks.keys() == {(name, "clean") for name in (*OFF, *ON)}
 
 
@@ -127,7 +127,7 @@ def test_facts_describe_each_method_of_the_draws(dropped_out: Evaluation) -> Non
         assert sum(methods[name]["contributions"].values()) == pytest.approx(1)
         votes = [block for block, weight in methods[name]["weights"].items() if weight > 0 and block != "head"]
         assert list(methods[name]["ranks"]) == votes
-        assert list(methods[name]["holdout_accuracies"]) == ["layer1.0", "layer2.0", "head"]
+        assert list(methods[name]["holdout_accuracies"]) == ["layer1.0", "layer2.0", "layer3.0", "head"]
 
 
 def test_dropout_off_is_the_plain_network(dropout_network: nn.Module, dropped_out: Evaluation) -> None:

@@ -20,7 +20,8 @@ MEMBERS = {"vgg16": 14, "vgg19": 17, "resnet18": 8, "resnet50": 16, "wide_resnet
 PLAIN_METHODS = (
     "network", "temperature", "temperature_sgd", "temperature_jittered_holdout", "temperature_tau_sgd",
     "temperature_brier", "vector_scaling", "head_refitted_shift", "head_refitted_jitter", "lates_paper",
-    "head_refitted_both_holdouts", "head_refitted_robust", "temperature_robust_holdout", "sms", "lates_rescaled",
+    "head_refitted_both_holdouts", "head_refitted_robust", "temperature_robust_holdout", "sms", "lates_last",
+    "lates_capped_rescaled",
     *(f"lates_{views}_{budget}" for views in ("none", "shift", "jitter", "robust") for budget in ("0.5", "1", "2", "5", "all")),
     "lates_jittered_holdout", "lates_both_holdouts", "temperature_both_holdouts", "lates_last_block",
 )  # fmt: skip

@@ -93,7 +93,7 @@ def test_a_field_that_cannot_be_filled_is_an_error_with_what_is_known(
     measured: tuple[Measured, ...], field: str
 ) -> None:
     with pytest.raises(
-        TemplateError, match=rf"{{{{{field}}}}} cannot be filled: .*tables: cost; quantities: holdout, second, mean"
+        TemplateError, match=rf"{{{{{field}}}}} cannot be filled: .*tables: cost; quantities: holdout, third, mean"
     ):
         filled(measured, f"{{{{{field}}}}}")
 

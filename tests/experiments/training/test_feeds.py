@@ -1,17 +1,14 @@
 """What a step sees: each image once an epoch, moved and flipped as an oracle does it, the same for any number of processes."""
 
-from dataclasses import replace
-
-import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
 from experiments.data.datasets import SAMPLE, load_sample, scale
-from experiments.training.feeds import EpochDraws, Shard, derive_seed
+from experiments.training.feeds import EpochDraws, derive_seed
 
-CPU = Shard(torch.device("cpu"))
+CPU = torch.device("cpu")
 
 
 @given(parts=st.lists(st.integers(0, 2**62), min_size=1, max_size=3), other=st.integers(0, 2**62))
@@ -57,14 +54,3 @@ def test_an_epoch_shows_each_image_at_most_once_and_leaves_the_partial_batch_out
     assert not torch.equal(draws.order, first)
     draws.begin(0)
     assert torch.equal(draws.order, first)
-
-
-@pytest.mark.parametrize("world", [2, 5])
-def test_processes_share_each_batch_without_overlap(world: int) -> None:
-    whole = EpochDraws(400, 100, 2, 0, CPU)
-    whole.begin(3)
-    parts = [EpochDraws(400, 100, 2, 0, replace(CPU, rank=rank, world_size=world)) for rank in range(world)]
-    for part in parts:
-        part.begin(3)
-    assert torch.equal(torch.cat([part.order for part in parts], 1), whole.order)
-    assert torch.equal(torch.cat([part.shifts for part in parts], 1), whole.shifts)

@@ -1,22 +1,18 @@
 """The loop is SGD as torch writes it, repeats itself, and refuses what it cannot train."""
 
-import math
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
-import torch.distributed as dist
 from PIL import Image
 from torch.nn.functional import cross_entropy
 
-from experiments.data.datasets import SAMPLE, ImageSet, load_folder, load_sample
-from experiments.training.checkpoints import load_tensors
-from experiments.training.feeds import EpochDraws, Shard
+from experiments.data.datasets import ImageSet, load_folder
+from experiments.training.feeds import EpochDraws
 from experiments.training.hyperparameters import Hyperparameters, learning_rates
 from experiments.training.loop import measure_accuracy, train_network
-from tests.experiments.children import exit_codes, start
-from tests.experiments.training.trainings import SHORT, fail_if_trained, plain_network, same_weights
+from tests.experiments.training.trainings import SHORT, plain_network, same_weights
 
 
 @pytest.mark.parametrize("hyper", [SHORT, replace(SHORT, nesterov=False, crop=0, milestones=(0.5,), factor=0.1)])
@@ -28,7 +24,7 @@ def test_training_is_sgd_as_torch_writes_it(images: ImageSet, hyper: Hyperparame
     optimiser = torch.optim.SGD(
         reference.parameters(), momentum=0.9, weight_decay=1e-3, nesterov=hyper.nesterov, foreach=False
     )
-    draws = EpochDraws(400, hyper.batch, hyper.crop, 7, Shard(torch.device("cpu")))
+    draws = EpochDraws(400, hyper.batch, hyper.crop, 7, torch.device("cpu"))
     losses: list[float] = []
     for step, rate in enumerate(rates):
         if step % 4 == 0:
@@ -86,27 +82,3 @@ def test_divergence_is_an_error_not_a_network(tmp_path: Path, images: ImageSet) 
     with pytest.raises(FloatingPointError, match="Training diverged"):
         train_network(replace(SHORT, rate=1e20), plain_network(), images, seed=0, device="cpu", folder=tmp_path)
     assert not (tmp_path / "network.safetensors").exists()
-
-
-def train_in_group(rank: int, rendezvous: Path, folder: Path, max_seconds: float) -> None:
-    torch.set_num_threads(1)
-    dist.init_process_group("gloo", init_method=f"file://{rendezvous}", rank=rank, world_size=2)
-    data = load_sample(SAMPLE)[0]
-    train_network(SHORT, plain_network(), data, seed=3, device="cpu", folder=folder, max_seconds=max_seconds)
-    dist.destroy_process_group()
-
-
-def test_two_processes_train_as_one_does(tmp_path: Path, images: ImageSet) -> None:
-    """Stopped together after a step, begun again, and still one process's result but for rounding."""
-    folder = tmp_path / "run"
-    for life, max_seconds in enumerate((0.0, math.inf)):
-        group = [start(train_in_group, rank, tmp_path / f"group{life}", folder, max_seconds) for rank in range(2)]
-        assert exit_codes(group) == [0, 0]
-        if life == 0:
-            _, facts = load_tensors(folder / "checkpoint.safetensors") or ({}, {})
-            assert facts["progress"]["step"] == 1
-    together, alone = plain_network(), plain_network()
-    train_network(SHORT, together, images, seed=3, device="cpu", folder=folder, report=fail_if_trained)
-    train_network(SHORT, alone, images, seed=3, device="cpu")
-    for one, other in zip(together.parameters(), alone.parameters(), strict=True):
-        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-6)
