@@ -112,7 +112,7 @@ def dropped_out(dropout_network: nn.Module) -> Evaluation:
 def test_dropout_cells_hold_every_method_of_the_draws_and_some_with_dropout_off(dropped_out: Evaluation) -> None:
     assert [(row.method, row.set) for row in dropped_out.rows] == [(name, "clean") for name in (*OFF, *ON)]
     assert list(dropped_out.facts["methods"]) == [*OFF, *ON]
-    assert list(dropped_out.facts["probe_accuracy"]) == ["layer1.0", "layer2.0", "layer3.0", "head"]
+    assert list(dropped_out.facts["probe_accuracy"]) == ["layer1.0", "layer2.0", "head"]
     assert dropped_out.blocks.keys() == {(name, "clean") for name in (*OFF, *ON)}
 
 
