@@ -93,7 +93,7 @@ LATES: Mapping[str, str] = {
     "lates_robust_holdout": "LATES, robust views and hold-out",
     "lates_light": "LATES, robust views, light copies of the hold-out",
     "lates_capped": "LATES, robust views, capped",
-    "lates_capped_rescaled": "LATES expecting shift (robust views, capped, rescaled on a robust hold-out)",
+    "lates_capped_rescaled": "LATES expecting shift (robust views, capped, rescaled)",
     "lates_capped_light": "LATES, robust views, capped, light copies",
     "lates_capped_robust_holdout": "LATES, robust views and hold-out, capped",
     "lates_last": "LATES, robust views, last block too (default)",
