@@ -11,7 +11,7 @@ Images are read once per kind of views, not once per candidate. No image of the 
 import argparse
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import lru_cache, reduce
 from typing import Any
 
 import torch
@@ -195,7 +195,8 @@ def _fit(
     weights = lates.fit_stack(members(rows), rows.labels, passes=rows.passes, row_weights=counts).weights
 
     def predict(features: lates.Features) -> Tensor:
-        return sum(weight * logits for weight, logits in zip(weights.tolist(), members(features).values(), strict=True))
+        terms = zip(weights.tolist(), members(features).values(), strict=True)
+        return reduce(torch.add, (weight * logits for weight, logits in terms))
 
     if not expect_shift:
         return predict
