@@ -58,7 +58,7 @@ def test_views_of_one_row_are_in_one_half(problem: Problem, trained: Trained, ro
     batch = [(images[:rows], labels[:rows])]
     passes = lates.extract(problem.model, batch, list(trained), views=lambda images: 1.5 * images, passes=3)
     single = lates.extract(problem.model, batch, list(trained))
-    plain = replace(passes, logits=single.logits.repeat(3, 1))  # so that views of one row are told by equal logits
+    plain = replace(passes, logits=single.logits.repeat(3, 1))  # so that views of one row have equal logits
     search = Search.of(trained, plain)
     first, second = ({tuple(row) for row in search.head[search.half == half].tolist()} for half in (0, 1))
     assert (len(first), len(second)) == (rows - rows // 2, rows // 2)
@@ -210,7 +210,7 @@ def test_budget_too_small_warns_and_leaves_the_head_alone(
         assert fit_budget(trained, features[1], budget, settings=settings) == {}
     enough = 1.05 * float(
         re.findall(r"raise budget= above ([\d.e-]+)", str(told[0].message))[0]
-    )  # it is told to two digits
+    )  # it is printed to two digits
     with warnings.catch_warnings(record=True, action="always") as told:
         probes = fit_budget(trained, features[1], enough, settings=settings)
     assert probes or "the hold-out gains by no probe" in str(told[0].message), "it is allowed, whether it gains or not"
