@@ -36,25 +36,17 @@ PUBLIC = "public"
 OWN_TRAINING = (AGAIN, STRONG, STRONG_WIDE, PUBLIC)
 """The recipes that share no trained network with others."""
 READ_ONCE = (
-    "network", "temperature", "temperature_brier", "temperature_robust_holdout", "vector_scaling", "svs", "sms",
-    "sms_robust_holdout", "dirichlet", "ets", "isotonic", "spline", "parameterised", "head_refitted_none",
-    "head_refitted_shift", "head_refitted_jitter", "head_refitted_robust", "head_refitted_robust_holdout", "last_layer_grid",
-    "best_layer", "lates_none_1", "lates_shift_1", "lates_jitter_1", "lates_robust_1", "lates_robust_5", "lates_robust_brier",
-    "lates_rescaled", "lates_brier_rescaled", "lates_robust_holdout", "lates_robust_sms", "lates_light", "lates_last",
-    "lates_last_rescaled", "lates_last_light", "lates_capped", "lates_capped_rescaled",
+    "network", "temperature", "temperature_brier", "temperature_jittered_holdout", "temperature_robust_holdout",
+    "vector_scaling", "svs", "sms", "sms_robust_holdout", "dirichlet", "ets", "isotonic", "spline", "parameterised",
+    "head_refitted_none", "head_refitted_shift", "head_refitted_jitter", "head_refitted_robust", "head_refitted_robust_holdout",
+    "last_layer_grid", "best_layer", "lates_none_1", "lates_shift_1", "lates_jitter_1", "lates_robust_1", "lates_robust_5",
+    "lates_robust_brier", "lates_robust_holdout", "lates_robust_sms", "lates_last", "lates_capped_rescaled",
 )  # fmt: skip
 """Methods that read a test image once, and so fit a CPU."""
 ALL_RIVALS = (
-    *READ_ONCE, "density_nearest", "density_kth", "density_nearest_ets", "density_kth_ets", "tta_mirror", "tta_shift",
-    *(
-        f"lates{probes}{weights}"
-        for probes in ("", "_capped", "_last", "_last_capped")
-        for weights in ("", "_rescaled", "_light", "_robust_holdout")
-        if f"lates{probes}{weights}" not in ("lates", *READ_ONCE)
-    ),
+    *READ_ONCE, "density_nearest", "density_kth", "density_nearest_ets", "density_kth_ets", "tta_mirror",
 )  # fmt: skip
-"""Besides, those that read it several times or search among training images, and the candidates of the third round for the
-default."""
+"""Besides, those that read it several times or search among training images."""
 ENSEMBLE = "_ensemble"
 """Ends the name under which the ensembles of a recipe's seeds are filed."""
 

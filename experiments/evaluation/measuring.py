@@ -26,7 +26,7 @@ METRICS = (
 """What is measured; NaN is a number that does not exist."""
 PER_CLASS = ("ece_floor", "classwise_ece", "auc", "auc_keras")
 """Those that take a pass for each class, or many draws: most of the time of all."""
-NOT_OF_LABELS = ("ece_floor", "auc_best_temperature")
+BEST_AUC = "auc_best_temperature"
 CORRUPTION_SEED = 0
 """Every network meets the same corrupted images."""
 KEPT_BYTES = 8 << 30
@@ -94,7 +94,7 @@ def measure_sets(
                 raise OutOfTimeError(f"The time was up after {done} of {len(sets)} test sets.")
             logits = predict(test)
             with _one_thread_each():
-                left_out = () if name == CLEAN else ("auc_best_temperature", *(() if per_class else PER_CLASS))
+                left_out = () if name == CLEAN else (BEST_AUC, *(() if per_class else PER_CLASS))
                 names = [metric for metric in METRICS if metric not in left_out]
                 scores = [*pool.map(lambda values, names=names: score(values, labels, names), logits.values())]
             rows += [Row(method, name, each) for method, each in zip(logits, scores, strict=True)]
@@ -121,13 +121,10 @@ def _one_thread_each() -> Iterator[None]:
 
 def score(logits: Tensor, labels: Tensor, names: Collection[str] = METRICS) -> dict[str, float]:
     """The metrics of these names, of one method on one set, in the order of `METRICS`; NaN for the others."""
-    values = dict.fromkeys(METRICS, math.nan)
-    values |= {name: getattr(lates.metrics, name)(logits, labels) for name in names if name not in NOT_OF_LABELS}
-    if "ece_floor" in names:
-        values["ece_floor"] = lates.metrics.ece_floor(logits)
-    if "auc_best_temperature" in names:
-        values["auc_best_temperature"] = best_auc(logits, labels, values["auc"])
-    return values
+    values = lates.metrics.summary(logits, labels, metrics=[name for name in names if name != BEST_AUC])
+    if BEST_AUC in names:
+        values[BEST_AUC] = best_auc(logits, labels, values["auc"])
+    return {name: values.get(name, math.nan) for name in METRICS}
 
 
 def best_auc(logits: Tensor, labels: Tensor, at_one: float) -> float:

@@ -207,3 +207,10 @@ def test_summary_agrees_with_the_functions() -> None:
     assert summary["ece"] == metrics.ece(logits, labels, bins=10)
     assert summary["ece_floor"] == metrics.ece_floor(logits, bins=10)
     assert summary["classwise_ece"] == metrics.classwise_ece(logits, labels, bins=10)
+    chosen = metrics.summary(logits, labels, metrics=["ece_smooth", "nll"])
+    assert chosen == {"ece_smooth": metrics.ece_smooth(logits, labels), "nll": metrics.nll(logits, labels)}
+
+
+def test_summary_refuses_an_unknown_metric() -> None:
+    with pytest.raises(ValueError, match=r"Unknown metric .entropy.\. Known: accuracy, "):
+        metrics.summary(*sharpened(1.0, 4, 3), metrics=["entropy"])

@@ -1,7 +1,7 @@
 """The metrics in tables: all by name, those that per-row values determine, and the main ones of one set of logits."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from lates.metrics import calibration
 from lates.metrics.calibration import BINS, classwise_ece, ece, ece_debiased, ece_floor
@@ -24,6 +24,8 @@ OF_ROWS: dict[Callable[..., float], Callable[..., float]] = {
 """metric -> the same as a function of `Rows`, with the same options"""
 
 METRICS = {metric.__name__: metric for metric in (*OF_ROWS, classwise_ece, auc, auc_keras)}
+KNOWN = {**METRICS, "ece_floor": ece_floor}
+BINNED = ("ece", "ece_debiased", "ece_floor", "classwise_ece")
 LARGER_IS_BETTER = ("accuracy", "auc", "auc_keras", "coverage_at_risk")
 
 Bounds = tuple[float, float]
@@ -38,19 +40,29 @@ BOUNDS: dict[Callable[..., float], Bounds] = {
 """metric -> the smallest and the largest value that it can take"""
 
 
-def summary(logits: Array, labels: Array, bins: int = BINS) -> dict[str, float]:
-    """The main metrics by name: right or wrong, proper scores, calibration with its floor, ranking.
+MAIN = ("accuracy", "nll", "brier", "ece", "ece_floor", "classwise_ece", "auc", "aurc")
+"""Right or wrong, proper scores, calibration with its floor, ranking."""
 
-    Calibration is binned in equal widths; see the function of each name for its definition.
+
+def summary(logits: Array, labels: Array, bins: int = BINS, metrics: Iterable[str] = MAIN) -> dict[str, float]:
+    """Several metrics by name; see the function of each name for its definition.
+
+    Calibration errors take `bins` bins. Metrics that need a number or two per row share one softmax: this is faster than
+    calling each.
     """
+    functions = {name: _find_metric(name) for name in metrics}
     rows = describe_rows(logits, labels)
-    return {
-        "accuracy": float(rows.correct.mean()),
-        "nll": float(rows.nll.mean()),
-        "brier": float(rows.brier.mean()),
-        "ece": calibration.ece_of_rows(rows, bins),
-        "ece_floor": ece_floor(logits, bins),
-        "classwise_ece": classwise_ece(logits, labels, bins),
-        "auc": auc(logits, labels),
-        "aurc": float(risks_of_rows(rows).mean()),
-    }
+    values = dict[str, float]()
+    for name, metric in functions.items():
+        options = {"bins": bins} if name in BINNED else {}
+        if metric in OF_ROWS:
+            values[name] = OF_ROWS[metric](rows, **options)
+        else:
+            values[name] = metric(logits, **options) if metric is ece_floor else metric(logits, labels, **options)
+    return values
+
+
+def _find_metric(name: str) -> Callable[..., float]:
+    if name not in KNOWN:
+        raise ValueError(f'Unknown metric "{name}". Known: {", ".join(KNOWN)}.')
+    return KNOWN[name]
