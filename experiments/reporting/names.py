@@ -8,6 +8,12 @@ CIFAR = ("cifar100", "cifar10")
 """The data sets in the order of the tables."""
 LARGER_IS_BETTER = frozenset({"accuracy", "auc", "auc_keras", "auc_best_temperature"})
 
+
+def sign(metric: str) -> int:
+    """What turns ours minus theirs into a gain: positive is better."""
+    return 1 if metric in LARGER_IS_BETTER else -1
+
+
 METRIC_TITLES: Mapping[str, str] = {
     "ece": "ECE",
     "ece_floor": "floor",

@@ -18,7 +18,7 @@ from experiments.reporting.significance import (
     PRIMARY_RIVAL,
     PRIMARY_TRAINING,
     SECOND_ENDPOINT,
-    Architectures,
+    Array,
     Gain,
     anova,
     compare,
@@ -29,7 +29,15 @@ from experiments.reporting.significance import (
     signed_rank,
     with_equal_seeds,
 )
-from experiments.reporting.summaries import GROUPS, TRAININGS, Measured, all_trained, by_architecture, trained
+from experiments.reporting.summaries import (
+    GROUPS,
+    TRAININGS,
+    Architectures,
+    Measured,
+    all_trained,
+    by_architecture,
+    trained,
+)
 from experiments.reporting.tables.markdown import (
     ABSENT,
     NOT_RUN,
@@ -43,11 +51,14 @@ from experiments.reporting.tables.markdown import (
 from experiments.reporting.tables.scores import mc_title, titles
 
 
+def better_of(gains: Array, missing: str = ABSENT) -> str:
+    return f"{count_better(gains)} of {gains.size}" if gains.size else missing
+
+
 def shown(gain: Gain) -> tuple[str, str, str, str]:
     """Mean, bootstrap, t, and on how many networks."""
     better = f"{gain.better} of {gain.networks}" if gain.networks else ABSENT
-    bootstrapped, t = gain.bootstrap, gain.t
-    return signed(gain.mean, 4), interval(bootstrapped.low, bootstrapped.high), interval(t.low, t.high), better
+    return signed(gain.mean, 4), interval(gain.bootstrap), interval(gain.t), better
 
 
 GAIN_COLUMNS = ("gain", "bootstrap, 95 %", "t over architectures, 95 %", "networks better")
@@ -153,9 +164,8 @@ def wins(measured: Sequence[Measured]) -> Table:
     cells = [cell for dataset in CIFAR_SETS for cell in all_trained(measured, dataset)]
     for group, method, rival in EXPECTED:
         by_metric = [network_gains(cells, method, rival, metric, GROUPS[group].sets) for metric in metrics]
-        counts = [f"{count_better(gains)} of {gains.size}" if gains.size else ABSENT for gains in by_metric]
-        row = counts if by_metric[0].size else [NOT_RUN, *counts[1:]]
-        rows.append((GROUPS[group].title, method_title(method), method_title(rival), *row))
+        counts = [better_of(by_metric[0], NOT_RUN), *map(better_of, by_metric[1:])]
+        rows.append((GROUPS[group].title, method_title(method), method_title(rival), *counts))
     header = ("test sets", "method", "better than", *titles(metrics))
     note = "Networks of the paper's recipe, both data sets, by the mean over the test sets. Seeds are not independent."
     return Table("wins", "On how many networks LATES is better", header, tuple(rows), note, text_columns=3)
@@ -184,9 +194,9 @@ def mc_dropout_gains(measured: Sequence[Measured]) -> Table:
     for dataset, rate in paper.MC_DROPOUT:
         cells = trained(measured, dataset, "wide_resnet_28_10", dropout=rate)
         for pair in MC_COMPARISONS:
-            compared = [shown(compare([cells], *pair, metric, GROUPS["clean"])) for metric in metrics]
+            compared = [compare([cells], *pair, metric, GROUPS["clean"]) for metric in metrics]
             texts = [
-                gain if bootstrapped == ABSENT else f"{gain} {bootstrapped}" for gain, bootstrapped, *_ in compared
+                f"{signed(gain.mean, 4)} {interval(gain.bootstrap)}".removesuffix(f" {ABSENT}") for gain in compared
             ]
             rows.append((DATASET_TITLES[dataset], f"{rate:g}", *map(mc_title, pair), str(len(cells)), *texts))
     return Table(
@@ -209,17 +219,16 @@ def paper_tests(measured: Sequence[Measured]) -> Table:
     rows: list[tuple[str, ...]] = []
     for dataset, metric in product(paper.DATASETS, paper.METRICS):
         architectures = by_architecture(measured, dataset)
-        everything = corrupted_gains([cell for cells in architectures for cell in cells], *PAPERS_OWN, metric)
-        better = f"{count_better(everything)} of {everything.size}" if everything.size else ABSENT
-        mean, _, t, _ = shown(compare(architectures, *PAPERS_OWN, metric, GROUPS["corrupted"]))
+        everything = corrupted_gains(all_trained(measured, dataset), *PAPERS_OWN, metric)
+        gain = compare(architectures, *PAPERS_OWN, metric, GROUPS["corrupted"])
         rows.append(
             (
                 *(DATASET_TITLES[dataset], METRIC_TITLES[metric], paper.WILCOXON[dataset][metric]),
-                *(better, p_value(signed_rank(everything))),
+                *(better_of(everything), p_value(signed_rank(everything))),
                 *(f"F(1, 16) = {paper.ANOVA[dataset][metric]}".replace("= <", "<"), paper.ANOVA_P[dataset][metric]),
                 *_anova(architectures, metric, CIFAR100_C),
                 *_anova(architectures, metric, NAMES),
-                *(mean, t),
+                *(signed(gain.mean, 4), interval(gain.t)),
             )
         )
     tests = ("Wilcoxon p, paper", "sets better", "p, ours", "ANOVA, paper", "p, paper", "17 types", "p", "all 19", "p")

@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from experiments.reporting.significance import Interval
 from experiments.reporting.summaries import Spread
 
 ABSENT = "–"
@@ -86,8 +87,8 @@ def with_deviation(spread: Spread, digits: int = 4) -> str:
     return f"{number(spread.mean, digits)} ± {number(spread.deviation, digits)}"
 
 
-def interval(low: float, high: float, digits: int = 4) -> str:
-    return ABSENT if math.isnan(low) else f"[{signed(low, digits)}, {signed(high, digits)}]"
+def interval(bounds: Interval) -> str:
+    return ABSENT if math.isnan(bounds.low) else f"[{signed(bounds.low, 4)}, {signed(bounds.high, 4)}]"
 
 
 def p_value(p: float) -> str:
