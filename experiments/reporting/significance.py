@@ -29,7 +29,6 @@ from experiments.reporting.summaries import (
     Architectures,
     Group,
     Measured,
-    common_seeds,
     sets_of,
 )
 
@@ -90,12 +89,6 @@ def image_gains(cells: Sequence[Measured], method: str, rival: str, metric: str,
             ]
             gains.append(np.sum(parts, axis=0) / sum(groups.values()))
     return sign(metric) * np.asarray(gains) if gains else np.empty((0, BLOCKS))
-
-
-def with_equal_seeds(architectures: Architectures) -> list[tuple[Measured, ...]]:
-    """Of every architecture that was run, the seeds that all of them have."""
-    seeds = common_seeds(architectures)
-    return [tuple(each for each in cells if each.cell.seed in seeds) for cells in architectures if cells]
 
 
 # One comparison

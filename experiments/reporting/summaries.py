@@ -5,7 +5,7 @@ would pass for the whole. Sums are exact (fsum), so that a table is the same on 
 """
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
@@ -173,10 +173,11 @@ def trained(
     return tuple(by_seed[seed] for seed in sorted(by_seed))
 
 
-def common_seeds(groups: Iterable[Sequence[Measured]]) -> frozenset[int]:
-    """Those of all groups that were run."""
-    seeds = [frozenset(each.cell.seed for each in cells) for cells in groups if cells]
-    return frozenset.intersection(*seeds) if seeds else frozenset()
+def with_common_seeds(groups: Collection[Sequence[Measured]]) -> list[tuple[Measured, ...]]:
+    """Of every group the cells whose seeds all groups that were run have."""
+    seeds = [{each.cell.seed for each in cells} for cells in groups if cells]
+    common = set.intersection(*seeds) if seeds else set[int]()
+    return [tuple(each for each in cells if each.cell.seed in common) for cells in groups]
 
 
 def networks_of(dataset: str, training: str = PAPER_TRAINING) -> tuple[str, ...]:
@@ -229,8 +230,8 @@ def of_each_part(
     by_part = {part: trained(measured, dataset, network, part, recipe=recipe) for part in RECIPES[recipe].fractions}
     if not any(cells for part, cells in by_part.items() if part != PLAIN):
         return {}
-    seeds = common_seeds(by_part.values())
-    return {part: tuple(each for each in cells if each.cell.seed in seeds) for part, cells in by_part.items() if seeds}
+    cells = with_common_seeds(by_part.values())
+    return dict(zip(by_part, cells, strict=True)) if any(cells) else {}
 
 
 # Numbers

@@ -67,7 +67,7 @@ def train_network(
     feed = ResidentFeed(data, draws) if isinstance(data, ImageSet) else StreamedFeed(data, draws, workers)
     with _apart(target):
         state = TrainingState(hyper, network.train(), feed, draws.steps, target)
-        if store is not None and (stored := store.load_checkpoint(state.tensors())) is not None:
+        if store is not None and (stored := store.load(store.checkpoint, state.tensors())) is not None:
             tensors, progress = stored
             state.restore(tensors)
         first, before, saved = progress.step, progress.seconds, started
@@ -88,13 +88,13 @@ def train_network(
             stop = now - started > max_seconds
             due = stop or now - saved > checkpoint_seconds
             if due and store is not None and not progress.finished:
-                store.save_checkpoint(state.tensors(), progress)
+                store.save(store.checkpoint, state.tensors(), progress)
                 saved = time.monotonic()
             if stop:
                 break
     network.eval()
     if store is not None and progress.finished:
-        store.save_finished(network, progress)
+        store.save(store.finished, network.state_dict(), progress)
     return progress
 
 

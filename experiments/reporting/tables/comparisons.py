@@ -27,7 +27,6 @@ from experiments.reporting.significance import (
     holm,
     network_gains,
     signed_rank,
-    with_equal_seeds,
 )
 from experiments.reporting.summaries import (
     GROUPS,
@@ -37,6 +36,7 @@ from experiments.reporting.summaries import (
     all_trained,
     by_architecture,
     trained,
+    with_common_seeds,
 )
 from experiments.reporting.tables.markdown import (
     ABSENT,
@@ -68,7 +68,7 @@ GAIN_COLUMNS = ("gain", "bootstrap, 95 %", "t over architectures, 95 %", "networ
 
 
 def primary(measured: Sequence[Measured]) -> Table:
-    equal = {dataset: with_equal_seeds(by_architecture(measured, dataset, PRIMARY_TRAINING)) for dataset in CIFAR}
+    equal = {dataset: with_common_seeds(by_architecture(measured, dataset, PRIMARY_TRAINING)) for dataset in CIFAR}
     rows: list[tuple[str, ...]] = []
     for endpoint, metric in (("primary", ENDPOINT), ("second", SECOND_ENDPOINT)):
         places = list(product(CIFAR, ("clean", "corrupted")))

@@ -18,7 +18,7 @@ from experiments.reporting.summaries import (
     spread,
 )
 from experiments.reporting.tables.markdown import ABSENT, NOT_RUN, Table, merge_missing, number, signed
-from experiments.reporting.tables.scores import place, titles
+from experiments.reporting.tables.scores import corrupted_titles, place, titles
 
 BY_PART = (
     "temperature", "vector_scaling", "sms", "head_refitted_shift", "lates_none_1", "lates_shift_1", "lates_jitter_1",
@@ -76,11 +76,10 @@ def budget(measured: Sequence[Measured]) -> Table:
         spent, *gains = (over_architectures(by_architecture(measured, dataset), value) for value in of_each)
         limit = "none" if allowed == "all" else f"{allowed} %"
         rows.append((DATASET_TITLES[dataset], views, limit, number(spent, 2), *map(signed, gains)))
-    named = titles(SHOWN)
     return Table(
         "budget",
         "Relative gain by budget and views, %",
-        ("data set", "views", "budget", "parameters added, %", *named, *(f"{metric}, corrupted" for metric in named)),
+        ("data set", "views", "budget", "parameters added, %", *titles(SHOWN), *corrupted_titles(SHOWN)),
         merge_missing(rows, shared=2, text_columns=3),
         f"{RELATIVE} Mean over seeds, then over the networks that were run.",
         text_columns=3,
