@@ -13,7 +13,7 @@ from torch import Tensor
 
 from experiments.data.corruptions.blur import smeared
 from experiments.data.corruptions.draws import Draws
-from experiments.data.corruptions.linear import separable, zoom_matrix
+from experiments.data.corruptions.linear import zoomed
 from experiments.data.corruptions.pixels import is_small, truncated
 
 _GREY = (0.299, 0.587, 0.114)
@@ -124,9 +124,7 @@ def snow(
     Flakes are normal noise, enlarged, zero below `threshold`, driven along an angle of −135 … −45 degrees; the layer is
     eight bits deep before and after.
     """
-    height, width = images.shape[-2:]
-    flakes = mean + deviation * draws.normal("flakes", 1, height, width)
-    flakes = separable(flakes, zoom_matrix(height, zoom), zoom_matrix(width, zoom))
+    flakes = zoomed(mean + deviation * draws.normal("flakes", 1, *images.shape[-2:]), zoom)
     flakes = truncated(torch.where(flakes < threshold, 0.0, flakes))
     flakes = truncated(smeared(flakes, draws.between(-135, -45, "angle"), radius, sigma))
     grey = torch.einsum("c,nchw->nhw", images.new_tensor(_GREY), images)[:, None]
