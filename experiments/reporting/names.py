@@ -128,6 +128,8 @@ METHOD_TITLES: Mapping[str, str] = {
     "mcd_lates_shift": "+ LATES, shifted views",
 }
 DEFAULT, EXPECT_SHIFT, FORMER_DEFAULT = "lates_last", "lates_capped_rescaled", "lates_shift_1"
+PRIMARY_RIVAL = "sms"
+"""Named before it was run, to be compared with the default on networks of the strong recipe."""
 SOLVED_ALIKE: Mapping[str, str] = {"lates_paper": "temperature_sgd"}
 """Over what a gain is one, where that is not exact temperature scaling: both sides are solved in the same way."""
 

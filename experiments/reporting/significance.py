@@ -22,20 +22,11 @@ from scipy import stats
 
 from experiments.data.corruptions import NAMES, SEVERITIES
 from experiments.evaluation.image_blocks import BLOCKS, IMAGE_METRICS
-from experiments.reporting.names import DEFAULT, sign
-from experiments.reporting.summaries import (
-    MISSING,
-    STRONG_TRAINING,
-    Architectures,
-    Group,
-    Measured,
-    sets_of,
-)
+from experiments.reporting.names import sign
+from experiments.reporting.summaries import MISSING, Architectures, Group, Measured, sets_of
 
 Array = NDArray[np.float64]
 
-ENDPOINT, SECOND_ENDPOINT = "nll", "ece_smooth"
-PRIMARY_METHOD, PRIMARY_RIVAL, PRIMARY_TRAINING = DEFAULT, "sms", STRONG_TRAINING
 TIE = 12  # decimals
 
 

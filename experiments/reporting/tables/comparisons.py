@@ -11,13 +11,16 @@ from experiments.evaluation.image_blocks import IMAGE_METRICS
 from experiments.evaluation.methods import BUDGETS
 from experiments.recipes import CIFAR_SETS
 from experiments.reporting import paper
-from experiments.reporting.names import CIFAR, DATASET_TITLES, METRIC_TITLES, TRAINING_TITLES, method_title
-from experiments.reporting.significance import (
-    ENDPOINT,
-    PRIMARY_METHOD,
+from experiments.reporting.names import (
+    CIFAR,
+    DATASET_TITLES,
+    DEFAULT,
+    METRIC_TITLES,
     PRIMARY_RIVAL,
-    PRIMARY_TRAINING,
-    SECOND_ENDPOINT,
+    TRAINING_TITLES,
+    method_title,
+)
+from experiments.reporting.significance import (
     Array,
     Gain,
     anova,
@@ -30,6 +33,7 @@ from experiments.reporting.significance import (
 )
 from experiments.reporting.summaries import (
     GROUPS,
+    STRONG_TRAINING,
     TRAININGS,
     Architectures,
     Measured,
@@ -67,14 +71,15 @@ GAIN_COLUMNS = ("gain", "bootstrap, 95 %", "t over architectures, 95 %", "networ
 # Named beforehand
 
 
+PRIMARY = (DEFAULT, PRIMARY_RIVAL)
+
+
 def primary(measured: Sequence[Measured]) -> Table:
-    equal = {dataset: with_common_seeds(by_architecture(measured, dataset, PRIMARY_TRAINING)) for dataset in CIFAR}
+    equal = {dataset: with_common_seeds(by_architecture(measured, dataset, STRONG_TRAINING)) for dataset in CIFAR}
     rows: list[tuple[str, ...]] = []
-    for endpoint, metric in (("primary", ENDPOINT), ("second", SECOND_ENDPOINT)):
-        places = list(product(CIFAR, ("clean", "corrupted")))
-        compared = [
-            compare(equal[dataset], PRIMARY_METHOD, PRIMARY_RIVAL, metric, GROUPS[group]) for dataset, group in places
-        ]
+    places = list(product(CIFAR, ("clean", "corrupted")))
+    for endpoint, metric in (("primary", "nll"), ("second", "ece_smooth")):
+        compared = [compare(equal[dataset], *PRIMARY, metric, GROUPS[group]) for dataset, group in places]
         corrected = holm([gain.p for gain in compared])
         for (dataset, group), gain, p in zip(places, compared, corrected, strict=True):
             where = (endpoint, METRIC_TITLES[metric], DATASET_TITLES[dataset], group)
@@ -82,7 +87,7 @@ def primary(measured: Sequence[Measured]) -> Table:
     header = ("endpoint", "metric", "data set", "test sets", *GAIN_COLUMNS, "architectures", "p", "p, Holm")
     return Table(
         "primary",
-        f"{method_title(PRIMARY_METHOD)} against {method_title(PRIMARY_RIVAL)}, networks of the strong recipe",
+        f"{' against '.join(map(method_title, PRIMARY))}, networks of the strong recipe",
         header,
         merge_missing(rows, shared=3, text_columns=4) if any(row[4] != ABSENT for row in rows) else _not_run(rows),
         "Named before it was run. The unit is the architecture, each with the same seeds. p: two-sided t-test over "

@@ -15,11 +15,11 @@ from experiments.reporting.names import (
     METHOD_TITLES,
     METRIC_TITLES,
     NETWORK_TITLES,
+    PRIMARY_RIVAL,
     TRAINING_TITLES,
     VIEW_RIVALS,
     method_title,
 )
-from experiments.reporting.significance import PRIMARY_RIVAL
 from experiments.reporting.summaries import (
     CLEAN_SET,
     CORRUPTED,
