@@ -1,6 +1,6 @@
 """What goes in.
 
-files        written whole or not at all, and the JSON in them, with a digest
+files        written whole or not at all: JSON with a digest, CSV
 archives     CIFAR's archives: downloaded once, verified, unpacked
 datasets     CIFAR and folders of images
 splits       train and hold-out parts, drawn from a seed

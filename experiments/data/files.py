@@ -1,9 +1,11 @@
-"""Files that are written whole or not at all, and the JSON in them, which carries a digest: damage is noticed on reading."""
+"""Files that are written whole or not at all; JSON, which carries a digest, so that damage is noticed on reading; and CSV."""
 
+import csv
 import hashlib
+import io
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +49,12 @@ def parse_json(content: str | bytes) -> dict[str, Any]:
     if facts.pop(DIGEST, None) not in (None, _digest(facts)):
         raise DamagedError("it is not what was written, by its digest")
     return facts
+
+
+def format_csv(rows: Iterable[Iterable[object]]) -> str:
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows(rows)
+    return text.getvalue()
 
 
 def _digest(facts: Mapping[str, Any]) -> str:

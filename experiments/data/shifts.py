@@ -26,7 +26,7 @@ def occlude(images: Tensor, side: float, generator: torch.Generator) -> Tensor:
     n, _, height, width = images.shape
     top = _integers(n, height - int(side) + 1, generator)
     left = _integers(n, width - int(side) + 1, generator)
-    rows, columns = (torch.arange(length, device=images.device) for length in (height, width))
+    rows, columns = _pixels(images)
     inside_rows = (rows >= top) & (rows < top + side)
     inside_columns = (columns >= left) & (columns < left + side)
     return torch.where((inside_rows[:, :, None] & inside_columns[:, None, :])[:, None], images.roll(1, 0), images)
@@ -37,9 +37,7 @@ def wave(images: Tensor, amplitude: float, generator: torch.Generator) -> Tensor
     n, _, height, width = images.shape
     along, towards, phase = (2 * math.pi * _uniform(n, generator) for _ in range(3))
     wavelength = 8 + 8 * _uniform(n, generator)
-    y, x = torch.meshgrid(
-        torch.arange(height, device=images.device), torch.arange(width, device=images.device), indexing="ij"
-    )
+    y, x = torch.meshgrid(*_pixels(images), indexing="ij")
     sine = torch.sin(2 * math.pi / wavelength * (x * along.cos() + y * along.sin()) + phase)
     columns = x + amplitude * towards.cos() * sine
     rows = y + amplitude * towards.sin() * sine
@@ -57,7 +55,7 @@ def draw_lines(images: Tensor, number: float, generator: torch.Generator) -> Ten
     """`number` random rows or columns set to black or white."""
     n, _, height, width = images.shape
     changed = images.clone()
-    rows, columns = torch.arange(height, device=images.device), torch.arange(width, device=images.device)
+    rows, columns = _pixels(images)
     for _ in range(int(number)):
         across = _uniform(n, generator) < 0.5
         colour = (_uniform(n, generator) < 0.5).to(images)[:, None]
@@ -75,6 +73,11 @@ def vignette(images: Tensor, least: float, generator: torch.Generator) -> Tensor
     x = torch.linspace(-1, 1, width, device=images.device)[None, :]
     squared = (y - centre_y).square() + (x - centre_x).square()
     return images * (1 - (1 - least) * squared / squared.amax((1, 2), keepdim=True))[:, None]
+
+
+def _pixels(images: Tensor) -> list[Tensor]:
+    """The numbers of rows and of columns."""
+    return [torch.arange(length, device=images.device) for length in images.shape[2:]]
 
 
 def _uniform(n: int, generator: torch.Generator) -> Tensor:

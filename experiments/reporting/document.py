@@ -38,10 +38,9 @@ def render(results: Path, root: Path) -> dict[Path, str]:
 
 def check(files: dict[Path, str]) -> None:
     """Raise if a file is missing or differs."""
+    written = {path: path.read_text("utf-8") if path.exists() else "" for path in files}
     differences = [
-        f"{path}\n" + "\n".join(_changes(path.read_text("utf-8") if path.exists() else "", text))
-        for path, text in files.items()
-        if not path.exists() or path.read_text("utf-8") != text
+        "\n".join([str(path), *_changes(written[path], text)]) for path, text in files.items() if written[path] != text
     ]
     if differences:
         raise DocumentError(

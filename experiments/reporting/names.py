@@ -8,6 +8,12 @@ CIFAR = ("cifar100", "cifar10")
 """The data sets in the order of the tables."""
 LARGER_IS_BETTER = frozenset({"accuracy", "auc", "auc_keras", "auc_best_temperature"})
 
+
+def sign(metric: str) -> int:
+    """What turns ours minus theirs into a gain: positive is better."""
+    return 1 if metric in LARGER_IS_BETTER else -1
+
+
 METRIC_TITLES: Mapping[str, str] = {
     "ece": "ECE",
     "ece_floor": "floor",
@@ -122,6 +128,8 @@ METHOD_TITLES: Mapping[str, str] = {
     "mcd_lates_shift": "+ LATES, shifted views",
 }
 DEFAULT, EXPECT_SHIFT, FORMER_DEFAULT = "lates_last", "lates_capped_rescaled", "lates_shift_1"
+PRIMARY_RIVAL = "sms"
+"""Named before it was run, to be compared with the default on networks of the strong recipe."""
 SOLVED_ALIKE: Mapping[str, str] = {"lates_paper": "temperature_sgd"}
 """Over what a gain is one, where that is not exact temperature scaling: both sides are solved in the same way."""
 

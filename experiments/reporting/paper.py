@@ -5,14 +5,7 @@ from collections.abc import Mapping
 METRICS = ("ece", "nll", "brier", "accuracy", "auc")
 """The paper's five, in its order."""
 
-NETWORKS = ("vgg16", "vgg19", "resnet18", "resnet50", "wide_resnet_28_10")
 DATASETS = ("cifar100", "cifar10", "imagenet")
-TRAIN_FRACTIONS = (0.25, 0.5, 0.9)
-HOLDOUT_FRACTIONS = (0.02, 0.04, 0.06, 0.08, 0.1)
-
-
-def networks_of(dataset: str) -> tuple[str, ...]:
-    return ("resnet50",) if dataset == "imagenet" else NETWORKS
 
 
 def _row(ece: str, nll: str, brier: str, accuracy: str, auc: str) -> Mapping[str, str]:

@@ -24,22 +24,22 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from experiments.recipes import CIFAR_SETS
+from experiments.recipes import CIFAR_SETS, RECIPES
 from experiments.reporting.names import METHOD_TITLES, METRIC_TITLES, method_title
 from experiments.reporting.shift_search import Search
-from experiments.reporting.significance import Architectures, architecture_gains, compare, count_better, network_gains
+from experiments.reporting.significance import architecture_gains, compare, network_gains
 from experiments.reporting.summaries import (
     GROUPS,
-    HOLDOUT_SIZE,
-    LOW_DATA,
     PAPER_TRAINING,
     PLAIN,
+    Architectures,
+    Group,
     Measured,
     by_architecture,
-    spread,
+    over_architectures,
     trained,
 )
-from experiments.reporting.tables.comparisons import gain_text
+from experiments.reporting.tables.comparisons import better_of, gain_text
 from experiments.reporting.tables.markdown import NOT_RUN, number
 
 PAGES = Path(__file__).parent / "pages"
@@ -69,18 +69,36 @@ def fill(template: str, sources: Sources) -> str:
 
 
 def _filled(words: list[str], sources: Sources) -> str:
-    kind, arguments = words[0], words[1:]
     try:
-        if kind == "table":
-            return sources.tables[arguments[0]].rstrip("\n")
-        if kind in ("holdout", "third"):
-            metric, images, *candidate = arguments
-            value = (sources.search if kind == "holdout" else sources.third).value(" ".join(candidate), images, metric)
-            return NOT_RUN if math.isnan(value) else number(value, 3)
-        return _QUANTITIES[kind](sources.measured, *arguments)
+        return _value(words, sources)
     except (KeyError, TypeError, ValueError) as error:
-        known = f"tables: {', '.join(sorted(sources.tables))}; quantities: holdout, third, {', '.join(_QUANTITIES)}"
+        quantities = ", ".join(("holdout", "third", *_COMPARED, "networks", "seeds", "most"))
+        known = f"tables: {', '.join(sorted(sources.tables))}; quantities: {quantities}"
         raise TemplateError(f"{{{{{' '.join(words)}}}}} cannot be filled: {error}. Known {known}.") from error
+
+
+def _value(words: list[str], sources: Sources) -> str:
+    match words:
+        case ["table", name]:
+            return sources.tables[name].rstrip("\n")
+        case ["holdout" | "third" as kind, metric, images, *candidate]:
+            search = sources.search if kind == "holdout" else sources.third
+            return _number(search.value(" ".join(candidate), images, metric), 3)
+        case ["networks", place]:
+            return str(sum(map(len, _place(sources.measured, place))))
+        case ["seeds", place]:
+            counts = sorted({len(cells) for cells in _place(sources.measured, place) if cells})
+            return " to ".join(map(str, dict.fromkeys([counts[0], counts[-1]]))) if counts else NOT_RUN
+        case ["most", fact, place, method]:
+            _check("nll", method)
+            shares = [
+                100 * cell.fact("methods", method, fact) for cells in _place(sources.measured, place) for cell in cells
+            ]
+            return number(max(shares), 2) if shares and not any(map(math.isnan, shares)) else NOT_RUN
+        case [kind, metric, sets, place, *methods]:
+            _check(metric, *methods)
+            return _COMPARED[kind](_place(sources.measured, place), *methods, metric, GROUPS[sets])
+    raise ValueError("there is no such field")
 
 
 def _place(measured: Sequence[Measured], text: str) -> Architectures:
@@ -90,63 +108,11 @@ def _place(measured: Sequence[Measured], text: str) -> Architectures:
     datasets = CIFAR_SETS if parsed["dataset"] == "both" else (parsed["dataset"],)
     if parsed["network"] is None:
         return [cells for dataset in datasets for cells in by_architecture(measured, dataset, training)]
-    share = float(parsed["train"] or PLAIN.train_fraction)
-    part = next(part for part in (PLAIN, *LOW_DATA.parts, *HOLDOUT_SIZE.parts) if part.train_fraction == share)
+    share = float(parsed["train"] or PLAIN[0])
+    parts = (PLAIN, *RECIPES["low_data"].fractions, *RECIPES["holdout_size"].fractions)
+    part = next(part for part in parts if part[0] == share)
     options = {"dropout": float(parsed["rate"] or 0), "training": training}
     return [trained(measured, dataset, parsed["network"], part, **options) for dataset in datasets]
-
-
-def _cells(measured: Sequence[Measured], place: str) -> list[Measured]:
-    return [cell for cells in _place(measured, place) for cell in cells]
-
-
-# Quantities
-
-
-def _mean_of(architectures: Architectures, metric: str, sets: str, method: str) -> float:
-    means = [[cell.mean(method, metric, GROUPS[sets].sets) for cell in cells] for cells in architectures]
-    return spread(spread(values).mean for values in means).mean
-
-
-def _mean(measured: Sequence[Measured], metric: str, sets: str, place: str, method: str) -> str:
-    _check(metric, method)
-    value = _mean_of(_place(measured, place), metric, sets, method)
-    return NOT_RUN if math.isnan(value) else number(value, 3)
-
-
-def _gain(measured: Sequence[Measured], metric: str, sets: str, place: str, method: str, rival: str) -> str:
-    _check(metric, method, rival)
-    return gain_text(compare(_place(measured, place), method, rival, metric, GROUPS[sets]))
-
-
-def _percent(measured: Sequence[Measured], metric: str, sets: str, place: str, method: str, rival: str) -> str:
-    _check(metric, method, rival)
-    architectures = _place(measured, place)
-    gains = architecture_gains(architectures, method, rival, metric, GROUPS[sets].sets)
-    return (
-        f"{number(100 * gains.mean() / _mean_of(architectures, metric, sets, rival), 0)} %" if len(gains) else NOT_RUN
-    )
-
-
-def _wins(measured: Sequence[Measured], metric: str, sets: str, place: str, method: str, rival: str) -> str:
-    _check(metric, method, rival)
-    gains = network_gains(_cells(measured, place), method, rival, metric, GROUPS[sets].sets)
-    return f"{count_better(gains)} of {gains.size}" if gains.size else NOT_RUN
-
-
-def _networks(measured: Sequence[Measured], place: str) -> str:
-    return str(len(_cells(measured, place)))
-
-
-def _seeds(measured: Sequence[Measured], place: str) -> str:
-    counts = sorted({len(cells) for cells in _place(measured, place) if cells})
-    return " to ".join(map(str, dict.fromkeys([counts[0], counts[-1]]))) if counts else NOT_RUN
-
-
-def _most(measured: Sequence[Measured], fact: str, place: str, method: str) -> str:
-    _check("nll", method)
-    shares = [100 * cell.fact("methods", method, fact) for cell in _cells(measured, place)]
-    return number(max(shares), 2) if shares and not any(map(math.isnan, shares)) else NOT_RUN
 
 
 def _check(metric: str, *methods: str) -> None:
@@ -158,12 +124,32 @@ def _check(metric: str, *methods: str) -> None:
             raise ValueError(f'"{method}" is no method')
 
 
-_QUANTITIES: Mapping[str, Callable[..., str]] = {
-    "mean": _mean,
-    "gain": _gain,
-    "percent": _percent,
-    "wins": _wins,
-    "networks": _networks,
-    "seeds": _seeds,
-    "most": _most,
-}
+def _number(value: float, digits: int) -> str:
+    return NOT_RUN if math.isnan(value) else number(value, digits)
+
+
+# Quantities of methods
+
+
+def _mean(architectures: Architectures, method: str, metric: str, group: Group) -> str:
+    return _number(over_architectures(architectures, lambda cell: cell.mean(method, metric, group.sets)), 3)
+
+
+def _gain(architectures: Architectures, method: str, rival: str, metric: str, group: Group) -> str:
+    return gain_text(compare(architectures, method, rival, metric, group))
+
+
+def _percent(architectures: Architectures, method: str, rival: str, metric: str, group: Group) -> str:
+    gains = architecture_gains(architectures, method, rival, metric, group.sets)
+    if not len(gains):
+        return NOT_RUN
+    theirs = over_architectures(architectures, lambda cell: cell.mean(rival, metric, group.sets))
+    return f"{number(100 * gains.mean() / theirs, 0)} %"
+
+
+def _wins(architectures: Architectures, method: str, rival: str, metric: str, group: Group) -> str:
+    gains = network_gains([cell for cells in architectures for cell in cells], method, rival, metric, group.sets)
+    return better_of(gains, NOT_RUN)
+
+
+_COMPARED: Mapping[str, Callable[..., str]] = {"mean": _mean, "gain": _gain, "percent": _percent, "wins": _wins}

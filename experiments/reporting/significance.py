@@ -22,15 +22,11 @@ from scipy import stats
 
 from experiments.data.corruptions import NAMES, SEVERITIES
 from experiments.evaluation.image_blocks import BLOCKS, IMAGE_METRICS
-from experiments.reporting.names import DEFAULT, LARGER_IS_BETTER
-from experiments.reporting.summaries import MISSING, STRONG_TRAINING, Group, Measured, common_seeds, sets_of
+from experiments.reporting.names import sign
+from experiments.reporting.summaries import MISSING, Architectures, Group, Measured, sets_of
 
 Array = NDArray[np.float64]
-Architectures = Sequence[Sequence[Measured]]
-"""The cells of each architecture."""
 
-ENDPOINT, SECOND_ENDPOINT = "nll", "ece_smooth"
-PRIMARY_METHOD, PRIMARY_RIVAL, PRIMARY_TRAINING = DEFAULT, "sms", STRONG_TRAINING
 TIE = 12  # decimals
 
 
@@ -66,8 +62,7 @@ def count_better(gains: Array) -> int:
 
 
 def _gains(cell: Measured, method: str, rival: str, metric: str, sets: Sequence[str]) -> Array:
-    difference = cell.values(method, metric, sets) - cell.values(rival, metric, sets)
-    return difference if metric in LARGER_IS_BETTER else -difference
+    return sign(metric) * (cell.values(method, metric, sets) - cell.values(rival, metric, sets))
 
 
 def image_gains(cells: Sequence[Measured], method: str, rival: str, metric: str, groups: Mapping[str, int]) -> Array:
@@ -75,23 +70,16 @@ def image_gains(cells: Sequence[Measured], method: str, rival: str, metric: str,
 
     Networks that lack a group are left out.
     """
+    place = IMAGE_METRICS.index(metric)
     gains: list[Array] = []
     for cell in cells:
         if all((name, group) in cell.blocks for name in (method, rival) for group in groups):
-            place = IMAGE_METRICS.index(metric)
             parts = [
                 weight * (cell.blocks[method, group][place] - cell.blocks[rival, group][place])
                 for group, weight in groups.items()
             ]
             gains.append(np.sum(parts, axis=0) / sum(groups.values()))
-    sign = 1 if metric in LARGER_IS_BETTER else -1
-    return sign * np.asarray(gains) if gains else np.empty((0, BLOCKS))
-
-
-def with_equal_seeds(architectures: Architectures) -> list[tuple[Measured, ...]]:
-    """Of every architecture that was run, the seeds that all of them have."""
-    seeds = common_seeds(architectures)
-    return [tuple(each for each in cells if each.cell.seed in seeds) for cells in architectures if cells]
+    return sign(metric) * np.asarray(gains) if gains else np.empty((0, BLOCKS))
 
 
 # One comparison
@@ -99,8 +87,8 @@ def with_equal_seeds(architectures: Architectures) -> list[tuple[Measured, ...]]
 
 @dataclass(frozen=True)
 class Interval:
-    low: float
-    high: float
+    low: float = MISSING
+    high: float = MISSING
 
 
 @dataclass(frozen=True)
@@ -121,8 +109,7 @@ def compare(architectures: Architectures, method: str, rival: str, metric: str, 
     pair = (method, rival, metric)
     by_network = [network_gains(cells, *pair, group.sets) for cells in architectures]
     if not any(map(len, by_network)):
-        nothing = Interval(MISSING, MISSING)
-        return Gain(MISSING, nothing, nothing, MISSING, 0, 0, 0)
+        return Gain(MISSING, Interval(), Interval(), MISSING, 0, 0, 0)
     redrawn = [image_gains(cells, *pair, group.blocks) for cells in architectures] if metric in IMAGE_METRICS else []
     if list(map(len, redrawn)) != list(map(len, by_network)):  # a network kept no images: its mean would be missing
         redrawn = [
@@ -138,7 +125,7 @@ def compare(architectures: Architectures, method: str, rival: str, metric: str, 
 def t_test(values: Array) -> tuple[Interval, float]:
     """The 95 % interval of the mean and the two-sided p of mean 0; missing for fewer than two, or without spread."""
     if len(values) < 2 or (deviation := float(values.std(ddof=1))) == 0:
-        return Interval(MISSING, MISSING), MISSING
+        return Interval(), MISSING
     mean, error, freedom = float(values.mean()), deviation / math.sqrt(len(values)), len(values) - 1
     half = float(stats.t.ppf(0.975, freedom)) * error
     return Interval(mean - half, mean + half), 2 * float(stats.t.sf(abs(mean) / error, freedom))
@@ -152,7 +139,7 @@ def bootstrap(by_architecture: Sequence[Array], *, draws: int = 4_000, seed: int
     """
     present = [gains for gains in by_architecture if len(gains)]
     if not present or (len(present) == 1 and present[0].size == 1):
-        return Interval(MISSING, MISSING)
+        return Interval()
     v, random = _redraw(present[0].shape[1], draws, seed)
     random = deepcopy(random)
     chosen = random.multinomial(len(present), np.full(len(present), 1 / len(present)), size=draws)

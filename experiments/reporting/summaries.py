@@ -5,7 +5,7 @@ would pass for the whole. Sums are exact (fsum), so that a table is the same on 
 """
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
@@ -17,9 +17,19 @@ from numpy.typing import NDArray
 from experiments.data.corruptions import BAR_NAMES, LIKE_JITTER, NAMES, SEVERITIES, UNLIKE_JITTER
 from experiments.evaluation.image_blocks import BAR_GROUP, CLEAN_GROUP, LIKE_GROUP, UNLIKE_GROUP, Blocks
 from experiments.evaluation.measuring import CLEAN, METRICS
-from experiments.recipes import AGAIN, ENSEMBLE, PUBLIC, RECIPES, STRONG, STRONG_NETWORKS, STRONG_WIDE, Cell
+from experiments.recipes import (
+    AGAIN,
+    CIFAR_NETWORKS,
+    ENSEMBLE,
+    PUBLIC,
+    RECIPES,
+    STRONG,
+    STRONG_NETWORKS,
+    STRONG_WIDE,
+    Cell,
+)
 from experiments.reporting import paper
-from experiments.reporting.names import LARGER_IS_BETTER, SOLVED_ALIKE
+from experiments.reporting.names import SOLVED_ALIKE, sign
 from experiments.runner.results import CellResults, find_results
 
 MISSING = math.nan
@@ -99,10 +109,9 @@ class Measured:
         return mean(self.values(method, metric, self.asked(sets)).tolist())
 
     def relative_gain(self, method: str, metric: str, sets: Sequence[str] = CLEAN_SET) -> float:
-        """By how many percent of its rival's value `method` is better, of the means over `sets`; see
-        `SOLVED_ALIKE`."""
+        """By how many percent of its rival's value `method` is better, of the means over `sets`; see `SOLVED_ALIKE`."""
         theirs, ours = self.mean(SOLVED_ALIKE.get(method, "temperature"), metric, sets), self.mean(method, metric, sets)
-        return 100 * improvement(metric, theirs, ours) / theirs if theirs else MISSING
+        return 100 * sign(metric) * (ours - theirs) / theirs if theirs else MISSING
 
     def fact(self, *path: str) -> float:
         """A number in the JSON file, or missing."""
@@ -126,18 +135,15 @@ def _by_name(results: CellResults) -> Measured:
     return Measured(results.cell, methods, sets, scores, results.facts, results.blocks)
 
 
+Architectures = Sequence[Sequence[Measured]]
+"""The cells of each architecture."""
+
 # Selections
 
 
-@dataclass(frozen=True)
-class Part:
-    """How the standard training split is divided."""
-
-    train_fraction: float
-    holdout_fraction: float
-
-
-PLAIN, ALL = Part(0.9, 0.1), Part(1.0, 0.0)
+Part = tuple[float, float]
+"""How the standard training split is divided: the shares of training and hold-out."""
+PLAIN: Part = (0.9, 0.1)
 
 
 def trained(
@@ -153,31 +159,33 @@ def trained(
 ) -> tuple[Measured, ...]:
     """One per seed: recipes share networks (the low-data 90 % is the plain one), and of those that measured it this `recipe`
     counts, else the one with the most test sets. A network trained again counts nowhere; an ensemble where it is asked for."""
-    part = ALL if training == PUBLIC_TRAINING else part
-    wanted = (part.train_fraction, part.holdout_fraction, dropout)
+    wanted = (*((1.0, 0.0) if training == PUBLIC_TRAINING else part), dropout)
     by_seed: dict[int, Measured] = {}
     for each in measured:
         cell = each.cell
         if (cell.dataset, cell.network, each.training) != (dataset, network, training) or cell.recipe == AGAIN:
             continue
-        if cell.recipe.endswith(ENSEMBLE) != ensemble:
-            continue
-        if all(map(math.isclose, (cell.train_fraction, cell.holdout_fraction, cell.dropout), wanted)):
+        if cell.recipe.endswith(ENSEMBLE) == ensemble and all(
+            map(math.isclose, (cell.train_fraction, cell.holdout_fraction, cell.dropout), wanted)
+        ):
             known = by_seed.setdefault(cell.seed, each)
             by_seed[cell.seed] = max(known, each, key=lambda one: (one.cell.recipe == recipe, len(one.sets)))
     return tuple(by_seed[seed] for seed in sorted(by_seed))
 
 
-def common_seeds(groups: Iterable[Sequence[Measured]]) -> frozenset[int]:
-    """Those of all groups that were run."""
-    seeds = [frozenset(each.cell.seed for each in cells) for cells in groups if cells]
-    return frozenset.intersection(*seeds) if seeds else frozenset()
+def with_common_seeds(groups: Collection[Sequence[Measured]]) -> list[tuple[Measured, ...]]:
+    """Of every group the cells whose seeds all groups that were run have."""
+    seeds = [{each.cell.seed for each in cells} for cells in groups if cells]
+    common = set.intersection(*seeds) if seeds else set[int]()
+    return [tuple(each for each in cells if each.cell.seed in common) for cells in groups]
 
 
 def networks_of(dataset: str, training: str = PAPER_TRAINING) -> tuple[str, ...]:
     if training == PUBLIC_TRAINING:
         return RECIPES[PUBLIC].networks if dataset in RECIPES[PUBLIC].datasets else ()
-    return STRONG_NETWORKS if training == STRONG_TRAINING else paper.networks_of(dataset)
+    if training == STRONG_TRAINING:
+        return STRONG_NETWORKS
+    return ("resnet50",) if dataset == "imagenet" else CIFAR_NETWORKS
 
 
 def places(datasets: Sequence[str]) -> list[tuple[str, str, str]]:
@@ -214,32 +222,16 @@ def methods_run(measured: Sequence[Measured], dataset: str, training: str = PAPE
     return (frozenset.intersection(*methods) if methods else frozenset()) | ({"ensemble"} if ensembles else frozenset())
 
 
-@dataclass(frozen=True)
-class Variation:
-    """A recipe whose networks are trained on several parts of the training split, the plain one among them."""
-
-    recipe: str
-    parts: tuple[Part, ...]
-
-
-LOW_DATA = Variation("low_data", tuple(Part(fraction, 0.1) for fraction in paper.TRAIN_FRACTIONS))
-HOLDOUT_SIZE = Variation(
-    "holdout_size", tuple(Part(round(1 - fraction, 2), fraction) for fraction in paper.HOLDOUT_FRACTIONS)
-)
-
-
 def of_each_part(
-    measured: Sequence[Measured], dataset: str, network: str, variation: Variation
+    measured: Sequence[Measured], dataset: str, network: str, recipe: str
 ) -> dict[Part, tuple[Measured, ...]]:
-    """Of every part the cells whose seeds all parts that were run have: a trend must not be one from seeds to other seeds.
-
-    Nothing where only the plain part was run, or where no seed is common: neither shows a trend.
-    """
-    by_part = {part: trained(measured, dataset, network, part, recipe=variation.recipe) for part in variation.parts}
+    """Of every part that a recipe trains on the cells whose seeds all parts that were run have: a trend must not be one from
+    seeds to other seeds. Nothing where only the plain part was run, or where no seed is common: neither shows a trend."""
+    by_part = {part: trained(measured, dataset, network, part, recipe=recipe) for part in RECIPES[recipe].fractions}
     if not any(cells for part, cells in by_part.items() if part != PLAIN):
         return {}
-    seeds = common_seeds(by_part.values())
-    return {part: tuple(each for each in cells if each.cell.seed in seeds) for part, cells in by_part.items() if seeds}
+    cells = with_common_seeds(by_part.values())
+    return dict(zip(by_part, cells, strict=True)) if any(cells) else {}
 
 
 # Numbers
@@ -247,11 +239,6 @@ def of_each_part(
 
 def mean(values: Sequence[float]) -> float:
     return math.fsum(values) / len(values) if values else MISSING
-
-
-def improvement(metric: str, theirs: float, ours: float) -> float:
-    """How much better ours is: positive is better, whichever way the metric points."""
-    return ours - theirs if metric in LARGER_IS_BETTER else theirs - ours
 
 
 @dataclass(frozen=True)
@@ -271,17 +258,9 @@ def spread(values: Iterable[float]) -> Spread:
     return Spread(centre, deviation, len(present))
 
 
-def over_networks(
-    measured: Sequence[Measured],
-    dataset: str,
-    value: Callable[[Measured], float],
-    training: str = PAPER_TRAINING,
-    *,
-    ensemble: bool = False,
-) -> float:
+def over_architectures(architectures: Architectures, value: Callable[[Measured], float]) -> float:
     """The mean of anything known of a network, over an architecture's seeds and then over architectures: each counts once,
     however many seeds it has."""
-    architectures = by_architecture(measured, dataset, training, ensemble=ensemble)
     return spread(spread(map(value, cells)).mean for cells in architectures).mean
 
 
@@ -293,5 +272,5 @@ def mean_over_networks(
     sets: Sequence[str] = CLEAN_SET,
     training: str = PAPER_TRAINING,
 ) -> float:
-    ensemble = method == "ensemble"
-    return over_networks(measured, dataset, lambda each: each.mean(method, metric, sets), training, ensemble=ensemble)
+    architectures = by_architecture(measured, dataset, training, ensemble=method == "ensemble")
+    return over_architectures(architectures, lambda each: each.mean(method, metric, sets))

@@ -85,15 +85,18 @@ def run_cells(
 
     Cells that another runner has claimed are left to it. A cell that fails is named in the outcome, and the others go on.
     """
-    target = check_device(device)
+    cache = DataCache(recipe, folders.data, check_device(device))
     deadline = time.monotonic() + max_seconds
     wanted = list(cells)
     refuse_other_recipe(recipe, dict.fromkeys([*recipe.cells(), *wanted]), folders.results)
-    skipped = [cell for cell in wanted if is_finished(folders.results, cell, conditions_of(recipe, cell))]
+
+    def is_done(cell: Cell) -> bool:
+        return is_finished(folders.results, cell, conditions_of(recipe, cell))
+
+    skipped = list(filter(is_done, wanted))
     unfinished = [cell for cell in wanted if cell not in skipped]
     if unfinished:
         try_corruptions(recipe)
-    cache = DataCache(recipe, folders.data, target)
     done: list[Cell] = []
     failed: dict[Cell, str] = {}
     for place, cell in enumerate(unfinished, 1):
@@ -101,7 +104,7 @@ def run_cells(
         with claimed(folders.runs / cell.training) as mine:
             if not mine:
                 continue
-            if is_finished(folders.results, cell, conditions_of(recipe, cell)):  # another runner was quicker
+            if is_done(cell):  # another runner was quicker
                 skipped.append(cell)
                 continue
             try:

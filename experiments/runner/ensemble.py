@@ -10,6 +10,7 @@ are trained; it takes a forward pass of each of them through every test set. Wha
 import argparse
 import math
 from collections.abc import Callable, Sequence
+from itertools import product
 from pathlib import Path
 
 import torch
@@ -24,7 +25,7 @@ from experiments.recipes import RECIPES, Cell, Recipe, ensemble_cell
 from experiments.runner.cache import DataCache
 from experiments.runner.cells import Folders
 from experiments.runner.results import CellResults, results_path, write_results
-from experiments.training.checkpoints import load_tensors
+from experiments.training.checkpoints import RunFolder, load_tensors
 
 Predict = Callable[[ImageSet], Tensor]
 """images -> log-probabilities [n, classes]"""
@@ -35,20 +36,23 @@ def run_ensembles(recipe: Recipe, folders: Folders, device: torch.device) -> lis
     multiply_in_float32()
     cache = DataCache(recipe, folders.data, device)
     written: list[Path] = []
-    for dataset in recipe.datasets:
-        for network in recipe.networks:
-            cells = [cell for cell in recipe.cells() if (cell.dataset, cell.network) == (dataset, network)]
-            target = ensemble_cell(recipe.name, dataset, network)
-            trained = [cell for cell in cells if (folders.runs / cell.training / "network.safetensors").exists()]
-            if len(trained) < 2 or results_path(folders.results, target).exists():
-                continue
-            members = [_scaled_network(cell, folders.runs, cache) for cell in trained]
-            rows, blocks = measure_sets(
-                lambda images, members=members: {"ensemble": mean_of(members, images)}, cache.corrupted(dataset)
-            )
-            facts = {**describe_environment(device), "seeds": [cell.seed for cell in trained]}
-            written.append(write_results(folders.results, CellResults(target, rows, facts, blocks)))
+    trained = [cell for cell in recipe.cells() if _weights(cell, folders.runs).exists()]
+    for dataset, network in product(recipe.datasets, recipe.networks):
+        cells = [cell for cell in trained if (cell.dataset, cell.network) == (dataset, network)]
+        target = ensemble_cell(recipe.name, dataset, network)
+        if len(cells) < 2 or results_path(folders.results, target).exists():
+            continue
+        members = [_scaled_network(cell, folders.runs, cache) for cell in cells]
+        rows, blocks = measure_sets(
+            lambda images, members=members: {"ensemble": mean_of(members, images)}, cache.corrupted(dataset)
+        )
+        facts = {**describe_environment(device), "seeds": [cell.seed for cell in cells]}
+        written.append(write_results(folders.results, CellResults(target, rows, facts, blocks)))
     return written
+
+
+def _weights(cell: Cell, runs: Path) -> Path:
+    return RunFolder(runs / cell.training, {}).finished
 
 
 def mean_of(members: Sequence[Predict], images: ImageSet) -> Tensor:
@@ -58,14 +62,13 @@ def mean_of(members: Sequence[Predict], images: ImageSet) -> Tensor:
 
 def _scaled_network(cell: Cell, runs: Path, cache: DataCache) -> Predict:
     """A trained network at the temperature of its own hold-out."""
-    stored = load_tensors(runs / cell.training / "network.safetensors")
-    if stored is None:
+    if (stored := load_tensors(_weights(cell, runs))) is None:
         raise ValueError(f"{runs / cell.training} holds no network that can be read. Run the recipe again.")
-    available, _ = cache.load(cell.dataset)
-    network = cell.build_network(len(available.classes))
+    train, holdout, _ = cache.divide(cell)
+    network = cell.build_network(len(train.classes))
     network.load_state_dict(stored[0])
     network.to(cache.device).eval()
-    holdout = cache.fitting_part(available.select(cell.split(available.labels).holdout))
+    holdout = cache.fitting_part(holdout)
     scaling = temperature.fit(_logits(network, holdout), holdout.labels)
     return lambda images: scaling.log_probabilities(_logits(network, images))
 

@@ -1,9 +1,8 @@
 """What an evaluation leaves behind, and all that tables and figures ever see.
 
-A cell has three files: `results/<recipe>/<cell name>.csv`, a row per method and test set;
-`….blocks.csv`, the same test images in blocks, for a bootstrap; and `….json`, everything else. The JSON is written last and
-holds the digests of all, so a cell is finished exactly if all are there and agree: killed between two, or damaged later, it
-counts as not done and is done again.
+A cell has three files: `results/<recipe>/<cell name>.csv`, a row per method and test set; `….blocks.csv`, the test images in
+blocks, for a bootstrap; and `….json`, everything else. The JSON is written last and holds the digests of all, so a cell is
+finished exactly if all are there and agree; otherwise it is done again.
 """
 
 import csv
@@ -12,14 +11,14 @@ import io
 import json
 import math
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from experiments.data.files import DamagedError, format_json, parse_json, write_whole
+from experiments.data.files import DamagedError, format_csv, format_json, parse_json, write_whole
 from experiments.evaluation.dropout import SAMPLES
 from experiments.evaluation.image_blocks import IMAGE_METRICS, Blocks
 from experiments.evaluation.measuring import METRICS, Row
@@ -151,13 +150,11 @@ def _differences(facts: Mapping[str, Any], conditions: Mapping[str, Any]) -> lis
 
 
 def _format_rows(rows: tuple[Row, ...]) -> bytes:
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(COLUMNS)
+    lines: list[Sequence[str]] = [COLUMNS]
     for row in rows:
         values = (row.metrics[name] for name in METRICS)
-        writer.writerow([row.method, row.set, *("" if math.isnan(value) else f"{value:.8g}" for value in values)])
-    return text.getvalue().encode()
+        lines.append([row.method, row.set, *("" if math.isnan(value) else f"{value:.8g}" for value in values)])
+    return format_csv(lines).encode()
 
 
 def _parse_rows(table: str) -> tuple[Row, ...]:
@@ -167,26 +164,21 @@ def _parse_rows(table: str) -> tuple[Row, ...]:
         raise DamagedError(
             f"its table, of another version, has columns {', '.join(header)}; expected {', '.join(COLUMNS)}"
         )
-    missing = dict.fromkeys(METRICS, math.nan)  # a metric that came later than the file
-    return tuple(
-        Row(
-            method,
-            name,
-            missing | {metric: float(value or "nan") for metric, value in zip(header[2:], values, strict=True)},
-        )
-        for method, name, *values in lines
-    )
+    rows: list[Row] = []
+    for method, name, *values in lines:
+        numbers = [float(value or "nan") for value in values]
+        missing = dict.fromkeys(METRICS, math.nan)  # a metric that came later than the file
+        rows.append(Row(method, name, missing | dict(zip(header[2:], numbers, strict=True))))
+    return tuple(rows)
 
 
 def _format_blocks(blocks: Blocks) -> bytes:
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
     width = max((values.shape[1] for values in blocks.values()), default=0)
-    writer.writerow(["method", "group", "metric", *range(width)])
+    lines: list[Sequence[object]] = [["method", "group", "metric", *range(width)]]
     for (method, group), values in blocks.items():
         for metric, row in zip(IMAGE_METRICS, values, strict=True):
-            writer.writerow([method, group, metric, *(f"{value:.6g}" for value in row)])
-    return text.getvalue().encode()
+            lines.append([method, group, metric, *(f"{value:.6g}" for value in row)])
+    return format_csv(lines).encode()
 
 
 def _parse_blocks(table: str) -> Blocks:

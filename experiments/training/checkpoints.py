@@ -31,9 +31,7 @@ def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
     """What `save_tensors` wrote, or None if there is no such file."""
     if not path.exists():
         return None
-    facts = read_facts(path)
-    with safetensors.safe_open(path, framework="pt") as file:
-        tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a mapping)
+    facts, tensors = read_facts(path), safetensors.torch.load_file(path)
     if facts.pop(DIGESTS, None) not in (None, _digests(tensors)):
         raise _damaged(path, "its tensors are not those that were written, by their digests")
     return tensors, facts
@@ -103,19 +101,14 @@ class RunFolder:
     def finished(self) -> Path:
         return self.path / "network.safetensors"
 
-    def save_checkpoint(self, tensors: Mapping[str, Tensor], progress: Progress) -> None:
-        save_tensors(self.checkpoint, tensors, {**self.identity, "progress": asdict(progress)})
-
-    def load_checkpoint(self, state: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], Progress] | None:
-        """Tensors of the names and shapes of `state`, and where the run stood."""
-        return self._load(self.checkpoint, state)
-
-    def save_finished(self, network: nn.Module, progress: Progress) -> None:
-        save_tensors(self.finished, network.state_dict(), {**self.identity, "progress": asdict(progress)})
-        self._tidy()
+    def save(self, path: Path, tensors: Mapping[str, Tensor], progress: Progress) -> None:
+        """One of both files; with the second the first goes."""
+        save_tensors(path, tensors, {**self.identity, "progress": asdict(progress)})
+        if path == self.finished:
+            self._tidy()
 
     def load_finished(self, network: nn.Module) -> Progress | None:
-        if (stored := self._load(self.finished, network.state_dict())) is None:
+        if (stored := self.load(self.finished, network.state_dict())) is None:
             return None
         tensors, progress = stored
         network.load_state_dict(tensors)
@@ -131,7 +124,8 @@ class RunFolder:
             return progress.step / progress.steps
         return 0.0
 
-    def _load(self, path: Path, expected: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], Progress] | None:
+    def load(self, path: Path, expected: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], Progress] | None:
+        """Tensors of the names and shapes of `expected`, and where the run stood."""
         if (stored := load_tensors(path)) is None:
             return None
         tensors, facts = stored

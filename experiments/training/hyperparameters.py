@@ -48,9 +48,6 @@ MC_DROPOUT = Hyperparameters(
 )
 # How people train such networks: crops, more decay, Nesterov's momentum. The warm-up is for group norm and attention.
 STRONG = Hyperparameters(epochs=100, batch=128, rate=0.1, weight_decay=5e-4, nesterov=True, warmup_epochs=5, crop=4)
-# The paper's and the strong recipe in as many epochs as a CPU can do.
-SHORT_PAPER = replace(PAPER_CIFAR, epochs=20, bfloat16=True)
-SHORT_STRONG = replace(STRONG, epochs=20, warmup_epochs=2, bfloat16=True)
 # Uncertainty Baselines' deterministic recipe for WRN-28-10. Its penalty is 2e-4·‖w‖² without the half, so the decay is 4e-4.
 STRONG_WIDE = replace(MC_DROPOUT, rate=0.1, weight_decay=4e-4)
 

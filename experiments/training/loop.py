@@ -11,7 +11,7 @@ import json
 import math
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -65,9 +65,9 @@ def train_network(
             network.eval()
             return done
     feed = ResidentFeed(data, draws) if isinstance(data, ImageSet) else StreamedFeed(data, draws, workers)
-    with _side_stream(target), _kept_random_state(target):
+    with _apart(target):
         state = TrainingState(hyper, network.train(), feed, draws.steps, target)
-        if store is not None and (stored := store.load_checkpoint(state.tensors())) is not None:
+        if store is not None and (stored := store.load(store.checkpoint, state.tensors())) is not None:
             tensors, progress = stored
             state.restore(tensors)
         first, before, saved = progress.step, progress.seconds, started
@@ -88,13 +88,13 @@ def train_network(
             stop = now - started > max_seconds
             due = stop or now - saved > checkpoint_seconds
             if due and store is not None and not progress.finished:
-                store.save_checkpoint(state.tensors(), progress)
+                store.save(store.checkpoint, state.tensors(), progress)
                 saved = time.monotonic()
             if stop:
                 break
     network.eval()
     if store is not None and progress.finished:
-        store.save_finished(network, progress)
+        store.save(store.finished, network.state_dict(), progress)
     return progress
 
 
@@ -120,20 +120,18 @@ def _identity(hyper: Hyperparameters, data: ImageSet | FolderSet, seed: int) -> 
 
 
 @contextmanager
-def _side_stream(device: torch.device) -> Iterator[None]:
-    """A stream other than the default, which graph capture needs; whatever came before and after is in order."""
-    if device.type != "cuda":
-        yield
+def _apart(device: torch.device) -> Iterator[None]:
+    """Seeding inside leaves the caller's random state as it was. A GPU works on a stream other than the default, which graph
+    capture needs; whatever came before and after is in order."""
+    if device.type == "cpu":
+        with torch.random.fork_rng([]):
+            yield
         return
     torch.cuda.synchronize(device)
     with torch.cuda.device(device), torch.cuda.stream(torch.cuda.Stream(device)):
-        yield
+        with torch.random.fork_rng([torch.cuda.current_device()]):
+            yield
         torch.cuda.synchronize(device)
-
-
-def _kept_random_state(device: torch.device) -> AbstractContextManager[None]:
-    """Seeding inside leaves the caller's random state as it was."""
-    return torch.random.fork_rng([torch.cuda.current_device()] if device.type == "cuda" else [])
 
 
 def measure_accuracy(

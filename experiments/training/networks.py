@@ -1,4 +1,4 @@
-"""The five networks of the paper, further kinds for the strong recipe and two tiny ones for trials, defined plainly.
+"""The five networks of the paper, further kinds for the strong recipe and tiny ones for trials, defined plainly.
 
 Every network maps images [n, 3, height, width] with values in [0, 1] to logits [n, classes]. The residual ones keep
 their blocks in stages `layer1`, `layer2`, …; the VGG ones keep convolution, norm, activation and pooling in one
@@ -18,20 +18,39 @@ whose trained weights others have released; and two of half the width that a CPU
 resnet18_half (2.8 M).
 """
 
+from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from functools import partial
+from itertools import pairwise
 from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import pad
+from torch.nn.functional import pad, scaled_dot_product_attention
 
-from experiments.training.further_networks import MOBILENET_STAGES, MobileNet, SmallViT
+# Parts
 
 
-def _convolution(inputs: int, outputs: int, kernel: int, stride: int = 1) -> nn.Conv2d:
+def _convolution(inputs: int, outputs: int, kernel: int, stride: int = 1, groups: int = 1) -> nn.Conv2d:
     """A convolution that keeps the size at stride 1; no bias, for a batch norm always sits beside it."""
-    return nn.Conv2d(inputs, outputs, kernel, stride=stride, padding=kernel // 2, bias=False)
+    return nn.Conv2d(inputs, outputs, kernel, stride, padding=kernel // 2, groups=groups, bias=False)
+
+
+def _stages(
+    block: Callable[[int, int, int], nn.Module], depths: Sequence[int], widths: Sequence[int]
+) -> dict[str, Any]:
+    """`layer1`, `layer2`, … of so many blocks (channels in, channels out, stride), between stages of so many channels. Every
+    stage after the first halves the height and width."""
+    stages: dict[str, nn.Module] = {}
+    for number, (depth, (inputs, outputs)) in enumerate(zip(depths, pairwise(widths), strict=True), 1):
+        first = block(inputs, outputs, 1 if number == 1 else 2)
+        stages[f"layer{number}"] = nn.Sequential(first, *(block(outputs, outputs, 1) for _ in range(depth - 1)))
+    return stages
+
+
+def _classifier(channels: int, classes: int) -> dict[str, nn.Module]:
+    """What every convolutional network ends in: global average, linear head."""
+    return {"average": nn.AdaptiveAvgPool2d(1), "flatten": nn.Flatten(), "head": nn.Linear(channels, classes)}
 
 
 def _initialise(network: nn.Module) -> None:
@@ -41,13 +60,15 @@ def _initialise(network: nn.Module) -> None:
             nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
 
 
-class VGG(nn.Module):
+# Plain convolutions
+
+
+class VGG(nn.Sequential):
     """3x3 convolutions, each with a norm and ReLU; 2x2 max pooling between stages; global average; linear head."""
 
     def __init__(
         self, stages: Sequence[Sequence[int]], classes: int, norm: Callable[[int], nn.Module] = nn.BatchNorm2d
     ) -> None:
-        super().__init__()
         layers: list[nn.Module] = []
         channels = 3
         for index, widths in enumerate(stages):
@@ -56,13 +77,11 @@ class VGG(nn.Module):
             for width in widths:
                 layers += [_convolution(channels, width, 3), norm(width), nn.ReLU(inplace=True)]
                 channels = width
-        self.features = nn.Sequential(*layers)
-        self.average = nn.AdaptiveAvgPool2d(1)
-        self.head = nn.Linear(channels, classes)
+        super().__init__(OrderedDict(features=nn.Sequential(*layers), **_classifier(channels, classes)))
         _initialise(self)
 
-    def forward(self, images: Tensor) -> Tensor:
-        return self.head(self.average(self.features(images)).flatten(1))
+
+# Residual networks
 
 
 class PaddedShortcut(nn.Module):
@@ -87,16 +106,14 @@ Shortcut = Callable[[int, int, int], nn.Module]
 class BasicBlock(nn.Module):
     """relu(x + f(x)) with f two 3x3 convolutions; a shortcut, by default a 1x1 projection, where the shape changes."""
 
-    expansion = 1
-
-    def __init__(self, inputs: int, width: int, stride: int, shortcut: Shortcut = _projection) -> None:
+    def __init__(self, inputs: int, outputs: int, stride: int, shortcut: Shortcut = _projection) -> None:
         super().__init__()
-        self.conv1 = _convolution(inputs, width, 3, stride)
-        self.bn1 = nn.BatchNorm2d(width)
-        self.conv2 = _convolution(width, width, 3)
-        self.bn2 = nn.BatchNorm2d(width)
+        self.conv1 = _convolution(inputs, outputs, 3, stride)
+        self.bn1 = nn.BatchNorm2d(outputs)
+        self.conv2 = _convolution(outputs, outputs, 3)
+        self.bn2 = nn.BatchNorm2d(outputs)
         self.relu = nn.ReLU(inplace=True)
-        self.shortcut = _shortcut(inputs, width, stride, shortcut)
+        self.shortcut = _shortcut(inputs, outputs, stride, shortcut)
 
     def forward(self, x: Tensor) -> Tensor:
         inner = self.relu(self.bn1(self.conv1(x)))
@@ -106,11 +123,9 @@ class BasicBlock(nn.Module):
 class Bottleneck(nn.Module):
     """relu(x + f(x)) with f a 1x1, a 3x3 and a 1x1 convolution; the 3x3 carries the stride, the last widens by 4."""
 
-    expansion = 4
-
-    def __init__(self, inputs: int, width: int, stride: int) -> None:
+    def __init__(self, inputs: int, outputs: int, stride: int) -> None:
         super().__init__()
-        outputs = width * self.expansion
+        width = outputs // 4
         self.conv1 = _convolution(inputs, width, 1)
         self.bn1 = nn.BatchNorm2d(width)
         self.conv2 = _convolution(width, width, 3, stride)
@@ -130,68 +145,47 @@ def _shortcut(inputs: int, outputs: int, stride: int, shortcut: Shortcut = _proj
     return nn.Identity() if stride == 1 and inputs == outputs else shortcut(inputs, outputs, stride)
 
 
-class ResNet(nn.Module):
-    """Stem, four stages of residual blocks, global average, linear head.
-
-    `stem="small"` is a 3x3 convolution for images of about 32 x 32; `stem="large"` is ImageNet's 7x7 convolution with
-    stride 2 and a max pooling with stride 2. Every stage after the first halves the height and width.
-    """
-
-    def __init__(
-        self,
-        block: type[BasicBlock] | type[Bottleneck],
-        depths: Sequence[int],
-        widths: Sequence[int],
-        classes: int,
-        stem: Literal["small", "large"] = "small",
-    ) -> None:
-        super().__init__()
-        channels = widths[0]
-        kernel, stride = (3, 1) if stem == "small" else (7, 2)
-        entry = _convolution(3, channels, kernel, stride)
-        self.stem = nn.Sequential(entry, nn.BatchNorm2d(channels), nn.ReLU(inplace=True))
-        if stem == "large":
-            self.stem.append(nn.MaxPool2d(3, stride=2, padding=1))
-        stages: list[nn.Sequential] = []
-        for number, (depth, width) in enumerate(zip(depths, widths, strict=True)):
-            outputs = width * block.expansion
-            first = block(channels, width, 1 if number == 0 else 2)
-            stages.append(nn.Sequential(first, *(block(outputs, width, 1) for _ in range(depth - 1))))
-            channels = outputs
-        self.layer1, self.layer2, self.layer3, self.layer4 = stages
-        self.average = nn.AdaptiveAvgPool2d(1)
-        self.head = nn.Linear(channels, classes)
-        _initialise(self)
-
-    def forward(self, images: Tensor) -> Tensor:
-        x = self.layer4(self.layer3(self.layer2(self.layer1(self.stem(images)))))
-        return self.head(self.average(x).flatten(1))
-
-
-class CifarResNet(nn.Module):
-    """ResNet of depth 6n + 2 for 32 x 32 images (He et al. 2016): three stages of n blocks, 16, 32 and 64 wide, whose shortcuts
-    have no parameters. Inputs in [0, 1] are normalised by ImageNet's means and deviations, as the released weights want it."""
+class Normalise(nn.Module):
+    """Inputs in [0, 1] by ImageNet's means and deviations."""
 
     mean: Tensor
     deviation: Tensor
 
-    def __init__(self, depth: int, classes: int) -> None:
+    def __init__(self) -> None:
         super().__init__()
         self.register_buffer("mean", torch.tensor([0.485, 0.456, 0.406])[:, None, None], persistent=False)
         self.register_buffer("deviation", torch.tensor([0.229, 0.224, 0.225])[:, None, None], persistent=False)
-        self.stem = nn.Sequential(_convolution(3, 16, 3), nn.BatchNorm2d(16), nn.ReLU(inplace=True))
-        stages: list[nn.Sequential] = []
-        for inputs, width, stride in ((16, 16, 1), (16, 32, 2), (32, 64, 2)):
-            rest = (BasicBlock(width, width, 1) for _ in range((depth - 2) // 6 - 1))
-            stages.append(nn.Sequential(BasicBlock(inputs, width, stride, PaddedShortcut), *rest))
-        self.layer1, self.layer2, self.layer3 = stages
-        self.average = nn.AdaptiveAvgPool2d(1)
-        self.head = nn.Linear(64, classes)
-        _initialise(self)
 
     def forward(self, images: Tensor) -> Tensor:
-        x = self.stem((images - self.mean) / self.deviation)
-        return self.head(self.average(self.layer3(self.layer2(self.layer1(x)))).flatten(1))
+        return (images - self.mean) / self.deviation
+
+
+class ResNet(nn.Sequential):
+    """Stem, stages of residual blocks, global average, linear head (He et al. 2016). `widths`: of the stem and of each stage.
+
+    `stem="small"` is a 3x3 convolution for images of about 32 x 32; `stem="large"` is ImageNet's 7x7 convolution with
+    stride 2 and a max pooling with stride 2.
+    """
+
+    def __init__(
+        self,
+        block: Callable[[int, int, int], nn.Module],
+        depths: Sequence[int],
+        widths: Sequence[int],
+        classes: int,
+        stem: Literal["small", "large"] = "small",
+        normalise: bool = False,
+    ) -> None:
+        kernel, stride = (3, 1) if stem == "small" else (7, 2)
+        entry = nn.Sequential(
+            _convolution(3, widths[0], kernel, stride), nn.BatchNorm2d(widths[0]), nn.ReLU(inplace=True)
+        )
+        if stem == "large":
+            entry.append(nn.MaxPool2d(3, stride=2, padding=1))
+        before = {"normalise": Normalise()} if normalise else {}
+        stages = _stages(block, depths, widths)
+        super().__init__(OrderedDict(**before, stem=entry, **stages, **_classifier(widths[-1], classes)))
+        _initialise(self)
 
 
 class WideBlock(nn.Module):
@@ -219,45 +213,129 @@ class WideBlock(nn.Module):
         return inner + (x if self.shortcut is None else self.shortcut(active))
 
 
-class WideResNet(nn.Module):
+class WideResNet(nn.Sequential):
     """WRN-depth-widen for 32 x 32 images: three stages of (depth − 4) / 6 blocks, 16·widen, 32·widen, 64·widen wide."""
 
     def __init__(self, depth: int, widen: int, classes: int, dropout: float = 0.0) -> None:
-        super().__init__()
         if not 0 <= dropout < 1:
             raise ValueError(f"dropout is a rate in [0, 1); got {dropout}.")
-        self.stem = _convolution(3, 16, 3)
-        channels, stages = 16, list[nn.Sequential]()
-        for stride, outputs in ((1, 16 * widen), (2, 32 * widen), (2, 64 * widen)):
-            rest = (WideBlock(outputs, outputs, 1, dropout) for _ in range((depth - 4) // 6 - 1))
-            stages.append(nn.Sequential(WideBlock(channels, outputs, stride, dropout), *rest))
-            channels = outputs
-        self.layer1, self.layer2, self.layer3 = stages
-        self.bn = nn.BatchNorm2d(64 * widen)
-        self.relu = nn.ReLU()
-        self.average = nn.AdaptiveAvgPool2d(1)
-        self.head = nn.Linear(64 * widen, classes)
+        widths = (16, 16 * widen, 32 * widen, 64 * widen)
+        stem = _convolution(3, 16, 3)
+        stages = _stages(partial(WideBlock, dropout=dropout), [(depth - 4) // 6] * 3, widths)
+        last = {"bn": nn.BatchNorm2d(widths[-1]), "relu": nn.ReLU(), **_classifier(widths[-1], classes)}
+        super().__init__(OrderedDict(stem=stem, **stages, **last))
         _initialise(self)
 
+
+# Depthwise convolutions
+
+
+class InvertedResidual(nn.Module):
+    """Widen by 1x1, filter each channel by 3x3, narrow by 1x1 without activation; plus x where the shape stays."""
+
+    def __init__(self, inputs: int, outputs: int, stride: int, widen: int) -> None:
+        super().__init__()
+        inner = widen * inputs
+        widened = _activated(inputs, inner, 1) if widen > 1 else []
+        filtered = _activated(inner, inner, 3, stride, groups=inner)
+        self.branch = nn.Sequential(*widened, *filtered, _convolution(inner, outputs, 1), nn.BatchNorm2d(outputs))
+        self.same = stride == 1 and inputs == outputs
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x + self.branch(x) if self.same else self.branch(x)
+
+
+def _activated(inputs: int, outputs: int, kernel: int, stride: int = 1, groups: int = 1) -> list[nn.Module]:
+    """A convolution with its norm and activation."""
+    layer = _convolution(inputs, outputs, kernel, stride, groups)
+    return [layer, nn.BatchNorm2d(outputs), nn.ReLU6(inplace=True)]
+
+
+class MobileNet(nn.Sequential):
+    """MobileNetV2 (Sandler et al. 2018); for 32 x 32 images the stem and the second stage keep the size."""
+
+    def __init__(self, stages: Sequence[tuple[int, int, int, int]], classes: int) -> None:
+        """Stages: (widen, channels, blocks, stride of the first)."""
+        stem = nn.Sequential(*_activated(3, 32, 3))
+        channels, blocks = 32, nn.Sequential()
+        for widen, outputs, depth, stride in stages:
+            for place in range(depth):
+                blocks.append(InvertedResidual(channels, outputs, stride if place == 0 else 1, widen))
+                channels = outputs
+        last = nn.Sequential(*_activated(channels, 1280, 1))
+        super().__init__(OrderedDict(stem=stem, blocks=blocks, last=last, **_classifier(1280, classes)))
+
+
+# Attention
+
+
+class EncoderBlock(nn.Module):
+    """x + attention(norm(x)), then x + MLP(norm(x)), of tokens [n, tokens, width]."""
+
+    def __init__(self, width: int, heads: int) -> None:
+        super().__init__()
+        self.heads = heads
+        self.norm1, self.norm2 = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.attend, self.project = nn.Linear(width, 3 * width), nn.Linear(width, width)
+        self.mlp = nn.Sequential(nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width))
+
+    def forward(self, x: Tensor) -> Tensor:
+        rows, tokens, width = x.shape
+        parts = self.attend(self.norm1(x)).view(rows, tokens, 3, self.heads, width // self.heads)
+        query, key, value = parts.permute(2, 0, 3, 1, 4)
+        mixed = scaled_dot_product_attention(query, key, value).transpose(1, 2).reshape(rows, tokens, width)
+        x = x + self.project(mixed)
+        return x + self.mlp(self.norm2(x))
+
+
+class TokenMean(nn.Module):
+    def forward(self, tokens: Tensor) -> Tensor:
+        return tokens.mean(1)
+
+
+class SmallViT(nn.Module):
+    """A vision transformer whose patches of 4 x 4 pixels are made by convolutions: so SGD can train it (Xiao et al. 2021)."""
+
+    def __init__(self, width: int, depth: int, heads: int, classes: int, size: int = 32) -> None:
+        super().__init__()
+        halving: list[nn.Module] = []
+        for inputs, outputs in ((3, width // 4), (width // 4, width // 2)):
+            halving += [_convolution(inputs, outputs, 3, stride=2), nn.BatchNorm2d(outputs), nn.ReLU(inplace=True)]
+        self.stem = nn.Sequential(*halving, nn.Conv2d(width // 2, width, 1))
+        self.positions = nn.Parameter(0.02 * torch.randn(1, (size // 4) ** 2, width))
+        self.blocks = nn.Sequential(*(EncoderBlock(width, heads) for _ in range(depth)))
+        self.norm = nn.LayerNorm(width)
+        self.average = TokenMean()
+        self.head = nn.Linear(width, classes)
+
     def forward(self, images: Tensor) -> Tensor:
-        x = self.layer3(self.layer2(self.layer1(self.stem(images))))
-        return self.head(self.average(self.relu(self.bn(x))).flatten(1))
+        tokens = self.stem(images).flatten(2).transpose(1, 2) + self.positions
+        return self.head(self.average(self.norm(self.blocks(tokens))))
 
 
+# By name
+
+_PADDED = partial(BasicBlock, shortcut=PaddedShortcut)
+_MOBILENET_STAGES = (
+    (1, 16, 1, 1), (6, 24, 2, 1), (6, 32, 3, 2), (6, 64, 4, 2), (6, 96, 3, 1), (6, 160, 3, 2), (6, 320, 1, 1),
+)  # fmt: skip
 NETWORKS: dict[str, Callable[..., nn.Module]] = {
     "vgg16": partial(VGG, [[64] * 2, [128] * 2, [256] * 3, [512] * 3, [512] * 3]),
     "vgg19": partial(VGG, [[64] * 2, [128] * 2, [256] * 4, [512] * 4, [512] * 4]),
-    "resnet18": partial(ResNet, BasicBlock, (2, 2, 2, 2), (64, 128, 256, 512)),
-    "resnet50": partial(ResNet, Bottleneck, (3, 4, 6, 3), (64, 128, 256, 512)),
+    "resnet18": partial(ResNet, BasicBlock, (2, 2, 2, 2), (64, 64, 128, 256, 512)),
+    "resnet50": partial(ResNet, Bottleneck, (3, 4, 6, 3), (64, 256, 512, 1024, 2048)),
     "wide_resnet_28_10": partial(WideResNet, 28, 10),
-    "mobilenet": partial(MobileNet, MOBILENET_STAGES),
+    "mobilenet": partial(MobileNet, _MOBILENET_STAGES),
     "convnet_group_norm": partial(VGG, [[64] * 2, [128] * 2, [256] * 3, [512] * 3], norm=partial(nn.GroupNorm, 32)),
     "small_vit": partial(SmallViT, 256, 9, 4),
-    **{f"resnet{depth}": partial(CifarResNet, depth) for depth in (20, 32, 44, 56)},
+    **{
+        f"resnet{6 * n + 2}": partial(ResNet, _PADDED, (n, n, n), (16, 16, 32, 64), normalise=True)
+        for n in (3, 5, 7, 9)
+    },
     "vgg11_half": partial(VGG, [[32], [64], [128] * 2, [256] * 2, [256] * 2]),
-    "resnet18_half": partial(ResNet, BasicBlock, (2, 2, 2, 2), (32, 64, 128, 256)),
+    "resnet18_half": partial(ResNet, BasicBlock, (2, 2, 2, 2), (32, 32, 64, 128, 256)),
     "tiny_vgg": partial(VGG, [[8], [16], [32, 32]]),
-    "tiny_resnet": partial(ResNet, BasicBlock, (1, 1, 1, 1), (8, 16, 32, 32)),
+    "tiny_resnet": partial(ResNet, BasicBlock, (1, 1, 1, 1), (8, 8, 16, 32, 32)),
 }
 
 

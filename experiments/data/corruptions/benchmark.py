@@ -1,38 +1,15 @@
 """The benchmark of Hendrycks & Dietterich (2019) and CIFAR-10-C-bar: their names, the subsets in use, and what applies one
 to images."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
 
-from experiments.data.corruptions.bar import (
-    blue_noise_sample,
-    brownish_noise,
-    checkerboard_cutout,
-    circular_motion_blur,
-    inverse_sparkles,
-    lines,
-    pinch_and_twirl,
-    ripple,
-    sparkles,
-    transverse_chromatic_aberration,
-)
-from experiments.data.corruptions.blur import defocus_blur, gaussian_blur, glass_blur, motion_blur, zoom_blur
+from experiments.data.corruptions import bar, blur, digital, droplets, noise, weather
 from experiments.data.corruptions.constants import BAR, CIFAR, IMAGENET
-from experiments.data.corruptions.digital import (
-    brightness,
-    contrast,
-    elastic_transform,
-    jpeg_compression,
-    pixelate,
-    saturate,
-)
 from experiments.data.corruptions.draws import Draws
-from experiments.data.corruptions.droplets import spatter
-from experiments.data.corruptions.noise import gaussian_noise, impulse_noise, shot_noise, speckle_noise
-from experiments.data.corruptions.pixels import to_bytes, to_unit
-from experiments.data.corruptions.weather import fog, frost, frost_photographs, snow
+from experiments.data.corruptions.pixels import is_small, to_bytes, to_unit
 
 STANDARD = (
     "gaussian_noise", "shot_noise", "impulse_noise",
@@ -63,17 +40,13 @@ BAR_NAMES = (
 
 SEVERITIES = (1, 2, 3, 4, 5)
 
-_FIXED = (
-    defocus_blur, zoom_blur, brightness, contrast, pixelate, jpeg_compression, gaussian_blur, saturate, circular_motion_blur,
+_MODULES = (noise, blur, weather, droplets, digital, bar)
+_WITHOUT_CHANCE = (
+    "defocus_blur", "zoom_blur", "brightness", "contrast", "pixelate", "jpeg_compression", "gaussian_blur", "saturate",
+    "circular_motion_blur",
 )  # fmt: skip
-_RANDOM = (
-    gaussian_noise, shot_noise, impulse_noise, glass_blur, motion_blur, snow, fog, elastic_transform, speckle_noise, spatter,
-    blue_noise_sample, brownish_noise, checkerboard_cutout, inverse_sparkles, pinch_and_twirl, ripple, lines, sparkles,
-    transverse_chromatic_aberration,
-)  # fmt: skip
-_FUNCTIONS: Mapping[str, Callable[..., Tensor]] = {function.__name__: function for function in (*_FIXED, *_RANDOM)}
+"""Those that need no random numbers."""
 
-_LARGEST_SMALL_SIDE = 64
 _VALUES_ON_CPU = 2**20  # at once: as many float64 as the caches like
 _VALUES_ON_CUDA = 2**24  # at once: few launches, and under 2 GB with all temporaries
 
@@ -86,21 +59,14 @@ def corrupt(images: Tensor, name: str, severity: int, seed: int) -> Tensor:
     same random numbers (results may differ by one grey level where the last bit of a sine or a sum decides). "frost" reads
     its photographs from $LATES_FROST or the package imagecorruptions-imaug.
     """
-    small = max(images.shape[-2:]) <= _LARGEST_SMALL_SIDE
-    table = BAR if name in BAR_NAMES else CIFAR if small else IMAGENET
+    table = BAR if name in BAR_NAMES else CIFAR if is_small(images) else IMAGENET
     constants = table[name][severity - 1]
-    photographs = frost_photographs(small=small) if name == "frost" else ()
-
-    def corrupted(start: int, batch: Tensor) -> Tensor:
-        draws = Draws(seed, f"{name} {severity}", start, len(batch), batch.device)
-        if name == "frost":
-            return frost(batch, draws, photographs, *constants)
-        function = _FUNCTIONS[name]
-        return function(batch, *constants) if function in _FIXED else function(batch, draws, *constants)
-
+    function: Callable[..., Tensor] = next(vars(module)[name] for module in _MODULES if name in vars(module))
     result = torch.empty_like(images)
     at_once = max(1, (_VALUES_ON_CUDA if images.is_cuda else _VALUES_ON_CPU) // images.shape[1:].numel())
     for start in range(0, len(images), at_once):
-        piece = slice(start, start + at_once)
-        result[piece] = to_bytes(corrupted(start, to_unit(images[piece])))
+        batch = to_unit(images[start : start + at_once])
+        draws = Draws(seed, f"{name} {severity}", start, len(batch), batch.device)
+        chance = () if name in _WITHOUT_CHANCE else (draws,)
+        result[start : start + at_once] = to_bytes(function(batch, *chance, *constants))
     return result

@@ -5,14 +5,13 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from experiments.data.corruptions.draws import Draws
-from experiments.data.corruptions.linear import gaussian_matrix, separable, zoom_matrix
+from experiments.data.corruptions.linear import smoothed, zoomed
 from experiments.data.corruptions.pixels import truncated
 
 
 def gaussian_blur(images: Tensor, sigma: float) -> Tensor:
     """A Gaussian of deviation `sigma` pixels, edge pixels repeated."""
-    height, width = images.shape[-2:]
-    return separable(images, gaussian_matrix(height, sigma), gaussian_matrix(width, sigma))
+    return smoothed(images, sigma)
 
 
 def glass_blur(images: Tensor, draws: Draws, sigma: float, reach: int, rounds: int) -> Tensor:
@@ -106,9 +105,7 @@ def zoom_blur(images: Tensor, count: int, step: float) -> Tensor:
     The published factors are numpy's arange, whose step is (1 + step) − 1 in floating point. It shows: 26 pixels
     enlarged by 1.2500000000000002 become 33 and are trimmed, by 1.25 they would become 32.
     """
-    height, width = images.shape[-2:]
     total = images.clone()
     for k in range(count):
-        factor = 1 + k * ((1 + step) - 1)
-        total += separable(images, zoom_matrix(height, factor), zoom_matrix(width, factor))
+        total += zoomed(images, 1 + k * ((1 + step) - 1))
     return total / (count + 1)

@@ -9,7 +9,7 @@ from PIL import Image
 from torch import Tensor
 
 from experiments.data.corruptions.draws import Draws
-from experiments.data.corruptions.linear import box_matrix, gaussian_matrix, separable
+from experiments.data.corruptions.linear import box_matrix, smoothed
 from experiments.data.corruptions.pixels import to_bytes, to_unit
 
 
@@ -95,11 +95,7 @@ def elastic_transform(images: Tensor, draws: Draws, shift: float, smoothness: fl
     images = _sampled(images, source[..., 0], source[..., 1], mirror_at_centre=True)
 
     noise = shift * draws.between(-1, 1, "displacement", 2, height, width)
-    smooth = separable(
-        noise,
-        gaussian_matrix(height, smoothness, truncate=3.0, border="reflect"),
-        gaussian_matrix(width, smoothness, truncate=3.0, border="reflect"),
-    )
+    smooth = smoothed(noise, smoothness, truncate=3.0, border="reflect")
     return _sampled(images, x + smooth[:, 0], y + smooth[:, 1], mirror_at_centre=False)
 
 

@@ -64,15 +64,10 @@ class Draws:
     def uniform(self, purpose: str, *shape: int) -> Tensor:
         """Uniform in the open interval (0, 1), float64 `[count, *shape]`."""
         size = math.prod(shape)
-        words = philox(
-            Words(
-                self._range(0, -(-size // 4)),
-                self._range(self.first, self.count)[:, None],
-                self._constant(zlib.crc32(purpose.encode())),
-                self._constant(zlib.crc32(self.stream.encode())),
-            ),
-            (self.seed & _WORD, self.seed >> 32),
-        )
+        positions = torch.arange(-(-size // 4), device=self.device)
+        images = torch.arange(self.first, self.first + self.count, device=self.device)[:, None]
+        names = (torch.tensor(zlib.crc32(name.encode()), device=self.device) for name in (purpose, self.stream))
+        words = philox(Words(positions, images, *names), (self.seed & _WORD, self.seed >> 32))
         bits = torch.stack(words, dim=-1).flatten(1)[:, :size]
         return ((bits.double() + 0.5) / 2**32).reshape(self.count, *shape)
 
@@ -83,9 +78,3 @@ class Draws:
     def between(self, low: float, high: float, purpose: str, *shape: int) -> Tensor:
         """Uniform in (low, high), float64 `[count, *shape]`."""
         return low + (high - low) * self.uniform(purpose, *shape)
-
-    def _range(self, start: int, count: int) -> Tensor:
-        return torch.arange(start, start + count, device=self.device)
-
-    def _constant(self, word: int) -> Tensor:
-        return torch.tensor(word, device=self.device)

@@ -19,23 +19,31 @@ def separable(images: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
     return rows.to(images.device) @ (images @ columns.to(images.device).T)
 
 
-def gaussian_matrix(size: int, sigma: float, truncate: float = 4.0, border: Border = "nearest") -> Tensor:
-    """Gaussian smoothing of `size` pixels, `[size, size]`.
+def smoothed(images: Tensor, sigma: float, truncate: float = 4.0, border: Border = "nearest") -> Tensor:
+    """By a Gaussian whose taps reach int(truncate·sigma + ½) pixels and are normalised.
 
-    Taps reach int(truncate·sigma + ½) pixels and are normalised. Beyond the border "nearest" repeats the last pixel and
-    "reflect" mirrors at the pixel's outer edge (d c b a | a b c d), as often as the taps reach.
+    Beyond the border "nearest" repeats the last pixel and "reflect" mirrors at the pixel's outer edge (d c b a | a b c d), as
+    often as the taps reach.
     """
+    return separable(images, *(_gaussian_matrix(size, sigma, truncate, border) for size in images.shape[-2:]))
+
+
+def _gaussian_matrix(size: int, sigma: float, truncate: float, border: Border) -> Tensor:
     reach = int(truncate * sigma + 0.5)
     offsets = torch.arange(-reach, reach + 1)
     taps = torch.exp(-0.5 * (offsets.double() / sigma) ** 2) if reach else torch.ones(1, dtype=torch.float64)
     return _scatter(torch.arange(size)[:, None] + offsets, taps / taps.sum(), size, border)
 
 
-def zoom_matrix(size: int, factor: float) -> Tensor:
-    """Enlarge the central ceil(size / factor) pixels by `factor` and trim to `[size, size]`.
+def zoomed(images: Tensor, factor: float) -> Tensor:
+    """The central ceil(size / factor) pixels, enlarged by `factor` and trimmed to the size.
 
     Linear interpolation, first pixel onto first and last onto last; what is then too long is trimmed on both sides.
     """
+    return separable(images, *(_zoom_matrix(size, factor) for size in images.shape[-2:]))
+
+
+def _zoom_matrix(size: int, factor: float) -> Tensor:
     crop = math.ceil(size / factor)
     length = round(crop * factor)
     position = torch.arange(size).double() + (length - size) // 2

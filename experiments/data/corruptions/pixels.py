@@ -10,6 +10,11 @@ from torch import Tensor
 _HAIR = 1e-6  # of a grey level: an exact 100 that rounding left at 99.99999999 stays 100
 
 
+def is_small(images: Tensor) -> bool:
+    """Whether CIFAR's constants fit, not ImageNet's."""
+    return max(images.shape[-2:]) <= 64
+
+
 def to_unit(images: Tensor) -> Tensor:
     """uint8 -> float64 in [0, 1]."""
     return images.double() / 255

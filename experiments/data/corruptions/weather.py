@@ -13,8 +13,8 @@ from torch import Tensor
 
 from experiments.data.corruptions.blur import smeared
 from experiments.data.corruptions.draws import Draws
-from experiments.data.corruptions.linear import separable, zoom_matrix
-from experiments.data.corruptions.pixels import truncated
+from experiments.data.corruptions.linear import zoomed
+from experiments.data.corruptions.pixels import is_small, truncated
 
 _GREY = (0.299, 0.587, 0.114)
 _PHOTOGRAPHS = ("frost1", "frost2", "frost3", "frost4", "frost5")
@@ -57,9 +57,16 @@ def plasma(draws: Draws, side: int, decay: float) -> Tensor:
     return height / height.amax(dim=(1, 2), keepdim=True)
 
 
-def frost(images: Tensor, draws: Draws, photographs: tuple[Tensor, ...], keep: float, amount: float) -> Tensor:
-    """keep · x + amount · a random crop of one of the photographs, all equally likely and none smaller than the images."""
+def frost(images: Tensor, draws: Draws, keep: float, amount: float) -> Tensor:
+    """keep · x + amount · a random crop of one of the photographs, all equally likely and none smaller than the images.
+
+    For small images the published data shrink the photographs to a fifth by bilinear interpolation without smoothing. A pixel d
+    of the result lies at 5·d + 2 of the original, a whole number: every fifth pixel from the third on is that interpolation.
+    """
     height, width = images.shape[-2:]
+    photographs = _read_photographs(_frost_folder())
+    if is_small(images):
+        photographs = tuple(photograph[:, 2::5, 2::5] for photograph in photographs)
     room = torch.tensor([[p.shape[1] - height, p.shape[2] - width] for p in photographs], device=images.device)
     tallest, widest = (max(p.shape[axis] for p in photographs) for axis in (1, 2))
     album = torch.stack([F.pad(p, (0, widest - p.shape[2], 0, tallest - p.shape[1])) for p in photographs])
@@ -72,18 +79,8 @@ def frost(images: Tensor, draws: Draws, photographs: tuple[Tensor, ...], keep: f
     return keep * images + amount * crops.double() / 255
 
 
-def frost_photographs(*, small: bool) -> tuple[Tensor, ...]:
-    """The five frost photographs, uint8 `[3, h, w]` each, from $LATES_FROST or from imagecorruptions.
-
-    For `small` images the published data shrink them to a fifth by bilinear interpolation without smoothing. A pixel d
-    of the result lies at 5·d + 2 of the original, a whole number: every fifth pixel from the third on is that
-    interpolation.
-    """
-    photographs = _read_photographs(_frost_folder())
-    return tuple(p[:, 2::5, 2::5] for p in photographs) if small else photographs
-
-
 def _frost_folder() -> Path:
+    """From $LATES_FROST or of the package imagecorruptions."""
     if "LATES_FROST" in os.environ:
         return Path(os.environ["LATES_FROST"])
     package = importlib.util.find_spec("imagecorruptions")
@@ -97,6 +94,7 @@ def _frost_folder() -> Path:
 
 @functools.cache
 def _read_photographs(folder: Path) -> tuple[Tensor, ...]:
+    """uint8 `[3, h, w]` each."""
     photographs: list[Tensor] = []
     for name in _PHOTOGRAPHS:
         files = [path for path in (folder / f"{name}.png", folder / f"{name}.jpg") if path.is_file()]
@@ -126,9 +124,7 @@ def snow(
     Flakes are normal noise, enlarged, zero below `threshold`, driven along an angle of −135 … −45 degrees; the layer is
     eight bits deep before and after.
     """
-    height, width = images.shape[-2:]
-    flakes = mean + deviation * draws.normal("flakes", 1, height, width)
-    flakes = separable(flakes, zoom_matrix(height, zoom), zoom_matrix(width, zoom))
+    flakes = zoomed(mean + deviation * draws.normal("flakes", 1, *images.shape[-2:]), zoom)
     flakes = truncated(torch.where(flakes < threshold, 0.0, flakes))
     flakes = truncated(smeared(flakes, draws.between(-135, -45, "angle"), radius, sigma))
     grey = torch.einsum("c,nchw->nhw", images.new_tensor(_GREY), images)[:, None]

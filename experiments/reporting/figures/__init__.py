@@ -27,14 +27,6 @@ def draw_figures(measured: Sequence[Measured]) -> dict[str, Figure]:
     }
 
 
-def write_figures(results: Path, out: Path) -> None:
-    """`out/NAME.png` and `out/NAME.svg` for every figure."""
-    out.mkdir(parents=True, exist_ok=True)
-    with figure_style():
-        for name, figure in draw_figures(read_measured(results)).items():
-            save(figure, out, name)
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command; 0 when done, 1 without results."""
     parser = argparse.ArgumentParser(prog="python -m experiments figures", description="Draw every figure.")
@@ -44,6 +36,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if not chosen.results.is_dir():
         print(f"{chosen.results} is no folder. Run a recipe first, or give the folder of its results.")
         return 1
-    write_figures(chosen.results, chosen.out)
+    chosen.out.mkdir(parents=True, exist_ok=True)
+    with figure_style():
+        for name, figure in draw_figures(read_measured(chosen.results)).items():
+            save(figure, chosen.out, name)
     print(f"Figures written to {chosen.out}.")
     return 0

@@ -6,10 +6,9 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from experiments.reporting import paper
 from experiments.reporting.figures import style
 from experiments.reporting.names import DATASET_TITLES, NETWORK_TITLES
-from experiments.reporting.summaries import Measured, drawn_datasets, spread, trained
+from experiments.reporting.summaries import Measured, drawn_datasets, networks_of, spread, trained
 
 
 def draw_clean(measured: Sequence[Measured]) -> Figure:
@@ -18,7 +17,7 @@ def draw_clean(measured: Sequence[Measured]) -> Figure:
     offsets = style.dodge(methods)
 
     def draw(axes: Axes, dataset: str, metric: str) -> bool:
-        networks = paper.networks_of(dataset)
+        networks = networks_of(dataset)
         for place, network in enumerate(networks):
             cells = trained(measured, dataset, network)
             if not cells:
@@ -41,7 +40,7 @@ def draw_clean(measured: Sequence[Measured]) -> Figure:
 
 def draw_depth(measured: Sequence[Measured], dataset: str) -> Figure:
     """For every network that was run: the accuracy of each member, and its share of the weights."""
-    possible = paper.networks_of(dataset)
+    possible = networks_of(dataset)
     networks = [network for network in possible if trained(measured, dataset, network)] or possible
     figure, panels = style.grid_of_panels(2, len(networks), width=max(2.15, 9 / len(networks)), height=1.9)
     methods = [method for method in style.present(measured) if method.startswith("lates_")]

@@ -10,14 +10,7 @@ from experiments.reporting.summaries import Measured, read_measured
 from experiments.reporting.tables.comparisons import gains, mc_dropout_gains, paper_tests, primary, wins
 from experiments.reporting.tables.costs import cost, depth, runs, timing_table
 from experiments.reporting.tables.markdown import Table
-from experiments.reporting.tables.scores import (
-    imagenet,
-    main_table,
-    mc_dropout,
-    methods_table,
-    network_tables,
-    scores,
-)
+from experiments.reporting.tables.scores import imagenet, main_table, mc_dropout, methods_table, network_tables, scores
 from experiments.reporting.tables.variations import budget, holdout_size, low_data
 
 TABLES: tuple[Callable[[Sequence[Measured]], Table], ...] = (

@@ -11,14 +11,17 @@ from experiments.evaluation.image_blocks import IMAGE_METRICS
 from experiments.evaluation.methods import BUDGETS
 from experiments.recipes import CIFAR_SETS
 from experiments.reporting import paper
-from experiments.reporting.names import CIFAR, DATASET_TITLES, METRIC_TITLES, TRAINING_TITLES, method_title
-from experiments.reporting.significance import (
-    ENDPOINT,
-    PRIMARY_METHOD,
+from experiments.reporting.names import (
+    CIFAR,
+    DATASET_TITLES,
+    DEFAULT,
+    METRIC_TITLES,
     PRIMARY_RIVAL,
-    PRIMARY_TRAINING,
-    SECOND_ENDPOINT,
-    Architectures,
+    TRAINING_TITLES,
+    method_title,
+)
+from experiments.reporting.significance import (
+    Array,
     Gain,
     anova,
     compare,
@@ -27,9 +30,18 @@ from experiments.reporting.significance import (
     holm,
     network_gains,
     signed_rank,
-    with_equal_seeds,
 )
-from experiments.reporting.summaries import GROUPS, TRAININGS, Measured, all_trained, by_architecture, trained
+from experiments.reporting.summaries import (
+    GROUPS,
+    STRONG_TRAINING,
+    TRAININGS,
+    Architectures,
+    Measured,
+    all_trained,
+    by_architecture,
+    trained,
+    with_common_seeds,
+)
 from experiments.reporting.tables.markdown import (
     ABSENT,
     NOT_RUN,
@@ -43,11 +55,14 @@ from experiments.reporting.tables.markdown import (
 from experiments.reporting.tables.scores import mc_title, titles
 
 
+def better_of(gains: Array, missing: str = ABSENT) -> str:
+    return f"{count_better(gains)} of {gains.size}" if gains.size else missing
+
+
 def shown(gain: Gain) -> tuple[str, str, str, str]:
     """Mean, bootstrap, t, and on how many networks."""
     better = f"{gain.better} of {gain.networks}" if gain.networks else ABSENT
-    bootstrapped, t = gain.bootstrap, gain.t
-    return signed(gain.mean, 4), interval(bootstrapped.low, bootstrapped.high), interval(t.low, t.high), better
+    return signed(gain.mean, 4), interval(gain.bootstrap), interval(gain.t), better
 
 
 GAIN_COLUMNS = ("gain", "bootstrap, 95 %", "t over architectures, 95 %", "networks better")
@@ -56,14 +71,15 @@ GAIN_COLUMNS = ("gain", "bootstrap, 95 %", "t over architectures, 95 %", "networ
 # Named beforehand
 
 
+PRIMARY = (DEFAULT, PRIMARY_RIVAL)
+
+
 def primary(measured: Sequence[Measured]) -> Table:
-    equal = {dataset: with_equal_seeds(by_architecture(measured, dataset, PRIMARY_TRAINING)) for dataset in CIFAR}
+    equal = {dataset: with_common_seeds(by_architecture(measured, dataset, STRONG_TRAINING)) for dataset in CIFAR}
     rows: list[tuple[str, ...]] = []
-    for endpoint, metric in (("primary", ENDPOINT), ("second", SECOND_ENDPOINT)):
-        places = list(product(CIFAR, ("clean", "corrupted")))
-        compared = [
-            compare(equal[dataset], PRIMARY_METHOD, PRIMARY_RIVAL, metric, GROUPS[group]) for dataset, group in places
-        ]
+    places = list(product(CIFAR, ("clean", "corrupted")))
+    for endpoint, metric in (("primary", "nll"), ("second", "ece_smooth")):
+        compared = [compare(equal[dataset], *PRIMARY, metric, GROUPS[group]) for dataset, group in places]
         corrected = holm([gain.p for gain in compared])
         for (dataset, group), gain, p in zip(places, compared, corrected, strict=True):
             where = (endpoint, METRIC_TITLES[metric], DATASET_TITLES[dataset], group)
@@ -71,7 +87,7 @@ def primary(measured: Sequence[Measured]) -> Table:
     header = ("endpoint", "metric", "data set", "test sets", *GAIN_COLUMNS, "architectures", "p", "p, Holm")
     return Table(
         "primary",
-        f"{method_title(PRIMARY_METHOD)} against {method_title(PRIMARY_RIVAL)}, networks of the strong recipe",
+        f"{' against '.join(map(method_title, PRIMARY))}, networks of the strong recipe",
         header,
         merge_missing(rows, shared=3, text_columns=4) if any(row[4] != ABSENT for row in rows) else _not_run(rows),
         "Named before it was run. The unit is the architecture, each with the same seeds. p: two-sided t-test over "
@@ -153,9 +169,8 @@ def wins(measured: Sequence[Measured]) -> Table:
     cells = [cell for dataset in CIFAR_SETS for cell in all_trained(measured, dataset)]
     for group, method, rival in EXPECTED:
         by_metric = [network_gains(cells, method, rival, metric, GROUPS[group].sets) for metric in metrics]
-        counts = [f"{count_better(gains)} of {gains.size}" if gains.size else ABSENT for gains in by_metric]
-        row = counts if by_metric[0].size else [NOT_RUN, *counts[1:]]
-        rows.append((GROUPS[group].title, method_title(method), method_title(rival), *row))
+        counts = [better_of(by_metric[0], NOT_RUN), *map(better_of, by_metric[1:])]
+        rows.append((GROUPS[group].title, method_title(method), method_title(rival), *counts))
     header = ("test sets", "method", "better than", *titles(metrics))
     note = "Networks of the paper's recipe, both data sets, by the mean over the test sets. Seeds are not independent."
     return Table("wins", "On how many networks LATES is better", header, tuple(rows), note, text_columns=3)
@@ -184,9 +199,9 @@ def mc_dropout_gains(measured: Sequence[Measured]) -> Table:
     for dataset, rate in paper.MC_DROPOUT:
         cells = trained(measured, dataset, "wide_resnet_28_10", dropout=rate)
         for pair in MC_COMPARISONS:
-            compared = [shown(compare([cells], *pair, metric, GROUPS["clean"])) for metric in metrics]
+            compared = [compare([cells], *pair, metric, GROUPS["clean"]) for metric in metrics]
             texts = [
-                gain if bootstrapped == ABSENT else f"{gain} {bootstrapped}" for gain, bootstrapped, *_ in compared
+                f"{signed(gain.mean, 4)} {interval(gain.bootstrap)}".removesuffix(f" {ABSENT}") for gain in compared
             ]
             rows.append((DATASET_TITLES[dataset], f"{rate:g}", *map(mc_title, pair), str(len(cells)), *texts))
     return Table(
@@ -209,17 +224,16 @@ def paper_tests(measured: Sequence[Measured]) -> Table:
     rows: list[tuple[str, ...]] = []
     for dataset, metric in product(paper.DATASETS, paper.METRICS):
         architectures = by_architecture(measured, dataset)
-        everything = corrupted_gains([cell for cells in architectures for cell in cells], *PAPERS_OWN, metric)
-        better = f"{count_better(everything)} of {everything.size}" if everything.size else ABSENT
-        mean, _, t, _ = shown(compare(architectures, *PAPERS_OWN, metric, GROUPS["corrupted"]))
+        everything = corrupted_gains(all_trained(measured, dataset), *PAPERS_OWN, metric)
+        gain = compare(architectures, *PAPERS_OWN, metric, GROUPS["corrupted"])
         rows.append(
             (
                 *(DATASET_TITLES[dataset], METRIC_TITLES[metric], paper.WILCOXON[dataset][metric]),
-                *(better, p_value(signed_rank(everything))),
+                *(better_of(everything), p_value(signed_rank(everything))),
                 *(f"F(1, 16) = {paper.ANOVA[dataset][metric]}".replace("= <", "<"), paper.ANOVA_P[dataset][metric]),
                 *_anova(architectures, metric, CIFAR100_C),
                 *_anova(architectures, metric, NAMES),
-                *(mean, t),
+                *(signed(gain.mean, 4), interval(gain.t)),
             )
         )
     tests = ("Wilcoxon p, paper", "sets better", "p, ours", "ANOVA, paper", "p, paper", "17 types", "p", "all 19", "p")

@@ -5,7 +5,7 @@ from itertools import product
 from pathlib import Path
 from statistics import median
 
-from experiments.evaluation.timing import Timing, read_timing
+from experiments.evaluation.timing import read_timing
 from experiments.recipes import CIFAR_NETWORKS, CIFAR_SETS
 from experiments.reporting import paper
 from experiments.reporting.names import LATES, LOGIT_RIVALS, VIEW_RIVALS, method_title
@@ -34,7 +34,10 @@ def timing_table(folder: Path) -> Table:
     for dataset, network in product(CIFAR_SETS, CIFAR_NETWORKS):
         file = folder / f"{dataset}-{network}" / "timing.json"
         if file.exists():
-            rows.append((*place(dataset, network), *_timed(read_timing(file))))
+            timing = read_timing(file)
+            took = timing.calibrations
+            seconds = (number(timing.training, 0), number(median(took), 2), f"{min(took):.2f} to {max(took):.2f}")
+            rows.append((*place(dataset, network), *seconds, number(100 * timing.share, 2)))
     header = ("data set", "network", "training, s", "calibrate, s", "its spread, s", "time, %")
     note = (
         "One device, nothing beside it. Training: the first epoch, with compiling, and the recipe's others at the median of "
@@ -42,12 +45,6 @@ def timing_table(folder: Path) -> Table:
         "median, smallest and largest of three."
     )
     return Table("timing", "Time of a calibration beside that of training", header, tuple(rows), note, text_columns=2)
-
-
-def _timed(timing: Timing) -> tuple[str, ...]:
-    took = timing.calibrations
-    spread_out = f"{number(min(took), 2)} to {number(max(took), 2)}"
-    return number(timing.training, 0), number(median(took), 2), spread_out, number(100 * timing.share, 2)
 
 
 def depth(measured: Sequence[Measured]) -> Table:

@@ -1,11 +1,11 @@
 """A table as data, as Markdown and as CSV."""
 
-import csv
-import io
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from experiments.data.files import format_csv
+from experiments.reporting.significance import Interval
 from experiments.reporting.summaries import Spread
 
 ABSENT = "–"
@@ -40,11 +40,7 @@ def markdown(table: Table) -> str:
 
 def as_csv(table: Table) -> str:
     """Header and rows; a true minus becomes a hyphen, so that numbers read as numbers."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(table.header)
-    writer.writerows([cell.replace("−", "-") for cell in row] for row in table.rows)
-    return text.getvalue()
+    return format_csv([table.header, *([cell.replace("−", "-") for cell in row] for row in table.rows)])
 
 
 def merge_missing(rows: Sequence[tuple[str, ...]], shared: int, text_columns: int) -> tuple[tuple[str, ...], ...]:
@@ -86,8 +82,8 @@ def with_deviation(spread: Spread, digits: int = 4) -> str:
     return f"{number(spread.mean, digits)} ± {number(spread.deviation, digits)}"
 
 
-def interval(low: float, high: float, digits: int = 4) -> str:
-    return ABSENT if math.isnan(low) else f"[{signed(low, digits)}, {signed(high, digits)}]"
+def interval(bounds: Interval) -> str:
+    return ABSENT if math.isnan(bounds.low) else f"[{signed(bounds.low, 4)}, {signed(bounds.high, 4)}]"
 
 
 def p_value(p: float) -> str:

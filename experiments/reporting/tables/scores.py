@@ -15,11 +15,11 @@ from experiments.reporting.names import (
     METHOD_TITLES,
     METRIC_TITLES,
     NETWORK_TITLES,
+    PRIMARY_RIVAL,
     TRAINING_TITLES,
     VIEW_RIVALS,
     method_title,
 )
-from experiments.reporting.significance import PRIMARY_RIVAL
 from experiments.reporting.summaries import (
     CLEAN_SET,
     CORRUPTED,
@@ -43,6 +43,10 @@ FLOOR = "Floor: the ECE that perfect calibration would measure with these confid
 
 def titles(metrics: Sequence[str]) -> Row:
     return tuple(METRIC_TITLES[metric] for metric in metrics)
+
+
+def corrupted_titles(metrics: Sequence[str]) -> Row:
+    return tuple(f"{title}, corrupted" for title in titles(metrics))
 
 
 def place(dataset: str, network: str) -> tuple[str, str]:
@@ -86,11 +90,10 @@ def main_table(measured: Sequence[Measured]) -> Table:
             ]
             cells = values if method in run else [NOT_RUN, *[ABSENT] * (len(values) - 1)]
             rows.append((*where, label, *cells) if run else (*where, NOT_RUN, *[ABSENT] * len(values)))
-    shown = titles(metrics)
     return Table(
         "main",
         "Clean test set, and the mean over 19 corruptions at five severities",
-        ("networks trained by", "data set", "method", *shown, *(f"{title}, corrupted" for title in shown)),
+        ("networks trained by", "data set", "method", *titles(metrics), *corrupted_titles(metrics)),
         tuple(dict.fromkeys(rows)),
         f"{MEANS} LATES stays within 1 % of the network's parameters. The best rivals were chosen on these very test sets, in "
         "their favour: by clean NLL among those that need logits alone, by corrupted NLL among those that see views, features "
@@ -125,13 +128,7 @@ def methods_table(measured: Sequence[Measured]) -> Table:
     return Table(
         "methods",
         "Every method that was run on all networks",
-        (
-            "networks trained by",
-            "data set",
-            "method",
-            *titles(clean),
-            *(f"{each}, corrupted" for each in titles(corrupted)),
-        ),
+        ("networks trained by", "data set", "method", *titles(clean), *corrupted_titles(corrupted)),
         tuple(rows),
         f"{MEANS} {PUBLIC_NOTE} AUC at best T: at the temperature that serves the method's AUC best, so that calibration alone "
         "earns little. "

@@ -6,21 +6,19 @@ from itertools import product
 
 from experiments.evaluation.methods import BUDGETS
 from experiments.evaluation.prepared import VIEWS
-from experiments.reporting import paper
 from experiments.reporting.names import CIFAR, DATASET_TITLES, SOLVED_ALIKE, method_title
 from experiments.reporting.summaries import (
     CLEAN_SET,
     CORRUPTED,
-    HOLDOUT_SIZE,
-    LOW_DATA,
     Measured,
-    Variation,
+    by_architecture,
+    networks_of,
     of_each_part,
-    over_networks,
+    over_architectures,
     spread,
 )
 from experiments.reporting.tables.markdown import ABSENT, NOT_RUN, Table, merge_missing, number, signed
-from experiments.reporting.tables.scores import place, titles
+from experiments.reporting.tables.scores import corrupted_titles, place, titles
 
 BY_PART = (
     "temperature", "vector_scaling", "sms", "head_refitted_shift", "lates_none_1", "lates_shift_1", "lates_jitter_1",
@@ -30,25 +28,25 @@ SHOWN = ("nll", "ece", "accuracy")
 RELATIVE = "Gain: percent of temperature scaling's value by which the method is better; negative is worse."
 
 
-def _by_part(title: str, measured: Sequence[Measured], variation: Variation) -> Table:
+def _by_part(title: str, measured: Sequence[Measured], recipe: str) -> Table:
     """Method by method, so that the parts of one stand below one another; networks that were not run stand last, as one."""
     rows: list[tuple[str, ...]] = []
     header = ("data set", "network", "method", "train", "hold-out", "seeds", *titles(SHOWN))
     header += tuple(f"{metric}, gain %" for metric in titles(SHOWN))
     for dataset in CIFAR:
-        by_network = {network: of_each_part(measured, dataset, network, variation) for network in paper.NETWORKS}
+        by_network = {network: of_each_part(measured, dataset, network, recipe) for network in networks_of(dataset)}
         varied = {network: by_part for network, by_part in by_network.items() if by_part}
         for network, by_part in varied.items():
-            for method, (part, cells) in product(BY_PART, by_part.items()):
+            for method, ((train, holdout), cells) in product(BY_PART, by_part.items()):
                 if any(method in cell.methods for cell in cells):
-                    shares = (f"{100 * part.train_fraction:.0f} %", f"{100 * part.holdout_fraction:.0f} %")
+                    shares = (f"{100 * train:.0f} %", f"{100 * holdout:.0f} %")
                     where = (*place(dataset, network), method_title(method), *shares, str(len(cells)))
                     rows.append((*where, *_values(cells, method)))
         if len(varied) < len(by_network):
             others = (DATASET_TITLES[dataset], "all others" if varied else "all", NOT_RUN)
             rows.append((*others, *[ABSENT] * (len(header) - len(others))))
     note = f"{RELATIVE} Every line is of the seeds that all sizes have; the plain split's may be a network of another recipe."
-    return Table(variation.recipe, title, header, tuple(rows), note, text_columns=3)
+    return Table(recipe, title, header, tuple(rows), note, text_columns=3)
 
 
 def _values(cells: Sequence[Measured], method: str) -> list[str]:
@@ -58,12 +56,12 @@ def _values(cells: Sequence[Measured], method: str) -> list[str]:
 
 
 def low_data(measured: Sequence[Measured]) -> Table:
-    return _by_part("Clean test set, by the share of the training split", measured, LOW_DATA)
+    return _by_part("Clean test set, by the share of the training split", measured, "low_data")
 
 
 def holdout_size(measured: Sequence[Measured]) -> Table:
     title = "Clean test set, by the size of the hold-out, the network trained on the rest"
-    return _by_part(title, measured, HOLDOUT_SIZE)
+    return _by_part(title, measured, "holdout_size")
 
 
 def budget(measured: Sequence[Measured]) -> Table:
@@ -75,14 +73,13 @@ def budget(measured: Sequence[Measured]) -> Table:
             lambda cell, method=method: 100 * cell.fact("methods", method, "parameters"),
             *(partial(Measured.relative_gain, method=method, metric=metric, sets=sets) for metric, sets in columns),
         ]
-        spent, *gains = (over_networks(measured, dataset, value) for value in of_each)
+        spent, *gains = (over_architectures(by_architecture(measured, dataset), value) for value in of_each)
         limit = "none" if allowed == "all" else f"{allowed} %"
         rows.append((DATASET_TITLES[dataset], views, limit, number(spent, 2), *map(signed, gains)))
-    named = titles(SHOWN)
     return Table(
         "budget",
         "Relative gain by budget and views, %",
-        ("data set", "views", "budget", "parameters added, %", *named, *(f"{metric}, corrupted" for metric in named)),
+        ("data set", "views", "budget", "parameters added, %", *titles(SHOWN), *corrupted_titles(SHOWN)),
         merge_missing(rows, shared=2, text_columns=3),
         f"{RELATIVE} Mean over seeds, then over the networks that were run.",
         text_columns=3,

@@ -4,7 +4,7 @@ from pathlib import Path
 from statistics import mean
 
 from experiments.data.corruptions import NAMES
-from experiments.reporting.summaries import HOLDOUT_SIZE, LOW_DATA, of_each_part, read_measured
+from experiments.reporting.summaries import of_each_part, read_measured
 from experiments.reporting.tables import make_tables
 from experiments.reporting.tables.markdown import markdown
 from experiments.reporting.tables.scores import main_table
@@ -28,19 +28,19 @@ def test_a_trend_is_of_the_seeds_that_every_part_has(tmp_path: Path) -> None:
         write_cell(tmp_path, "out_of_distribution", "cifar100", "resnet18", seed, sets=["clean", "fog-1"])
     for fraction, seed in ((0.25, 0), (0.25, 2), (0.5, 2), (0.5, 3)):
         write_cell(tmp_path, "low_data", "cifar100", "resnet18", seed, train_fraction=fraction, sets=["clean"])
-    parts = of_each_part(read_measured(tmp_path), "cifar100", "resnet18", LOW_DATA)
+    parts = of_each_part(read_measured(tmp_path), "cifar100", "resnet18", "low_data")
     assert [[each.cell.seed for each in cells] for cells in parts.values()] == [[2], [2], [2]]
-    assert of_each_part(read_measured(tmp_path), "cifar100", "resnet18", HOLDOUT_SIZE) == {}
-    assert parts[LOW_DATA.parts[-1]][0].cell.recipe == "out_of_distribution"
+    assert of_each_part(read_measured(tmp_path), "cifar100", "resnet18", "holdout_size") == {}
+    assert parts[0.9, 0.1][0].cell.recipe == "out_of_distribution"
     write_cell(tmp_path, "low_data", "cifar100", "resnet18", 2, sets=["clean"])
-    parts = of_each_part(read_measured(tmp_path), "cifar100", "resnet18", LOW_DATA)
+    parts = of_each_part(read_measured(tmp_path), "cifar100", "resnet18", "low_data")
     assert [cells[0].cell.recipe for cells in parts.values()] == ["low_data"] * 3, "its own, though it has fewer sets"
 
 
 def test_parts_without_a_common_seed_show_no_trend(tmp_path: Path) -> None:
     write_cell(tmp_path, "in_distribution", "cifar100", "resnet18", 0, sets=["clean"])
     write_cell(tmp_path, "low_data", "cifar100", "resnet18", 1, train_fraction=0.25, sets=["clean"])
-    assert of_each_part(read_measured(tmp_path), "cifar100", "resnet18", LOW_DATA) == {}
+    assert of_each_part(read_measured(tmp_path), "cifar100", "resnet18", "low_data") == {}
     assert [row["network"] for row in rows_of(markdown(low_data(read_measured(tmp_path))), "CIFAR-100")] == ["all"]
 
 

@@ -23,9 +23,8 @@ from experiments.reporting.significance import (
     network_gains,
     signed_rank,
     t_test,
-    with_equal_seeds,
 )
-from experiments.reporting.summaries import CORRUPTED, GROUPS, by_architecture, read_measured
+from experiments.reporting.summaries import CORRUPTED, GROUPS, by_architecture, read_measured, with_common_seeds
 from tests.experiments.reporting.synthetic import read_column, write_cell
 
 gains_of_networks = st.lists(st.integers(-8, 8), min_size=1, max_size=7).map(lambda found: np.asarray(found) / 10)
@@ -163,6 +162,6 @@ def test_equal_seeds_are_those_that_every_architecture_that_was_run_has(tmp_path
     for network, seeds in (("vgg16", (0, 1)), ("resnet18", (1, 2))):
         for seed in seeds:
             write_cell(tmp_path, "in_distribution", "cifar100", network, seed, sets=["clean"])
-    found = with_equal_seeds(by_architecture(read_measured(tmp_path), "cifar100"))
-    assert [[each.cell.seed for each in cells] for cells in found] == [[1], [1]]
-    assert with_equal_seeds([(), ()]) == []
+    found = with_common_seeds(by_architecture(read_measured(tmp_path), "cifar100"))
+    assert [[each.cell.seed for each in cells] for cells in found if cells] == [[1], [1]]
+    assert with_common_seeds([(), ()]) == [(), ()]

@@ -78,8 +78,9 @@ def test_logits_have_one_column_per_class(name: str) -> None:
 def test_stages_of_a_residual_network_halve_the_image(stem: Any, size: int, sides: list[int]) -> None:
     seen: list[int] = []
     with torch.device("meta"):
-        network = ResNet(BasicBlock, (1, 1, 1, 1), (4, 4, 8, 8), 10, stem)
-        for stage in (network.layer1, network.layer2, network.layer3, network.layer4):
+        network = ResNet(BasicBlock, (1, 1, 1, 1), (4, 4, 4, 8, 8), 10, stem)
+        for number in (1, 2, 3, 4):
+            stage = network.get_submodule(f"layer{number}")
             stage.register_forward_hook(lambda _module, _inputs, output: seen.append(output.shape[-1]))
         network(torch.empty(1, 3, size, size))
     assert seen == sides
@@ -92,7 +93,7 @@ def silence_branch(block: BasicBlock | Bottleneck | WideBlock) -> None:
 
 
 @pytest.mark.parametrize(
-    ("block", "channels"), [(BasicBlock(8, 8, 1), 8), (Bottleneck(8, 2, 1), 8), (WideBlock(8, 8, 1, dropout=0.5), 8)]
+    ("block", "channels"), [(BasicBlock(8, 8, 1), 8), (Bottleneck(8, 8, 1), 8), (WideBlock(8, 8, 1, dropout=0.5), 8)]
 )
 def test_a_block_adds_its_branch_to_its_input(block: BasicBlock | Bottleneck | WideBlock, channels: int) -> None:
     silence_branch(block)

@@ -12,10 +12,9 @@ from experiments.evaluation.clock import Clock
 from experiments.evaluation.evaluate import predict_methods, record
 from experiments.evaluation.methods import METHODS
 from experiments.evaluation.prepared import prepare
-from experiments.training.further_networks import MobileNet, SmallViT
 from experiments.training.hyperparameters import STRONG
 from experiments.training.loop import train_network
-from experiments.training.networks import VGG
+from experiments.training.networks import VGG, MobileNet, SmallViT
 from tests.experiments.sample import sample_data
 
 SMALL: dict[str, Callable[[], nn.Module]] = {
