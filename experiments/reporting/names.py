@@ -82,6 +82,13 @@ EXPENSIVE: Mapping[str, str] = {
     "tta_shift": "test-time augmentation, 5 passes",
     "ensemble": "ensemble of the seeds",
 }
+RIVALS: Mapping[str, str] = {
+    "temperature": "temperature",
+    **LOGIT_RIVALS,
+    **VIEW_RIVALS,
+    **EXPENSIVE,
+}
+"""Every method that is not LATES and is solved to its optimum."""
 LATES: Mapping[str, str] = {
     "lates_paper": "LATES, the paper's words taken literally",
     "lates_none_1": "LATES, no views",
@@ -115,12 +122,9 @@ LATES: Mapping[str, str] = {
 }
 METHOD_TITLES: Mapping[str, str] = {
     "network": "network as it is",
-    "temperature": "temperature",
+    **RIVALS,
     "temperature_sgd": "temperature, SGD in beta",
     "temperature_tau_sgd": "temperature, SGD in tau",
-    **LOGIT_RIVALS,
-    **VIEW_RIVALS,
-    **EXPENSIVE,
     **LATES,
     "mcd": "MC dropout",
     "mcd_temperature": "+ temperature",

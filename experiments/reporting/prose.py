@@ -7,15 +7,17 @@ A template in `pages/` holds `{{…}}` where something is filled in:
     {{gain METRIC SETS PLACE METHOD RIVAL}}          0.209 (bootstrap 0.180 to 0.242, t 0.150 to 0.268)
     {{percent METRIC SETS PLACE METHOD RIVAL}}       15 %: the gain as a share of the rival's mean
     {{wins METRIC SETS PLACE METHOD RIVAL}}          9 of 9: networks on which METHOD is better
+    {{ahead METRIC SETS PLACE METHOD}}               5 of 7: networks on which METHOD is better than every rival
+    {{rivals PLACE}}                                 20: rivals that were run on some network
     {{networks PLACE}}                               9
     {{seeds PLACE}}                                  3, or 1 to 3
     {{most FACT PLACE METHOD}}                       1.00: the largest share, in percent, that METHOD adds to a network
     {{holdout METRIC IMAGES CANDIDATE}}              0.713: of the search for defaults, on hold-out images
     {{third METRIC IMAGES CANDIDATE}}                0.536: of its third round
 
-SETS is clean, corrupted, like or unlike (the jitter). PLACE is `both`, a data set, or `DATASET/NETWORK`, with `@TRAIN` for a
-share of the training split and `~RATE` for dropout, after `strong:` where networks of the strong recipe are meant, after
-`public:` for released ones. What was not run reads "not run".
+SETS is clean, corrupted, like or unlike (the jitter), or bar. PLACE is `both`, a data set, or `DATASET/NETWORK`, with `@TRAIN`
+for a share of the training split and `~RATE` for dropout, after `strong:` where networks of the strong recipe are meant,
+after `public:` for released ones. What was not run reads "not run".
 """
 
 import math
@@ -24,8 +26,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
+
 from experiments.recipes import CIFAR_SETS, RECIPES
-from experiments.reporting.names import METHOD_TITLES, METRIC_TITLES, method_title
+from experiments.reporting.names import METHOD_TITLES, METRIC_TITLES, RIVALS, method_title
 from experiments.reporting.shift_search import Search
 from experiments.reporting.significance import architecture_gains, compare, network_gains
 from experiments.reporting.summaries import (
@@ -89,6 +93,9 @@ def _value(words: list[str], sources: Sources) -> str:
         case ["seeds", place]:
             counts = sorted({len(cells) for cells in _place(sources.measured, place) if cells})
             return " to ".join(map(str, dict.fromkeys([counts[0], counts[-1]]))) if counts else NOT_RUN
+        case ["rivals", place]:
+            run = {name for cells in _place(sources.measured, place) for cell in cells for name in cell.methods}
+            return str(len(run & RIVALS.keys())) if run else NOT_RUN
         case ["most", fact, place, method]:
             _check("nll", method)
             shares = [
@@ -152,4 +159,20 @@ def _wins(architectures: Architectures, method: str, rival: str, metric: str, gr
     return better_of(gains, NOT_RUN)
 
 
-_COMPARED: Mapping[str, Callable[..., str]] = {"mean": _mean, "gain": _gain, "percent": _percent, "wins": _wins}
+def _ahead(architectures: Architectures, method: str, metric: str, group: Group) -> str:
+    """Of every rival that was run on the network."""
+    cells = [cell for cells in architectures for cell in cells if method in cell.methods]
+    gains = [
+        [network_gains([cell], method, rival, metric, group.sets) for rival in RIVALS if rival in cell.methods]
+        for cell in cells
+    ]
+    return better_of(np.asarray([np.concatenate(each).min() for each in gains]), NOT_RUN)
+
+
+_COMPARED: Mapping[str, Callable[..., str]] = {
+    "mean": _mean,
+    "gain": _gain,
+    "percent": _percent,
+    "wins": _wins,
+    "ahead": _ahead,
+}

@@ -43,6 +43,17 @@ def corrupted_gains(
     return gains[np.isfinite(gains).all(axis=(1, 2))]
 
 
+def gains_by_type(cells: Sequence[Measured], method: str, rival: str, metric: str, corruptions: Sequence[str]) -> Array:
+    """[networks, corruptions]: means over the severities that the network's recipe measures; networks that lack a set are left
+    out."""
+    gains = [
+        [_gains(cell, method, rival, metric, cell.asked(sets_of((name,)))).mean() for name in corruptions]
+        for cell in cells
+    ]
+    found = np.asarray(gains).reshape(len(cells), len(corruptions))
+    return found[np.isfinite(found).all(axis=1)]
+
+
 def network_gains(cells: Sequence[Measured], method: str, rival: str, metric: str, sets: Sequence[str]) -> Array:
     """[networks]: the mean over test sets; networks that lack one are left out."""
     gains = np.asarray([_gains(cell, method, rival, metric, cell.asked(sets)).mean() for cell in cells])
@@ -113,7 +124,7 @@ def compare(architectures: Architectures, method: str, rival: str, metric: str, 
     redrawn = [image_gains(cells, *pair, group.blocks) for cells in architectures] if metric in IMAGE_METRICS else []
     if list(map(len, redrawn)) != list(map(len, by_network)):  # a network kept no images: its mean would be missing
         redrawn = [
-            corrupted_gains(cells, *pair, group.types).mean(axis=2) if group.types else gains[:, None]
+            gains_by_type(cells, *pair, group.types) if group.types else gains[:, None]
             for cells, gains in zip(architectures, by_network, strict=True)
         ]
     means = np.asarray([gains.mean() for gains in by_network if len(gains)])

@@ -92,10 +92,14 @@ class Measured:
         trainings = {STRONG: STRONG_TRAINING, STRONG_WIDE: STRONG_TRAINING, PUBLIC: PUBLIC_TRAINING}
         return trainings.get(recipe, PAPER_TRAINING)
 
+    @property
+    def severities(self) -> tuple[int, ...]:
+        """Those that the recipe measures."""
+        return tuple(self.facts.get("recipe", {}).get("severities", SEVERITIES))
+
     def asked(self, sets: Sequence[str]) -> list[str]:
         """Of these test sets those at the severities that the recipe measures."""
-        severities = self.facts.get("recipe", {}).get("severities", SEVERITIES)
-        return [name for name in sets if name == CLEAN or int(name.rpartition("-")[2]) in severities]
+        return [name for name in sets if name == CLEAN or int(name.rpartition("-")[2]) in self.severities]
 
     def values(self, method: str, metric: str, sets: Sequence[str]) -> NDArray[np.float64]:
         """[sets], NaN where missing."""
@@ -197,9 +201,9 @@ def places(datasets: Sequence[str]) -> list[tuple[str, str, str]]:
     ]
 
 
-def drawn_datasets(measured: Sequence[Measured]) -> tuple[str, ...]:
+def drawn_datasets(measured: Sequence[Measured], training: str) -> tuple[str, ...]:
     """Those of which a network was run; all that could be if none was."""
-    return tuple(name for name in paper.DATASETS if all_trained(measured, name)) or paper.DATASETS
+    return tuple(name for name in paper.DATASETS if all_trained(measured, name, training)) or paper.DATASETS
 
 
 def by_architecture(

@@ -13,18 +13,19 @@ from matplotlib.figure import Figure
 from experiments.reporting.figures.curves import draw_corruptions, draw_severity
 from experiments.reporting.figures.networks import draw_clean, draw_depth
 from experiments.reporting.figures.style import figure_style, save
-from experiments.reporting.summaries import Measured, drawn_datasets, read_measured
+from experiments.reporting.summaries import PAPER_TRAINING, STRONG_TRAINING, Measured, drawn_datasets, read_measured
 
 
 def draw_figures(measured: Sequence[Measured]) -> dict[str, Figure]:
-    """name -> figure."""
-    depths = {f"depth_{dataset}": draw_depth(measured, dataset) for dataset in drawn_datasets(measured)}
-    return {
-        **depths,
-        "clean": draw_clean(measured),
-        "severity": draw_severity(measured),
-        "corruptions": draw_corruptions(measured),
-    }
+    """name -> figure; names of those of the paper's recipe begin with it."""
+    figures: dict[str, Figure] = {}
+    for prefix, training in (("", STRONG_TRAINING), ("paper_", PAPER_TRAINING)):
+        for dataset in drawn_datasets(measured, training):
+            figures[f"{prefix}depth_{dataset}"] = draw_depth(measured, dataset, training)
+        figures[f"{prefix}clean"] = draw_clean(measured, training)
+        figures[f"{prefix}severity"] = draw_severity(measured, training)
+        figures[f"{prefix}corruptions"] = draw_corruptions(measured, training)
+    return figures
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

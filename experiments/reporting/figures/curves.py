@@ -16,14 +16,15 @@ from experiments.reporting.summaries import CLEAN_SET, Measured, by_architecture
 REFERENCE = "temperature"
 
 
-def draw_severity(measured: Sequence[Measured]) -> Figure:
-    """Gains over temperature scaling by severity; 0 is the clean test set. Bands: 95 % t intervals over architectures."""
-    sets = [CLEAN_SET, *(sets_of(NAMES, (severity,)) for severity in SEVERITIES)]
-    methods = style.present(measured, left_out=[REFERENCE])
+def draw_severity(measured: Sequence[Measured], training: str) -> Figure:
+    """Gains over temperature scaling by severity, after the clean test set. Bands: 95 % t intervals over architectures."""
+    severities = next((each.severities for each in measured if each.training == training), SEVERITIES)
+    sets = [CLEAN_SET, *(sets_of(NAMES, (severity,)) for severity in severities)]
+    methods = style.present(measured, training, left_out=[REFERENCE])
     offsets = style.dodge(methods, 0.5)
 
     def draw(axes: Axes, dataset: str, metric: str) -> bool:
-        architectures = by_architecture(measured, dataset)
+        architectures = by_architecture(measured, dataset, training)
         axes.set_title(f"gain in {METRIC_TITLES[metric]}")
         drawn = False
         for method in methods:
@@ -40,28 +41,28 @@ def draw_severity(measured: Sequence[Measured]) -> Figure:
                 axes.fill_between(x, low, high, color=style.COLOURS[method], alpha=0.12, linewidth=0)
         if drawn:
             axes.axhline(0, color=style.COLOURS[REFERENCE], linewidth=1.2)
-            axes.set_xticks(range(len(sets)), ["clean", *map(str, SEVERITIES)])
+            axes.set_xticks(range(len(sets)), ["clean", *map(str, severities)])
         return drawn
 
-    figure = style.draw_panels(drawn_datasets(measured), draw, below="severity", height=2.7, width=3.8)
+    figure = style.draw_panels(drawn_datasets(measured, training), draw, below="severity", height=2.7, width=3.8)
     title = "Gain over temperature scaling (blue line) by severity, up is better; bands: 95 % t intervals over architectures"
-    style.headline(figure, title)
+    style.headline(figure, title, training)
     style.legend_below(figure, methods)
     return figure
 
 
-def draw_corruptions(measured: Sequence[Measured]) -> Figure:
+def draw_corruptions(measured: Sequence[Measured], training: str) -> Figure:
     """Gain for each corruption, those that resemble the jitter below the others."""
     order = (*LIKE_JITTER[::-1], *UNLIKE_JITTER[::-1])
     height = np.asarray([place + (place >= len(LIKE_JITTER)) for place in range(len(order))], dtype=float)
-    methods = style.present(measured, left_out=[REFERENCE, "vector_scaling"])
+    methods = style.present(measured, training, left_out=[REFERENCE, "vector_scaling"])
     offsets = style.dodge(methods, 0.75)
-    columns = [(dataset, metric) for dataset in drawn_datasets(measured) for metric in ("nll", "ece")]
+    columns = [(dataset, metric) for dataset in drawn_datasets(measured, training) for metric in ("nll", "ece")]
     figure, panels = style.grid_of_panels(1, len(columns), width=max(2.6, 11 / len(columns)), height=8.5)
     unnamed = True  # until the first panel that is drawn names the corruptions for all
     for axes, (dataset, metric) in zip(panels[0], columns, strict=True):
         axes.set_title(f"{DATASET_TITLES[dataset]}\ngain in {METRIC_TITLES[metric]}")
-        architectures = by_architecture(measured, dataset)
+        architectures = by_architecture(measured, dataset, training)
         drawn = False
         for method in methods:
             gains = [architecture_gains(architectures, method, REFERENCE, metric, sets_of((name,))) for name in order]
@@ -80,8 +81,7 @@ def draw_corruptions(measured: Sequence[Measured]) -> Figure:
         axes.set_yticks(height, [name.replace("_", " ") if unnamed else "" for name in order])
         axes.set_ylim(-0.8, height[-1] + 0.8)
         unnamed = False
-    style.headline(
-        figure, "Gain over temperature scaling (blue line), by corruption; the lower seven resemble the jitter"
-    )
+    title = "Gain over temperature scaling (blue line), by corruption; the lower seven resemble the jitter"
+    style.headline(figure, title, training)
     style.legend_below(figure, methods, columns=3)
     return figure

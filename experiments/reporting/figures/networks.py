@@ -11,15 +11,15 @@ from experiments.reporting.names import DATASET_TITLES, NETWORK_TITLES
 from experiments.reporting.summaries import Measured, drawn_datasets, networks_of, spread, trained
 
 
-def draw_clean(measured: Sequence[Measured]) -> Figure:
+def draw_clean(measured: Sequence[Measured], training: str) -> Figure:
     """A dot for each trained network; where there are several seeds, a line at their mean."""
-    methods = style.present(measured)
+    methods = style.present(measured, training)
     offsets = style.dodge(methods)
 
     def draw(axes: Axes, dataset: str, metric: str) -> bool:
-        networks = networks_of(dataset)
+        networks = networks_of(dataset, training)
         for place, network in enumerate(networks):
-            cells = trained(measured, dataset, network)
+            cells = trained(measured, dataset, network, training=training)
             if not cells:
                 axes.text(place, 0.5, "not run", rotation=90, ha="center", color=style.MUTED, fontsize=7, style="italic",
                           transform=axes.get_xaxis_transform())  # fmt: skip
@@ -30,24 +30,25 @@ def draw_clean(measured: Sequence[Measured]) -> Figure:
                     axes.plot([x - 0.04, x + 0.04], [spread(values).mean] * 2, color=style.INK, linewidth=1, zorder=4)
         axes.set_xticks(range(len(networks)), [style.SHORT.get(network, network) for network in networks])
         axes.set_xlim(-0.6, len(networks) - 0.4)
-        return any(trained(measured, dataset, network) for network in networks)
+        return any(trained(measured, dataset, network, training=training) for network in networks)
 
-    figure = style.draw_panels(drawn_datasets(measured), draw, width=3.8, height=2.4)
-    style.headline(figure, "Clean test set: a dot for each trained network, a line at the mean of its seeds")
+    figure = style.draw_panels(drawn_datasets(measured, training), draw, width=3.8, height=2.4)
+    style.headline(figure, "Clean test set: a dot for each trained network, a line at the mean of its seeds", training)
     style.legend_below(figure, methods)
     return figure
 
 
-def draw_depth(measured: Sequence[Measured], dataset: str) -> Figure:
+def draw_depth(measured: Sequence[Measured], dataset: str, training: str) -> Figure:
     """For every network that was run: the accuracy of each member, and its share of the weights."""
-    possible = networks_of(dataset)
-    networks = [network for network in possible if trained(measured, dataset, network)] or possible
+    possible = networks_of(dataset, training)
+    cells_of = {network: trained(measured, dataset, network, training=training) for network in possible}
+    networks = [network for network, cells in cells_of.items() if cells] or possible
     figure, panels = style.grid_of_panels(2, len(networks), width=max(2.15, 9 / len(networks)), height=1.9)
-    methods = [method for method in style.present(measured) if method.startswith("lates_")]
+    methods = [method for method in style.present(measured, training) if method.startswith("lates_")]
     for column, network in zip(panels.T, networks, strict=True):
-        cells = trained(measured, dataset, network)
+        cells = cells_of[network]
         column[0].set_title(NETWORK_TITLES.get(network, network), fontweight="bold")
-        members = list(cells[0].facts.get("probe_accuracy", {})) if cells else []
+        members = _members(cells[0], methods) if cells else []
         if not members:
             for axes in column:
                 style.show_not_run(axes)
@@ -72,8 +73,13 @@ def draw_depth(measured: Sequence[Measured], dataset: str) -> Figure:
             axes.set_xticks(depth[:: 1 if len(members) <= 9 else 3])
     for axes, text in zip(panels[:, 0], ("accuracy of each\nmember alone", "contribution"), strict=True):
         axes.set_ylabel(text)
-    style.headline(
-        figure, f"{DATASET_TITLES[dataset]}: what each depth knows (uncut probes, a dot for each seed) and votes"
-    )
-    style.legend_below(figure, methods)
+    title = f"{DATASET_TITLES[dataset]}: what each depth knows (uncut probes, a dot for each seed) and votes"
+    style.headline(figure, title, training)
+    style.legend_below(figure, methods, columns=2)
     return figure
+
+
+def _members(cell: Measured, methods: Sequence[str]) -> list[str]:
+    """In depth order: the default's, which has one more than the paper where the last block of a network is not its head's."""
+    votes = [list(cell.facts["methods"][method]["contributions"]) for method in methods if method in cell.methods]
+    return max([list(cell.facts.get("probe_accuracy", {})), *votes], key=len)

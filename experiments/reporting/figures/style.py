@@ -14,8 +14,8 @@ from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.lines import Line2D
 from PIL import Image
 
-from experiments.reporting.names import DATASET_TITLES, LARGER_IS_BETTER, METRIC_TITLES, method_title
-from experiments.reporting.summaries import Measured
+from experiments.reporting.names import DATASET_TITLES, LARGER_IS_BETTER, METRIC_TITLES, TRAINING_TITLES, method_title
+from experiments.reporting.summaries import PAPER_TRAINING, STRONG_TRAINING, Measured
 
 INK, MUTED, FAINT = "#222222", "#6f6f6f", "#e3e3e3"
 COLOURS: Mapping[str, str] = {
@@ -27,21 +27,37 @@ COLOURS: Mapping[str, str] = {
     "head_refitted_shift": "#c3a7e0",
     "head_refitted_jitter": "#9468bd",
     "head_refitted_robust": "#55307f",
+    "best_layer": "#b04a8f",
     "lates_none_1": "#f2bf4b",
     "lates_shift_1": "#df8a10",
     "lates_jitter_1": "#a4520a",
     "lates_last": "#5e2a05",
     "lates_capped_rescaled": "#cf2f1b",
+    "lates_robust_holdout": "#f0765f",
 }
 """Logit methods blue, on changed hold-outs green, the last layer refitted violet, LATES amber; views darken a colour, so that
 grey print keeps the order."""
-MARKERS: Mapping[str, str] = dict(zip(COLOURS, "oXPv<*dhsD^8p", strict=True))
+MARKERS: Mapping[str, str] = dict(zip(COLOURS, "oXPv<*dhHsD^8p>", strict=True))
+SHOWN: Mapping[str, Sequence[str]] = {
+    STRONG_TRAINING: (
+        "temperature", "sms", "temperature_robust_holdout", "head_refitted_robust", "best_layer", "lates_none_1", "lates_last",
+        "lates_capped_rescaled", "lates_robust_holdout",
+    ),
+    PAPER_TRAINING: (
+        "temperature", "vector_scaling", "sms", "temperature_jittered_holdout", "head_refitted_shift", "head_refitted_jitter",
+        "lates_none_1", "lates_shift_1", "lates_jitter_1",
+    ),
+}  # fmt: skip
+"""Which methods pictures show, by how the networks were trained."""
 SHORT: Mapping[str, str] = {
     "vgg16": "V16",
     "vgg19": "V19",
     "resnet18": "R18",
     "resnet50": "R50",
     "wide_resnet_28_10": "WRN",
+    "mobilenet": "MbN",
+    "convnet_group_norm": "CGN",
+    "small_vit": "ViT",
 }
 PANELS = ("nll", "ece", "accuracy")
 """The metrics that figures show."""
@@ -108,9 +124,10 @@ def draw_panels(
     return figure
 
 
-def present(measured: Sequence[Measured], left_out: Sequence[str] = ()) -> list[str]:
-    """The methods with a colour that were run on some network."""
-    return [name for name in COLOURS if name not in left_out and any(name in each.methods for each in measured)]
+def present(measured: Sequence[Measured], training: str, left_out: Sequence[str] = ()) -> list[str]:
+    """The methods shown of such networks that were run on some of them."""
+    run = {name for each in measured if each.training == training for name in each.methods}
+    return [name for name in SHOWN[training] if name in run and name not in left_out]
 
 
 def look(method: str) -> dict[str, Any]:
@@ -131,8 +148,10 @@ def show_not_run(axes: Axes) -> None:
     axes.grid(False)
 
 
-def headline(figure: Figure, text: str) -> None:
-    figure.suptitle(text, x=0.01, ha="left", fontsize=11, fontweight="bold")
+def headline(figure: Figure, text: str, training: str) -> None:
+    """Says, too, how the networks were trained."""
+    whole = f"{text}\nNetworks trained by the {TRAINING_TITLES[training]}"
+    figure.suptitle(whole, x=0.01, ha="left", fontsize=11, fontweight="bold")
 
 
 def legend_below(figure: Figure, methods: Sequence[str], columns: int = 4) -> None:

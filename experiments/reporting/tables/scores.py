@@ -24,6 +24,8 @@ from experiments.reporting.summaries import (
     CLEAN_SET,
     CORRUPTED,
     GROUPS,
+    PAPER_TRAINING,
+    STRONG_TRAINING,
     TRAININGS,
     Measured,
     mean_over_networks,
@@ -65,22 +67,23 @@ def best_rival(
     return min(known, key=lambda each: mean_over_networks(measured, dataset, each, "nll", sets, training), default=None)
 
 
+FRONT: Mapping[str, tuple[Sequence[str], Sequence[str]]] = {
+    STRONG_TRAINING: (("temperature", PRIMARY_RIVAL), (DEFAULT, EXPECT_SHIFT, "lates_robust_holdout")),
+    PAPER_TRAINING: (("temperature",), (FORMER_DEFAULT, "lates_jitter_1")),
+}
+"""Rivals and LATES methods of the front page, by training; the best rivals come between."""
+
+
 def main_table(measured: Sequence[Measured]) -> Table:
     metrics = ("nll", "ece", "accuracy")
     rows: list[Row] = []
-    for training, dataset in product(TRAININGS, CIFAR):
-        logit = best_rival(measured, dataset, LOGIT_RIVALS, "clean", training)
-        aware = best_rival(measured, dataset, VIEW_RIVALS, "corrupted", training)
-        labelled = {
-            "temperature": "temperature scaling",
-            PRIMARY_RIVAL: f"{method_title(PRIMARY_RIVAL)}, the rival named beforehand",
-            **({logit: f"best logit rival run: {method_title(logit)}"} if logit and logit != PRIMARY_RIVAL else {}),
-            **({aware: f"best view-aware rival run: {method_title(aware)}"} if aware else {}),
-            FORMER_DEFAULT: f"{method_title(FORMER_DEFAULT)} (the former default)",
-            "lates_jitter_1": method_title("lates_jitter_1"),
-            DEFAULT: f"**{method_title(DEFAULT)}**",
-            EXPECT_SHIFT: f"**{method_title(EXPECT_SHIFT)}**",
-        }
+    for (training, (rivals, ours)), dataset in product(FRONT.items(), CIFAR):
+        labelled = {method: method_title(method) for method in rivals}
+        for kind, known, group in (("logit", LOGIT_RIVALS, "clean"), ("view-aware", VIEW_RIVALS, "corrupted")):
+            best = best_rival(measured, dataset, known, group, training)
+            if best is not None and best not in labelled:
+                labelled[best] = f"best {kind} rival run: {method_title(best)}"
+        labelled |= {method: method_title(method) for method in ours}
         where = (TRAINING_TITLES[training], DATASET_TITLES[dataset])
         run = methods_run(measured, dataset, training)
         for method, label in labelled.items():
@@ -88,16 +91,18 @@ def main_table(measured: Sequence[Measured]) -> Table:
                 number(mean_over_networks(measured, dataset, method, metric, sets, training), 3)
                 for sets, metric in product((CLEAN_SET, CORRUPTED), metrics)
             ]
+            name = f"**{label}**" if method in (DEFAULT, EXPECT_SHIFT) else label
             cells = values if method in run else [NOT_RUN, *[ABSENT] * (len(values) - 1)]
-            rows.append((*where, label, *cells) if run else (*where, NOT_RUN, *[ABSENT] * len(values)))
+            rows.append((*where, name, *cells) if run else (*where, NOT_RUN, *[ABSENT] * len(values)))
     return Table(
         "main",
-        "Clean test set, and the mean over 19 corruptions at five severities",
+        "Clean test set, and the mean over 19 corruptions",
         ("networks trained by", "data set", "method", *titles(metrics), *corrupted_titles(metrics)),
         tuple(dict.fromkeys(rows)),
         f"{MEANS} LATES stays within 1 % of the network's parameters. The best rivals were chosen on these very test sets, in "
         "their favour: by clean NLL among those that need logits alone, by corrupted NLL among those that see views, features "
-        f"or training images. {PUBLIC_NOTE}",
+        "or training images. Severities 1, 3 and 5; on networks of the paper's recipe, which were measured before robust views "
+        "existed, all five.",
         text_columns=3,
     )
 
@@ -140,7 +145,8 @@ def methods_table(measured: Sequence[Measured]) -> Table:
 
 BY_NETWORK = (
     "temperature", "vector_scaling", "sms", "temperature_jittered_holdout", "head_refitted_jitter", "head_refitted_robust",
-    "lates_none_1", "lates_shift_1", "lates_jitter_1", "lates_last", "lates_capped_rescaled",
+    "best_layer", "lates_none_1", "lates_shift_1", "lates_jitter_1", "lates_last", "lates_capped_rescaled",
+    "lates_robust_holdout",
 )  # fmt: skip
 
 

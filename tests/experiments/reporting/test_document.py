@@ -1,5 +1,6 @@
 """Pages and CSVs: filled in from the results, written, and checked against them."""
 
+import csv
 import re
 from pathlib import Path
 from statistics import mean
@@ -7,6 +8,7 @@ from statistics import mean
 import pytest
 
 from experiments.reporting.document import DocumentError, check, main, render
+from experiments.reporting.names import DEFAULT, EXPECT_SHIFT, METHOD_TITLES, RIVALS
 from experiments.reporting.prose import PAGES, Sources, TemplateError, fill
 from experiments.reporting.shift_search import Search, read_search
 from experiments.reporting.summaries import Measured, read_measured
@@ -53,6 +55,16 @@ def test_gains_shares_and_wins_agree_with_the_files(results: Path, measured: tup
     assert filled(measured, f"{{{{gain {place}}}}}").startswith(f"{theirs - ours:.3f}".replace("-", "−"))
     assert filled(measured, f"{{{{percent {place}}}}}") == f"{100 * (theirs - ours) / theirs:.0f} %".replace("-", "−")
     assert filled(measured, f"{{{{wins {place}}}}}") == ("1 of 1" if ours < theirs else "0 of 1")
+
+
+def test_ahead_counts_networks_on_which_no_rival_is_as_good(results: Path, measured: tuple[Measured, ...]) -> None:
+    name, place = "in_distribution-cifar100-vgg19-s0", "nll clean cifar100/vgg19"
+    (cell,) = (each for each in measured if each.cell.name == name)
+    scores = {method: column(results, name, method, "nll")["clean"] for method in cell.methods}
+    ours = scores["lates_shift_1"]
+    least = min(scores[method] for method in RIVALS.keys() & scores.keys())
+    assert filled(measured, f"{{{{ahead {place} lates_shift_1}}}}") == ("1 of 1" if ours < least else "0 of 1")
+    assert filled(measured, f"{{{{rivals {place.split()[-1]}}}}}") == str(len(RIVALS.keys() & scores.keys()))
 
 
 def test_places_may_be_parts_of_the_split_and_rates_of_dropout(results: Path, measured: tuple[Measured, ...]) -> None:
@@ -119,17 +131,38 @@ def test_check_fails_if_one_number_of_a_sentence_or_table_differs(
     arguments = [f"--results={few_results}", f"--out={tmp_path}"]
     main(arguments)
     front, table = tmp_path / "RESULTS.md", few_results / "tables" / "paper_tests.csv"
-    front.write_text(front.read_text().replace("on 1 trained", "on 2 trained"))
+    front.write_text(front.read_text().replace("on 0 networks trained", "on 2 networks trained"))
     table.write_text(table.read_text().replace("63.4", "63.5"))
     assert main([*arguments, "--check"]) == 1
     said = capsys.readouterr().out
-    assert "on 2 trained" in said
+    assert "on 2 networks trained" in said
     assert "63.5" in said
     assert "cost.csv" not in said
 
 
 def test_the_numbers_of_this_repository_s_results_are_those_of_its_files() -> None:
     assert main([f"--results={ROOT / 'results'}", f"--out={ROOT}", "--check"]) == 0
+
+
+def test_the_readme_s_table_of_cifar_is_that_of_the_results() -> None:
+    with open(ROOT / "results" / "tables" / "methods.csv", newline="") as file:
+        rows = [*csv.DictReader(file)]
+    place = ("strong recipe", "CIFAR-100")
+    measured = {row["method"]: row for row in rows if (row["networks trained by"], row["data set"]) == place}
+    text = (ROOT / "README.md").read_text()
+    table = text[text.index("| method | clean: NLL") :].split("\n\n")[0].splitlines()[2:]
+    names = ("temperature", "sms", "head_refitted_robust", DEFAULT, EXPECT_SHIFT)
+    columns = [
+        *(title for title in ("NLL", "ECE", "accuracy")),
+        "NLL, corrupted",
+        "ECE, corrupted",
+        "accuracy, corrupted",
+    ]
+    for line, method in zip(table, names, strict=True):
+        found = [measured[METHOD_TITLES[method]][column] for column in columns]
+        assert [cell.strip() for cell in line.split("|")[2:-1]] == [
+            f"{float(value):.3f}".lstrip("0") for value in found
+        ]
 
 
 def test_the_front_page_is_one_page_and_links_of_all_pages_lead_somewhere() -> None:

@@ -13,10 +13,15 @@ from experiments.reporting.figures import draw_figures, main
 from experiments.reporting.figures.curves import draw_severity
 from experiments.reporting.figures.networks import draw_clean
 from experiments.reporting.figures.style import COLOURS, figure_style, save
-from experiments.reporting.summaries import Measured, mean_over_networks, read_measured
+from experiments.reporting.summaries import PAPER_TRAINING, Measured, mean_over_networks, read_measured
 from tests.experiments.reporting.synthetic import write_cell
 
-NAMES = {"depth_cifar100", "depth_cifar10", "depth_imagenet", "clean", "severity", "corruptions"}
+NAMES = {
+    f"{prefix}{name}"
+    for prefix in ("", "paper_")
+    for name in ("depth_cifar100", "depth_cifar10", "depth_imagenet", "clean", "severity", "corruptions")
+}
+PAPER = PAPER_TRAINING
 
 
 @pytest.fixture(scope="module")
@@ -48,7 +53,7 @@ def test_every_figure_is_written_twice_and_is_not_blank(results: Path, tmp_path:
     settings = dict(mpl.rcParams)
     assert main([f"--results={results}", f"--out={tmp_path}"]) == 0
     assert dict(mpl.rcParams) == settings
-    drawn = NAMES - {"depth_cifar10", "depth_imagenet"}  # nothing of them was run
+    drawn = NAMES - {"paper_depth_cifar10", "paper_depth_imagenet"}  # nothing of them was run
     assert {path.name for path in tmp_path.iterdir()} == {f"{name}.{kind}" for name in drawn for kind in ("png", "svg")}
     for path in tmp_path.glob("*.png"):
         with Image.open(path) as image:
@@ -66,13 +71,13 @@ def test_without_results_every_panel_says_not_run() -> None:
 def test_the_same_numbers_give_the_same_bytes(measured: tuple[Measured, ...], tmp_path: Path) -> None:
     with figure_style():
         for name in ("one", "other"):
-            save(draw_clean(measured), tmp_path, name)
+            save(draw_clean(measured, PAPER), tmp_path, name)
     for kind in ("png", "svg"):
         assert (tmp_path / f"one.{kind}").read_bytes() == (tmp_path / f"other.{kind}").read_bytes()
 
 
 def test_every_trained_network_is_a_dot_of_its_own(measured: tuple[Measured, ...]) -> None:
-    axes = draw_clean(measured).axes[0]
+    axes = draw_clean(measured, PAPER).axes[0]
     expected = [each.mean("sms", "nll") for each in measured if each.cell.recipe == "in_distribution"]
     assert sorted(points(axes, "sms")[:, 1]) == pytest.approx(sorted(expected))
     assert texts(axes).count("not run") == 3
@@ -81,7 +86,7 @@ def test_every_trained_network_is_a_dot_of_its_own(measured: tuple[Measured, ...
 
 
 def test_severity_shows_gains_over_temperature_with_bands_over_architectures(measured: tuple[Measured, ...]) -> None:
-    axes = draw_severity(measured).axes[0]
+    axes = draw_severity(measured, PAPER).axes[0]
     curves = {line.get_color(): np.asarray(line.get_ydata(), dtype=float) for line in axes.lines}
     assert COLOURS["sms"] in curves, "rivals too"
     clean = [mean_over_networks(measured, "cifar100", method, "nll") for method in ("temperature", "lates_none_1")]
@@ -90,7 +95,7 @@ def test_severity_shows_gains_over_temperature_with_bands_over_architectures(mea
 
 
 def test_of_one_architecture_severity_is_dots_without_bands(measured: tuple[Measured, ...]) -> None:
-    axes = draw_severity([each for each in measured if each.cell.network == "resnet18"]).axes[0]
+    axes = draw_severity([each for each in measured if each.cell.network == "resnet18"], PAPER).axes[0]
     styles = {line.get_linestyle() for line in axes.lines if len(np.asarray(line.get_ydata())) == 6}
     assert styles == {"None"}
     assert not axes.collections
