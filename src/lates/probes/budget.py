@@ -27,7 +27,7 @@ from lates.probes.probe import Probe, TrainedProbe, holdout_accuracies
 from lates.probes.training import train_all
 from lates.runtime import Run, caller_stacklevel, check_share, full_precision
 from lates.settings import DEFAULT, Settings
-from lates.stack import MemberRows, combine, fit_exactly
+from lates.stack import MemberRows, best_stack, best_temperature, combine
 
 WORTH_HAVING = 0.01
 """A gain, as a fraction of the log-loss, below which a larger budget is not suggested."""
@@ -282,7 +282,7 @@ class Search:
         for fit_half, score_half in (self.half == 0, self.half == 1), (self.half == 1, self.half == 0):
             fitted = tuple(member[fit_half] for member in members.values())
             rows = MemberRows((tuple(members),), (fitted,), self.labels[fit_half], self.passes)
-            weights = fit_exactly(rows, "nll", self.settings).weights
+            weights = best_stack(rows, self.settings, best_temperature(rows, self.settings)).point
             logits, labels = (
                 combine([member[score_half] for member in members.values()], weights),
                 self.labels[score_half],

@@ -43,7 +43,6 @@ class Minimum:
 
     point: Tensor
     value: float
-    start_value: float
     residual: float
     steps: int
     unbounded: bool
@@ -60,7 +59,7 @@ def minimise_convex(
     expand: Callable[[Tensor], Expansion],
     start: Tensor,
     upper: Tensor,
-    moves: Callable[[Tensor], bool] | None = None,
+    moves: Callable[[Tensor], bool],
 ) -> Minimum:
     """Minimise a convex f to a KKT residual of 1e-10, never rising above f(start).
 
@@ -70,7 +69,6 @@ def minimise_convex(
     Raises NotConvergedError where the residual stays large.
     """
     point, here, steps = start, expand(start), 0
-    start_value = here.value
     while True:
         residual = kkt_residual(point, here.gradient, upper)
         if not math.isfinite(residual):
@@ -78,10 +76,10 @@ def minimise_convex(
         step = box_minimiser(point, here.gradient, here.hessian, upper) - point
         slope = float(here.gradient @ step)
         if residual <= TOLERANCE:
-            at_rest = moves is None or not moves(step)
+            at_rest = not moves(step)
             if at_rest or -slope <= NEGLIGIBLE or steps >= MAX_STEPS:
                 unbounded = not at_rest or bool((point >= upper).any())
-                return Minimum(point, here.value, start_value, kkt_residual(point, here.gradient), steps, unbounded)
+                return Minimum(point, here.value, kkt_residual(point, here.gradient), steps, unbounded)
         elif steps >= MAX_STEPS:
             raise NotConvergedError(_not_converged(residual, steps))
         length, ahead = 1.0, expand(point + step)
@@ -107,7 +105,7 @@ def descend(
     """
     upper = torch.full_like(start, torch.inf) if upper is None else upper
     point, (value, gradient), steps = start, value_and_gradient(start), 0
-    start_value, hessian, fresh = value, _first_hessian(gradient), True
+    hessian, fresh = _first_hessian(gradient), True
     while steps < MAX_STEPS and kkt_residual(point, gradient, upper) > LOCAL_TOLERANCE:
         step = box_minimiser(point, gradient, hessian, upper) - point
         slope, length, trial_value, trial_gradient = float(gradient @ step), 1.0, torch.inf, gradient
@@ -129,7 +127,7 @@ def descend(
         if int(torch.linalg.cholesky_ex(hessian).info) != 0:  # lost to rounding, as happens at a kink
             hessian, fresh = _first_hessian(gradient), True
     unbounded = bool((point >= upper).any())
-    return Minimum(point, value, start_value, kkt_residual(point, gradient), steps, unbounded)
+    return Minimum(point, value, kkt_residual(point, gradient), steps, unbounded)
 
 
 def box_minimiser(point: Tensor, gradient: Tensor, hessian: Tensor, upper: Tensor) -> Tensor:
