@@ -9,8 +9,8 @@ from lates.runtime import default_names
 from lates.settings import DEFAULT, Settings
 from lates.stack import MemberRows, Stack, best_stack, best_temperature, combine, fit_stack, fit_weights
 from lates.stack.losses import NLL
-from lates.stack.mean import mean_log_loss
 from lates.stack.newton import TOLERANCE, Minimum
+from lates.stack.objective import mean_log_loss
 from tests.problems import dropout_samples, noisy_views
 from tests.stack.oracles import penalised
 

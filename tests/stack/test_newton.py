@@ -48,6 +48,15 @@ def test_newton_with_a_wrong_gradient_is_an_error() -> None:
         minimise_convex(expand, one, 10 * one, moves=lambda step: False)
 
 
+def test_newton_without_an_end_is_an_error() -> None:
+    def expand(point: Tensor) -> Expansion:
+        return Expansion(-float(point), -torch.ones_like(point), torch.eye(1, dtype=torch.float64))
+
+    one = torch.ones(1, dtype=torch.float64)
+    with pytest.raises(RuntimeError, match=f"did not converge: after {MAX_STEPS} steps"):
+        minimise_convex(expand, one, math.inf * one, moves=lambda step: True)
+
+
 def rosenbrock(point: Tensor) -> tuple[float, Tensor]:
     x, y = point.tolist()
     gradient = torch.tensor([-2 * (1 - x) - 400 * x * (y - x * x), 200 * (y - x * x)], dtype=torch.float64)

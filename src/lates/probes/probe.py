@@ -173,13 +173,12 @@ def _directions(rows: StandardisedRows, weights: Tensor) -> tuple[Tensor, Tensor
     directions are Q times the eigenvectors of R C Rᵀ, which has as many rows as there are classes or features, the fewer.
     """
     orthonormal, factor = torch.linalg.qr(weights)
-    numbers, factor = len(factor), factor.float()
 
     def moments(features: Tensor, labels: Tensor) -> Tensor:
-        values = (features @ factor.T).double()
+        values = (features @ factor.float().T).double()
         return torch.cat([values.sum(0)[None], values.T @ values])
 
-    sums = rows.sum(moments, numbers + 1, numbers) / rows.total
+    sums = rows.sum(moments) / rows.total
     covariance = sums[1:] - torch.outer(sums[0], sums[0])
     basis = orthonormal @ torch.linalg.eigh(covariance).eigenvectors.flip(1)
     return orthonormal @ sums[0], rows.processes.first(basis)  # signs are free, but the same for all

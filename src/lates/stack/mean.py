@@ -10,7 +10,6 @@ descent on the log-loss of the mean itself,
 which is not convex. To it come the means over networks of prior and penalty.
 """
 
-import math
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -18,9 +17,9 @@ import torch
 from torch import Tensor
 
 from lates.settings import Settings
-from lates.stack.members import Chunk, MemberRows
+from lates.stack.members import MemberRows
 from lates.stack.newton import Minimum
-from lates.stack.objective import Objective, best_stack, best_temperature, descend_scaled
+from lates.stack.objective import Objective, best_stack, best_temperature, descend_scaled, mean_log_loss
 from lates.stack.record import Stack
 from lates.stack.safeguards import PredictionCounts
 
@@ -60,24 +59,3 @@ def _with_common_errors(objectives: Sequence[Objective], members: MemberRows) ->
     perfect = before.right == before.rows and members.classes > 1
     errors = 1 / members.inputs if perfect else 0.0
     return [replace(objective, prior=replace(objective.prior, errors=errors)) for objective in objectives]
-
-
-def mean_log_loss(members: MemberRows, weights: Tensor) -> tuple[float, Tensor]:
-    """The log-loss of the mean prediction, and its gradient in the weights of all networks; in one pass over the rows."""
-    vectors = members.split(weights)
-
-    def value_and_gradient(chunks: list[Chunk]) -> Tensor:
-        log_label, means = [], []
-        for chunk, vector in zip(chunks, vectors, strict=True):
-            logits = chunk.logits(vector)
-            log_normaliser = logits.logsumexp(dim=1, keepdim=True)
-            log_label.append(-log_normaliser[:, 0])
-            means.append((chunk.excess * (logits - log_normaliser).exp_()).sum(dim=2))
-        scores = torch.stack(log_label)
-        value = (math.log(len(chunks)) - scores.logsumexp(dim=0)).sum()
-        responsibilities = scores.softmax(dim=0)
-        of_draws = [mean @ responsibility for mean, responsibility in zip(means, responsibilities, strict=True)]
-        return torch.cat([value[None], members.pool(of_draws)])
-
-    sums = members.sum_jointly(value_and_gradient) / members.rows
-    return float(sums[0]), sums[1:]

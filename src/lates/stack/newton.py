@@ -69,26 +69,29 @@ def minimise_convex(
     Raises NotConvergedError where the residual stays large.
     """
     point, here, steps = start, expand(start), 0
-    while True:
-        residual = kkt_residual(point, here.gradient, upper)
-        if not math.isfinite(residual):
-            raise NotConvergedError(_not_converged(residual, steps))
+    while math.isfinite(residual := kkt_residual(point, here.gradient, upper)):
         step = box_minimiser(point, here.gradient, here.hessian, upper) - point
         slope = float(here.gradient @ step)
         if residual <= TOLERANCE:
             at_rest = not moves(step)
-            if at_rest or -slope <= NEGLIGIBLE or steps >= MAX_STEPS:
+            if at_rest or -slope <= NEGLIGIBLE or steps == MAX_STEPS:
                 unbounded = not at_rest or bool((point >= upper).any())
                 return Minimum(point, here.value, kkt_residual(point, here.gradient), steps, unbounded)
-        elif steps >= MAX_STEPS:
-            raise NotConvergedError(_not_converged(residual, steps))
+        elif steps == MAX_STEPS:
+            break
         length, ahead = 1.0, expand(point + step)
-        while ahead.value > here.value + ARMIJO * length * slope + ROUNDING * (1 + abs(here.value)):
+        flat = ROUNDING * (1 + abs(here.value))
+        while ahead.value > here.value + ARMIJO * length * slope + flat and length > SHORTEST:
             length /= 2
-            if length < SHORTEST:
-                raise NotConvergedError(_not_converged(residual, steps))
             ahead = expand(point + length * step)
+        if length <= SHORTEST:
+            break
         point, here, steps = point + length * step, ahead, steps + 1
+    raise NotConvergedError(
+        f"The stack did not converge: after {steps} steps the KKT residual is {residual:.1e}, above {TOLERANCE:.0e}. "
+        "Members whose entries span very many orders of magnitude cause this; look for outliers in their logits, "
+        "leave out the member concerned, or raise `prior` (for calibrate: in its settings)."
+    )
 
 
 def descend(
@@ -183,11 +186,3 @@ def _bfgs(hessian: Tensor, step: Tensor, change: Tensor) -> Tensor:
     damping = 1.0 if measured >= 0.2 * curvature else 0.8 * curvature / (curvature - measured)
     change = damping * change + (1 - damping) * image
     return hessian - torch.outer(image, image) / curvature + torch.outer(change, change) / (step @ change)
-
-
-def _not_converged(residual: float, steps: int) -> str:
-    return (
-        f"The stack did not converge: after {steps} steps the KKT residual is {residual:.1e}, above {TOLERANCE:.0e}. "
-        "Members whose entries span very many orders of magnitude cause this; look for outliers in their logits, "
-        "leave out the member concerned, or raise `prior` (for calibrate: in its settings)."
-    )

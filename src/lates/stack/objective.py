@@ -145,10 +145,10 @@ def best_stack(members: MemberRows, settings: Settings, temperature: Minimum) ->
 def local_optimum(members: MemberRows, settings: Settings, loss: Loss, start: Minimum) -> Minimum:
     """Descend to a local minimum of a loss that is not convex, from the optimum of the log-loss."""
     objective = Objective.of(members, settings)
-    highest = (1 + NLL_RISE) * log_loss(members, start.point) if loss.name == "soft_ece" else math.inf
+    highest = (1 + NLL_RISE) * mean_log_loss(members, start.point)[0] if loss.name == "soft_ece" else math.inf
 
     def value_and_gradient(weights: Tensor) -> tuple[float, Tensor]:
-        if highest < math.inf and log_loss(members, weights) > highest:
+        if highest < math.inf and mean_log_loss(members, weights)[0] > highest:
             return math.inf, torch.zeros_like(weights)
         return objective.loss_and_gradient(loss, weights)
 
@@ -169,13 +169,21 @@ def descend_scaled(
     return replace(end, point=end.point / scales)
 
 
-def log_loss(members: MemberRows, weights: Tensor) -> float:
-    """The log-loss of the mean prediction of all draws."""
+def mean_log_loss(members: MemberRows, weights: Tensor) -> tuple[float, Tensor]:
+    """The log-loss of the mean prediction of all draws, and its gradient in the weights, in one pass over the rows."""
     vectors = members.split(weights)
 
-    def total(chunks: list[Chunk]) -> Tensor:
-        log_label = [-chunk.logits(vector).logsumexp(dim=1) for chunk, vector in zip(chunks, vectors, strict=True)]
-        losses = math.log(len(chunks)) - torch.stack(log_label).logsumexp(dim=0)
-        return chunks[0].sum(losses[:, None])
+    def value_and_gradient(chunks: list[Chunk]) -> Tensor:
+        log_label, means = [], []
+        for chunk, vector in zip(chunks, vectors, strict=True):
+            logits = chunk.logits(vector)
+            log_normaliser = logits.logsumexp(dim=1, keepdim=True)
+            log_label.append(-log_normaliser[:, 0])
+            means.append((chunk.excess * (logits - log_normaliser).exp_()).sum(dim=2))
+        scores = torch.stack(log_label)
+        losses, responsibilities = math.log(len(chunks)) - scores.logsumexp(dim=0), scores.softmax(dim=0)
+        of_draws = [chunks[0].sum((mean * share).T) for mean, share in zip(means, responsibilities, strict=True)]
+        return torch.cat([chunks[0].sum(losses[:, None]), members.pool(of_draws)])
 
-    return float(members.sum_jointly(total)) / members.rows
+    sums = members.sum_jointly(value_and_gradient) / members.rows
+    return float(sums[0]), sums[1:]

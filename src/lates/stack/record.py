@@ -11,7 +11,7 @@ from torch import Tensor
 from lates.settings import Settings
 from lates.stack.members import MemberRows, Members
 from lates.stack.newton import STATIONARY, TOLERANCE, Minimum
-from lates.stack.objective import log_loss
+from lates.stack.objective import mean_log_loss
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,9 +69,9 @@ class Stack:
             loss=loss,
             rows=members.rows,
             classes=members.classes,
-            nll=log_loss(members, end.point),
-            nll_network=log_loss(heads, torch.ones_like(temperature)),
-            nll_temperature=log_loss(heads, temperature),
+            nll=mean_log_loss(members, end.point)[0],
+            nll_network=mean_log_loss(heads, torch.ones_like(temperature))[0],
+            nll_temperature=mean_log_loss(heads, temperature)[0],
             temperature_weights=tuple(temperature.tolist()),
             certified=len(members.draws) == 1 and loss == "nll" and not end.unbounded and end.residual <= TOLERANCE,
             unbounded=end.unbounded,

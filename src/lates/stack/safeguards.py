@@ -2,7 +2,7 @@
 
 import functools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -143,8 +143,7 @@ def check_fit(stack: Stack, members: MemberRows) -> Stack:
         )
         stack = _without_probes(stack, members)
     silent_probes = len(stack.weights) > len(heads) and not probes_vote
-    for warning in _warnings(stack, counts, counts.rows // members.passes, silent_probes):
-        warn_caller(warning)
+    _warn_of_doubts(stack, counts, counts.rows // members.passes, silent_probes)
     return stack
 
 
@@ -169,42 +168,44 @@ def _without_probes(stack: Stack, members: MemberRows) -> Stack:
     return replace(stack, weights=weights, nll=nll, **unknown)
 
 
-def _warnings(stack: Stack, counts: PredictionCounts, inputs: int, silent_probes: bool) -> Iterator[str]:
+def _warn_of_doubts(stack: Stack, counts: PredictionCounts, inputs: int, silent_probes: bool) -> None:
     prior, rows, classes = stack.prior > 0, counts.rows, len(counts.labels)
     if inputs < ENOUGH_ROWS:
         meaning = "; the prior keeps them close to the network" if prior else " without a prior, so that chance decides"
-        yield f"The weights are fitted to {inputs} hold-out rows{meaning}. Use about {ENOUGH_ROWS:,} for the full gain."
+        warn_caller(
+            f"The weights are fitted to {inputs} hold-out rows{meaning}. Use about {ENOUGH_ROWS:,} for the full gain."
+        )
     if counts.right == rows and classes > 1:
         meaning = "one error was assumed" if prior else "no finite weights are the best"
         errors = counts.expected_errors
         hint = (
             f" By its confidence it should have erred in about {errors:.0f}: either it is underconfident or these rows "
         )
-        yield (
+        warn_caller(
             f"All {rows:,} hold-out rows are classified correctly, so they cannot show how wrong the network can be; {meaning}."
             + (hint + "were used in training." if errors > 5 else "")
             + " Use rows that were not used for training, and more of them."
         )
     missing = (counts.labels == 0).nonzero()[:, 0].tolist()
     if missing:
-        yield (
+        warn_caller(
             f"{len(missing)} of {classes} classes have no hold-out row ({abbreviate(missing)}): how sure the model may be of "
             "them is not measured. Add rows of these classes."
         )
     if not bool(stack.weights.any()):
-        yield (
+        warn_caller(
             f"All weights are 0, so that every prediction is uniform: on these {rows} rows no logits agree with the "
             "labels. Check whether label c means column c of the logits, whether rows and labels are in the same order, and "
             "whether the labels are more than one class."
         )
         return
     if silent_probes:
-        yield (
+        warn_caller(
             "No probe got a vote: this is temperature scaling. More training rows make better probes, more hold-out rows show "
             "what they gain."
         )
     if counts.at_chance:
-        yield (
+        warn_caller(
             f"The network is right on {counts.right:,} of {rows:,} hold-out rows, no more than by chance "
             f"({counts.by_chance:,.0f}). Is its checkpoint loaded? Is label c column c of the logits? Are inputs "
             "preprocessed as in training?"
