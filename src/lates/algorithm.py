@@ -89,30 +89,27 @@ def calibrate(
     draws, budget = read_draws(model), check_budget(budget)
     settings = replace(settings, **SHIFT_EXPECTED) if expect_shift else settings
     reading = Reading("train", blocks, views, passes, tokenizer=tokenizer, budget=budget, settings=settings)
-    copies = _read_copies(reading, holdout_views, expect_shift)
+    holdout_reading = _read_holdout(reading, holdout_views, expect_shift)
     device = device_of(draws.networks[0]) if device is None else device
     with Run.start(device, seed=seed, memory=memory, distributed=distributed, progress=progress) as run:
         _check_arguments(train, holdout, loss, draws, reading, run)
         # The hold-out first: faults show at once. Of MC dropout's samples the first one chooses the probes.
-        holdouts = extract_holdout(draws, holdout, copies, run)
+        holdouts = extract_holdout(draws, holdout, holdout_reading, run)
         firsts = [_without_copies(rows) if expect_shift else rows for rows in holdouts[:: draws.samples]]
         trainings = extract_training(draws, train, reading, run, firsts)
-        # Step 1: one linear probe per block, trained on the training split, then cut to the budget.
+        # Step 1: one linear probe per block, trained on the training split (freed network by network), cut to the budget.
         spare = run.with_less_memory(features.bytes_in_memory for features in (*trainings, *holdouts))
-        networks = [
-            train_and_cut(trainings.pop(0), rows, loss, budget, settings, spare) for rows in firsts
-        ]  # pop: free
+        chosen = [train_and_cut(trainings.pop(0), rows, loss, budget, settings, spare) for rows in firsts]
+        probes = [of_network.probes for of_network in chosen]
         # Step 2: the logits of all members, the probes and the network itself, on the hold-out.
-        members = _read_members(draws, [network.probes for network in networks], holdouts, run)
+        members = _read_members(draws, probes, holdouts, run)
         # Steps 3 and 4: from the network as it is, (0, …, 0, 1), to the weights beta >= 0 that minimise the loss.
         stack = fit_weights(members.first_pass() if expect_shift else members, loss, settings, run.seed)
         # Beyond the paper: where shift is expected, changed copies of the hold-out choose the scale of all weights.
         stack = rescale(stack, members, settings) if expect_shift else stack
-        stack = stack.with_budgets([network.curve for network in networks])
-    poolings, accuracies = [rows.poolings for rows in firsts], [network.accuracies for network in networks]
-    return CalibratedModel.assemble(
-        model, [network.probes for network in networks], stack, poolings, accuracies, run.seed
-    )
+    stack = stack.with_budgets([of_network.curve for of_network in chosen])
+    poolings, accuracies = [rows.poolings for rows in firsts], [of_network.accuracies for of_network in chosen]
+    return CalibratedModel.assemble(model, probes, stack, poolings, accuracies, run.seed)
 
 
 def _read_members(
@@ -124,7 +121,7 @@ def _read_members(
     return MemberRows.of(logits, holdouts[0].labels, samples=draws.samples, passes=passes, reduce=reduce)
 
 
-def _read_copies(reading: Reading, holdout_views: Views, expect_shift: bool) -> Reading:
+def _read_holdout(reading: Reading, holdout_views: Views, expect_shift: bool) -> Reading:
     """How the hold-out is read, with changed copies of it where these are asked for."""
     if not isinstance(expect_shift, bool):
         raise ValueError(f"expect_shift={expect_shift!r}: expected True or False.")

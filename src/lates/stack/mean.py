@@ -27,7 +27,7 @@ from lates.stack.safeguards import PredictionCounts
 def fit_mean(members: MemberRows, settings: Settings) -> Stack:
     """Temperature scaling from the networks as they are, then all members from there: neither ends above its start."""
     heads = members.heads()
-    temperature = _descend(heads, torch.ones(len(members.names), dtype=torch.float64), settings)
+    temperature = _descend(heads, heads.networks_alone, settings)
     end = temperature if heads.names == members.names else _descend(members, temperature.point, settings)
     return Stack.of(members, end, temperature.point, "nll", settings)
 
@@ -55,7 +55,7 @@ def _descend(members: MemberRows, heads: Tensor, settings: Settings) -> Minimum:
 
 def _with_common_errors(objectives: Sequence[Objective], members: MemberRows) -> list[Objective]:
     """An error is assumed for all networks if their mean, as they are, makes none."""
-    before = PredictionCounts.of(members.heads(), torch.ones(len(members.names), dtype=torch.float64))
+    before = PredictionCounts.of(members, members.networks_alone)
     perfect = before.right == before.rows and members.classes > 1
     errors = 1 / members.inputs if perfect else 0.0
     return [replace(objective, prior=replace(objective.prior, errors=errors)) for objective in objectives]

@@ -136,6 +136,11 @@ class MemberRows:
         places = self.head_places
         return torch.zeros(int(places[-1]) + 1, dtype=torch.float64).index_copy(0, places, weights)
 
+    @property
+    def networks_alone(self) -> Tensor:
+        """The weights of the networks as they are, (0, …, 0, 1) each."""
+        return self.heads_alone(torch.ones(len(self.names), dtype=torch.float64))
+
     def heads(self) -> "MemberRows":
         """The same rows with the heads as the only members."""
         names, draws = (tuple(each[-1:] for each in several) for several in (self.names, self.draws))

@@ -129,7 +129,8 @@ def _expand(chunk: Chunk, weights: Tensor) -> Tensor:
 
 def best_temperature(members: MemberRows, settings: Settings) -> Minimum:
     """The optimum of the log-loss for the head alone, from the network as it is."""
-    return Objective.of(members.heads(), settings).minimise(torch.ones(1, dtype=torch.float64))
+    heads = members.heads()
+    return Objective.of(heads, settings).minimise(heads.networks_alone)
 
 
 def best_stack(members: MemberRows, settings: Settings, temperature: Minimum) -> Minimum:

@@ -44,7 +44,7 @@ class PredictionCounts:
     def of(cls, members: MemberRows, weights: Tensor) -> "PredictionCounts":
         """With the stack's weights of all members; of several draws the prediction is the mean of their probabilities."""
         classes, stack = members.classes, members.split(weights)
-        network = members.split(members.heads_alone(torch.ones(len(members.names), dtype=torch.float64)))
+        network = members.split(members.networks_alone)
 
         def counts(chunks: list[Chunk]) -> Tensor:
             labels = chunks[0].labels

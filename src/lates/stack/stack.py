@@ -111,8 +111,7 @@ def fit_optimum(members: MemberRows, loss: str, settings: Settings, seed: int = 
 def _projected_sgd(objective: Objective, loss: Loss, seed: int) -> Minimum:
     """The paper's solver: beta <- max(0, beta - 0.005 · gradient over 128 rows). In thousands of small steps several threads
     would only wait for one another."""
-    members, steps = objective.members, 0
-    weights = members.heads_alone(torch.ones(1, dtype=torch.float64))
+    members, weights, steps = objective.members, objective.members.networks_alone, 0
     generator = torch.Generator().manual_seed(seed)
     for _ in range(SGD_EPOCHS):
         for batch in torch.randperm(len(members.labels), generator=generator).split(SGD_BATCH):
