@@ -13,7 +13,7 @@ rules: an equal share for each block, and the last blocks alone.
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from operator import itemgetter
 
@@ -239,21 +239,22 @@ class Search:
         half = torch.full((inputs,), -1).scatter_(0, order, torch.arange(len(order)) % 2)[holdout.places % inputs]
         used = (half >= 0).nonzero()[:, 0]
 
-        def of_all(values: Tensor, function: Callable[[Tensor], Tensor] = torch.clone) -> Tensor:
-            """A function of the rows used, of those in all processes."""
-            here = function(values[used.to(values.device)].to(device))
+        def read(values: Tensor) -> Tensor:
+            return values[used].to(device)
+
+        def from_all(here: Tensor) -> Tensor:
             return torch.cat([part.to(device) for part in holdout.processes.gather(here.cpu())])
 
         def rotated(name: str, probe: TrainedProbe) -> Tensor:
-            return of_all(holdout.blocks[name], lambda f: (probe.probe.logits(f) - probe.mean_logits) @ probe.basis)
+            return from_all((probe.probe.logits(read(holdout.blocks[name])) - probe.mean_logits) @ probe.basis)
 
         return Search(
             {name: rotated(name, probe) for name, probe in trained.items()},
             {name: probe.basis for name, probe in trained.items()},
             {name: probe.mean_logits for name, probe in trained.items()},
-            of_all(holdout.logits),
-            of_all(holdout.labels),
-            of_all(half),
+            from_all(read(holdout.logits)),
+            from_all(read(holdout.labels)),
+            from_all(read(half)),
             settings,
             holdout.passes,
         )

@@ -62,6 +62,8 @@ class Stack:
     def of(cls, members: MemberRows, end: Minimum, temperature: Tensor, loss: str, settings: Settings) -> "Stack":
         """The record of a descent in the weights of these members; `temperature` are the heads' best weights alone."""
         heads = members.heads()
+        nll_temperature = mean_log_loss(heads, temperature)[0]
+        same = torch.equal(end.point, temperature)
         return cls(
             weights=end.point,
             names=member_names(members.names),
@@ -69,9 +71,9 @@ class Stack:
             loss=loss,
             rows=members.rows,
             classes=members.classes,
-            nll=mean_log_loss(members, end.point)[0],
+            nll=nll_temperature if same else mean_log_loss(members, end.point)[0],
             nll_network=mean_log_loss(heads, torch.ones_like(temperature))[0],
-            nll_temperature=mean_log_loss(heads, temperature)[0],
+            nll_temperature=nll_temperature,
             temperature_weights=tuple(temperature.tolist()),
             certified=len(members.draws) == 1 and loss == "nll" and not end.unbounded and end.residual <= TOLERANCE,
             unbounded=end.unbounded,
