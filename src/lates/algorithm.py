@@ -1,6 +1,6 @@
 """Algorithm 1 of the paper: probes on the blocks, trained on the training split; weights for all, fitted on the hold-out."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -21,7 +21,7 @@ from lates.network import (
     read_draws,
     refuse_overlap,
 )
-from lates.probes import check_budget, member_logits, train_and_cut
+from lates.probes import Probe, check_budget, member_logits, train_and_cut
 from lates.runtime import Progress, Run
 from lates.settings import DEFAULT, SHIFT_EXPECTED, Settings
 from lates.stack import MemberRows, check_loss, fit_weights, rescale
@@ -88,35 +88,40 @@ def calibrate(
     """
     draws, budget = read_draws(model), check_budget(budget)
     settings = replace(settings, **SHIFT_EXPECTED) if expect_shift else settings
-    device = device_of(draws.networks[0]) if device is None else device
     reading = Reading("train", blocks, views, passes, tokenizer=tokenizer, budget=budget, settings=settings)
-    copies = _read_copies(reading, holdout_views, expect_shift)
+    holdout_reading = _read_holdout(reading, holdout_views, expect_shift)
+    device = device_of(draws.networks[0]) if device is None else device
     with Run.start(device, seed=seed, memory=memory, distributed=distributed, progress=progress) as run:
         _check_arguments(train, holdout, loss, draws, reading, run)
-        # The hold-out first: faults show at once. MC dropout draws it several times, probes are chosen on the first draw.
-        holdouts = extract_holdout(draws, holdout, copies, run)
-        first_draws = _without_copies(holdouts[:: draws.samples]) if expect_shift else holdouts[:: draws.samples]
-        trainings = extract_training(draws, train, reading, run, first_draws)
-        # Step 1: one linear probe per block, trained on the training split, then cut to the budget.
+        # The hold-out first: faults show at once. Of MC dropout's samples the first one chooses the probes.
+        holdouts = extract_holdout(draws, holdout, holdout_reading, run)
+        firsts = [_without_copies(rows) if expect_shift else rows for rows in holdouts[:: draws.samples]]
+        trainings = extract_training(draws, train, reading, run, firsts)
+        # Step 1: one linear probe per block, trained on the training split (freed network by network), cut to the budget.
         spare = run.with_less_memory(features.bytes_in_memory for features in (*trainings, *holdouts))
-        # popped, so that each network's training features are freed once its probes are trained
-        chosen = [train_and_cut(trainings.pop(0), rows, loss, budget, settings, spare) for rows in first_draws]
+        chosen = [train_and_cut(trainings.pop(0), rows, loss, budget, settings, spare) for rows in firsts]
         probes = [of_network.probes for of_network in chosen]
         # Step 2: the logits of all members, the probes and the network itself, on the hold-out.
-        memory_each = run.memory // 4 // len(holdouts)
-        logits = [member_logits(*pair, memory=memory_each) for pair in zip(draws.repeat(probes), holdouts, strict=True)]
+        members = _read_members(draws, probes, holdouts, run)
         # Steps 3 and 4: from the network as it is, (0, …, 0, 1), to the weights beta >= 0 that minimise the loss.
-        rows = {"passes": holdouts[0].passes, "reduce": run.processes.all_reduce}
-        members = MemberRows.of(logits, holdouts[0].labels, samples=draws.samples, **rows)
         stack = fit_weights(members.first_pass() if expect_shift else members, loss, settings, run.seed)
         # Beyond the paper: where shift is expected, changed copies of the hold-out choose the scale of all weights.
         stack = rescale(stack, members, settings) if expect_shift else stack
     stack = stack.with_budgets([of_network.curve for of_network in chosen])
-    poolings, accuracies = [rows.poolings for rows in first_draws], [of_network.accuracies for of_network in chosen]
+    poolings, accuracies = [rows.poolings for rows in firsts], [of_network.accuracies for of_network in chosen]
     return CalibratedModel.assemble(model, probes, stack, poolings, accuracies, run.seed)
 
 
-def _read_copies(reading: Reading, holdout_views: Views, expect_shift: bool) -> Reading:
+def _read_members(
+    draws: Draws, probes: Sequence[Mapping[str, Probe]], holdouts: Sequence[Features], run: Run
+) -> MemberRows:
+    pairs, memory = zip(draws.repeat(probes), holdouts, strict=True), run.memory // 4 // len(holdouts)
+    logits = [member_logits(of_network, rows, memory=memory) for of_network, rows in pairs]
+    passes, reduce = holdouts[0].passes, run.processes.all_reduce
+    return MemberRows.of(logits, holdouts[0].labels, samples=draws.samples, passes=passes, reduce=reduce)
+
+
+def _read_holdout(reading: Reading, holdout_views: Views, expect_shift: bool) -> Reading:
     """How the hold-out is read, with changed copies of it where these are asked for."""
     if not isinstance(expect_shift, bool):
         raise ValueError(f"expect_shift={expect_shift!r}: expected True or False.")
@@ -133,14 +138,14 @@ def _read_copies(reading: Reading, holdout_views: Views, expect_shift: bool) -> 
     return reading
 
 
-def _without_copies(holdouts: Sequence[Features]) -> list[Features]:
-    """The rows as they are, of hold-outs that have changed copies too."""
-    if holdouts[0].passes == 1:
+def _without_copies(holdout: Features) -> Features:
+    """The rows as they are, of a hold-out that has changed copies too."""
+    if holdout.passes == 1:
         raise ValueError(
             'expect_shift=True draws changed copies of the hold-out by views=, and "auto" has none for such inputs. '
             + VIEWS_ADVICE
         )
-    return [rows.first_pass() for rows in holdouts]
+    return holdout.first_pass()
 
 
 def _check_arguments(

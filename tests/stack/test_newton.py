@@ -45,7 +45,16 @@ def test_newton_with_a_wrong_gradient_is_an_error() -> None:
 
     one = torch.ones(1, dtype=torch.float64)
     with pytest.raises(RuntimeError, match=r"did not converge: after 0 steps.*KKT residual is .*raise `prior`"):
-        minimise_convex(expand, one, 10 * one)
+        minimise_convex(expand, one, 10 * one, moves=lambda step: False)
+
+
+def test_newton_without_an_end_is_an_error() -> None:
+    def expand(point: Tensor) -> Expansion:
+        return Expansion(-float(point), -torch.ones_like(point), torch.eye(1, dtype=torch.float64))
+
+    one = torch.ones(1, dtype=torch.float64)
+    with pytest.raises(RuntimeError, match=f"did not converge: after {MAX_STEPS} steps"):
+        minimise_convex(expand, one, math.inf * one, moves=lambda step: True)
 
 
 def rosenbrock(point: Tensor) -> tuple[float, Tensor]:

@@ -7,7 +7,7 @@ from torch import Tensor
 from lates.settings import Settings
 from lates.stack.losses import LOSSES, NLL
 from lates.stack.members import MemberRows
-from lates.stack.objective import Objective
+from lates.stack.objective import Objective, mean_log_loss
 from tests.problems import noisy_views
 from tests.stack.oracles import penalised
 
@@ -18,7 +18,7 @@ PENALTIES = [(0.0, 0.0), (0.7, 0.0), (0.0, 2.0), (0.7, 2.0)]
 def case(
     members: int, regularise: float, prior: float, perfect: bool
 ) -> tuple[list[Tensor], Tensor, Objective, Tensor]:
-    """Logits, labels, their objective and scaled weights away from its minimum; the head may be right in every row."""
+    """Logits, labels, their objective and weights away from its minimum; the head may be right in every row."""
     logits, labels = noisy_views(60, 5, members)
     labels = logits[-1].argmax(dim=1) if perfect else labels
     objective = Objective.of(MemberRows.of([logits], labels), Settings(regularise=regularise, prior=prior))
@@ -32,15 +32,14 @@ def test_expansion_matches_autograd(members: int, regularise: float, prior: floa
     logits, labels, objective, point = case(members, regularise, prior, perfect)
 
     def value_at(at: Tensor) -> Tensor:
-        return penalised(NLL, logits, labels, at / objective.deviations, regularise, prior)
+        return penalised(NLL, logits, labels, at, regularise, prior)
 
     here = objective.expand(point)
     torch.testing.assert_close(here.hessian, torch.autograd.functional.hessian(value_at, point))
     torch.testing.assert_close(here.gradient, torch.autograd.functional.jacobian(value_at, point))
     assert here.value == pytest.approx(float(value_at(point)), abs=1e-12)
-    plain = float(NLL(torch.stack(logits, dim=2) @ (point / objective.deviations), labels))
-    for computed in (objective.nll(point), objective.nll_of(here.value, point)):
-        assert computed == pytest.approx(plain, abs=1e-12)
+    plain = float(NLL(torch.stack(logits, dim=2) @ point, labels))
+    assert mean_log_loss(objective.members, point)[0] == pytest.approx(plain, abs=1e-12)
 
 
 @pytest.mark.parametrize("perfect", [False, True])
@@ -49,7 +48,7 @@ def test_expansion_matches_autograd(members: int, regularise: float, prior: floa
 def test_gradient_of_any_loss_matches_autograd(name: str, regularise: float, prior: float, perfect: bool) -> None:
     logits, labels, objective, point = case(3, regularise, prior, perfect)
     at = point.clone().requires_grad_()
-    expected = penalised(LOSSES[name], logits, labels, at / objective.deviations, regularise, prior)
+    expected = penalised(LOSSES[name], logits, labels, at, regularise, prior)
     value, gradient = objective.loss_and_gradient(LOSSES[name], point)
     assert value == pytest.approx(expected.item(), abs=1e-12)
     torch.testing.assert_close(gradient, torch.autograd.grad(expected, at)[0])

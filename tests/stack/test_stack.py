@@ -15,10 +15,11 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from lates.settings import Settings
-from lates.stack import combine, fit_exactly, fit_stack, member_names
+from lates.stack import combine, fit_stack, member_names
 from lates.stack.losses import LOSSES, NLL
 from lates.stack.members import CHUNK_BYTES, MemberRows
 from lates.stack.newton import TOLERANCE
+from lates.stack.stack import fit_optimum
 from tests.problems import awkward, noisy_views, sharpened, two_signals
 from tests.stack.oracles import oracle, penalised
 
@@ -88,7 +89,7 @@ def test_stack_is_never_worse_than_temperature_nor_temperature_than_network(
     regularise, prior = penalties
     holdouts = (MemberRows.of([members], labels) for members in (logits, logits[-1:]))
     choices = Settings(regularise=regularise, prior=prior)
-    stack, temperature = (fit_exactly(holdout, "nll", choices) for holdout in holdouts)
+    stack, temperature = (fit_optimum(holdout, "nll", choices) for holdout in holdouts)
     one = torch.ones(1, dtype=torch.float64)
     network = float(penalised(NLL, logits[-1:], labels, one, regularise, prior))
     assert stack.objective <= temperature.objective + 1e-12

@@ -13,8 +13,7 @@ rules: an equal share for each block, and the last blocks alone.
 """
 
 import math
-import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from operator import itemgetter
 
@@ -25,9 +24,9 @@ from torch.nn.functional import cross_entropy, one_hot
 from lates.network import Features
 from lates.probes.probe import Probe, TrainedProbe, holdout_accuracies
 from lates.probes.training import train_all
-from lates.runtime import Run, caller_stacklevel, check_share, full_precision
+from lates.runtime import Run, check_share, full_precision, warn_caller
 from lates.settings import DEFAULT, Settings
-from lates.stack import MemberRows, combine, fit_exactly
+from lates.stack import MemberRows, best_stack, best_temperature, combine
 
 WORTH_HAVING = 0.01
 """A gain, as a fraction of the log-loss, below which a larger budget is not suggested."""
@@ -39,8 +38,6 @@ plans had two to four times the log-loss on test rows; with more than 1,000, har
 
 Ranks = dict[str, int]
 """block -> how many directions of its logits are kept; as many as classes: dense; 0: no probe"""
-
-
 Curve = list[tuple[float, float]]
 """(parameters added as a fraction of the network's, cross-validated hold-out log-loss): of temperature scaling, of the plan
 chosen, of larger ones that the search passed on its way; empty where nothing was searched"""
@@ -63,6 +60,11 @@ def fit_budget(
     return choose_probes(trained, holdout, check_budget(budget), settings).probes
 
 
+def check_budget(budget: float | str | None) -> float | None:
+    """A share of the network's parameters, such as 0.01 or "1%"; None: no cap. Values above 1 are refused."""
+    return None if budget is None else check_share(budget, "budget")
+
+
 def train_and_cut(
     train: Features, holdout: Features, loss: str, budget: float | None, settings: Settings, run: Run
 ) -> ChosenProbes:
@@ -75,35 +77,25 @@ def choose_probes(
     trained: Mapping[str, TrainedProbe], holdout: Features, budget: float | None, settings: Settings
 ) -> ChosenProbes:
     """As `fit_budget`, with what is known about the probes."""
-    accuracies = holdout_accuracies(trained, holdout)
-    dense = {name: probe.probe for name, probe in trained.items()}
-    if budget is None or sum(probe.parameters for probe in dense.values()) <= budget * holdout.parameters:
-        return ChosenProbes(capped(dense, holdout, settings), [], accuracies)
-    with full_precision(next(iter(dense.values())).bias.device):
-        ranks, curve = choose_ranks(trained, holdout, int(budget * holdout.parameters), settings)
-        cut = {name: trained[name].cut(rank) for name, rank in ranks.items() if rank}
-    if curve:
-        _warn_of_lost_gain(curve, budget)
-    smaller = {name: min(dense[name], probe, key=lambda probe: probe.parameters) for name, probe in cut.items()}
-    return ChosenProbes(capped(smaller, holdout, settings), curve, accuracies)
+    accuracies, curve = holdout_accuracies(trained, holdout), []
+    probes = {name: probe.probe for name, probe in trained.items()}
+    if budget is not None and sum(dense.parameters for dense in probes.values()) > budget * holdout.parameters:
+        with full_precision(next(iter(probes.values())).bias.device):
+            ranks, curve = choose_ranks(trained, holdout, int(budget * holdout.parameters), settings)
+            cut = {name: trained[name].cut(rank) for name, rank in ranks.items() if rank}
+        probes = {name: min(probes[name], probe, key=lambda probe: probe.parameters) for name, probe in cut.items()}
+        if curve:
+            _warn_of_lost_gain(curve, budget)
+    if settings.cap is not None:
+        probes = {name: _capped(probe, settings.cap, holdout, name) for name, probe in probes.items()}
+    return ChosenProbes(probes, curve, accuracies)
 
 
-def capped(probes: Mapping[str, Probe], holdout: Features, settings: Settings) -> dict[str, Probe]:
-    """The probes, whose logits become no larger than on all but a few hold-out rows."""
-    if (share := settings.cap) is None:
-        return dict(probes)
-
-    def largest(name: str, probe: Probe) -> Tensor:
-        here = probe.logits(holdout.blocks[name]).square().mean(1).sqrt()
-        sizes = torch.cat(holdout.processes.gather(here.cpu()))
-        return sizes.kthvalue(math.ceil(share * len(sizes))).values.to(probe.bias)
-
-    return {name: replace(probe, cap=largest(name, probe)) for name, probe in probes.items()}
-
-
-def check_budget(budget: float | str | None) -> float | None:
-    """A share of the network's parameters, such as 0.01 or "1%"; None: no cap. Values above 1 are refused."""
-    return None if budget is None else check_share(budget, "budget")
+def _capped(probe: Probe, share: float, holdout: Features, name: str) -> Probe:
+    """The probe, whose logits become no larger than on this share of the hold-out rows."""
+    here = probe.logits(holdout.blocks[name]).square().mean(1).sqrt()
+    sizes = torch.cat(holdout.processes.gather(here.cpu()))
+    return replace(probe, cap=sizes.kthvalue(math.ceil(share * len(sizes))).values.to(probe.bias))
 
 
 def choose_ranks(
@@ -139,11 +131,9 @@ def _warn_of_lost_gain(curve: Curve, budget: float) -> None:
     (_, head_alone), (_, chosen), *larger = curve
     needed, best = min(larger, key=itemgetter(1))
     if head_alone - best > WORTH_HAVING * head_alone and chosen - best > (head_alone - best) / 2:
-        warnings.warn(
+        warn_caller(
             f"budget={budget:g} leaves most of the gain behind: a hold-out log-loss of {chosen:.4f}, with temperature scaling "
-            f"{head_alone:.4f}, with budget={f'{needed:.2g}' if needed <= 1 else None} {best:.4f}.",
-            UserWarning,
-            stacklevel=caller_stacklevel(),
+            f"{head_alone:.4f}, with budget={f'{needed:.2g}' if needed <= 1 else None} {best:.4f}."
         )
 
 
@@ -156,11 +146,9 @@ def _warn_of_no_probes(limit: int, smallest: int, blocks: int, holdout: Features
         more = f"take more training rows, or more hold-out rows than {holdout.all_rows}, "
     larger = needed / holdout.parameters
     raised = f"raise budget= above {larger:.2g}, or lift it with None" if larger < 1 else "lift it with budget=None"
-    warnings.warn(
+    warn_caller(
         f"The budget allows {limit} parameters{share}; {reason}. No block gets a probe: this is temperature scaling. "
-        f"For probes, {more}{raised}.",
-        UserWarning,
-        stacklevel=caller_stacklevel(),
+        f"For probes, {more}{raised}."
     )
 
 
@@ -251,21 +239,22 @@ class Search:
         half = torch.full((inputs,), -1).scatter_(0, order, torch.arange(len(order)) % 2)[holdout.places % inputs]
         used = (half >= 0).nonzero()[:, 0]
 
-        def of_all(values: Tensor, function: Callable[[Tensor], Tensor] = torch.clone) -> Tensor:
-            """A function of the rows used, of those in all processes."""
-            here = function(values[used.to(values.device)].to(device))
+        def read(values: Tensor) -> Tensor:
+            return values[used].to(device)
+
+        def from_all(here: Tensor) -> Tensor:
             return torch.cat([part.to(device) for part in holdout.processes.gather(here.cpu())])
 
         def rotated(name: str, probe: TrainedProbe) -> Tensor:
-            return of_all(holdout.blocks[name], lambda f: (probe.probe.logits(f) - probe.mean_logits) @ probe.basis)
+            return from_all((probe.probe.logits(read(holdout.blocks[name])) - probe.mean_logits) @ probe.basis)
 
         return Search(
             {name: rotated(name, probe) for name, probe in trained.items()},
             {name: probe.basis for name, probe in trained.items()},
             {name: probe.mean_logits for name, probe in trained.items()},
-            of_all(holdout.logits),
-            of_all(holdout.labels),
-            of_all(half),
+            from_all(read(holdout.logits)),
+            from_all(read(holdout.labels)),
+            from_all(read(half)),
             settings,
             holdout.passes,
         )
@@ -276,31 +265,25 @@ class Search:
 
     def rises(self, ranks: Ranks) -> tuple[float, dict[str, list[float]]]:
         """The cross-validated log-loss, and by how much that of each half would rise without each direction."""
-        members = self._members(ranks)
+        members = {name: self._cut(name, rank) for name, rank in ranks.items() if rank} | {"": self.head}
         loss = 0.0
         total = {name: torch.zeros(rank, dtype=torch.float64) for name, rank in ranks.items()}
-        for fit_half, score_half in (self.half == 0, self.half == 1), (self.half == 1, self.half == 0):
-            fitted = tuple(member[fit_half] for member in members.values())
-            rows = MemberRows((tuple(members),), (fitted,), self.labels[fit_half], self.passes)
-            weights = fit_exactly(rows, "nll", self.settings).weights
-            logits, labels = (
-                combine([member[score_half] for member in members.values()], weights),
-                self.labels[score_half],
-            )
+        for fitted, scored in (self.half == 0, self.half == 1), (self.half == 1, self.half == 0):
+            draw, labels = tuple(member[fitted] for member in members.values()), self.labels[scored]
+            rows = MemberRows((tuple(members),), (draw,), self.labels[fitted], self.passes)
+            weights = best_stack(rows, self.settings, best_temperature(rows, self.settings)).point
+            logits = combine([member[scored] for member in members.values()], weights)
             loss += float(cross_entropy(logits.double(), labels)) / 2
             probabilities = logits.softmax(1)
             error = probabilities - one_hot(labels, logits.shape[1])
             for name, weight in zip(members, weights.tolist(), strict=True):
                 if name in ranks and weight > 0:
-                    basis, amount = self.bases[name][:, : ranks[name]], self.rotated[name][score_half, : ranks[name]]
+                    basis, amount = self.bases[name][:, : ranks[name]], self.rotated[name][scored, : ranks[name]]
                     first = ((error @ basis) * amount).double().mean(0)
                     variance = probabilities @ basis.square() - (probabilities @ basis).square()
                     second = (amount.square() * variance).double().mean(0)
                     total[name][: len(first)] += (weight**2 / 2 * second - weight * first).cpu()
         return loss, {name: rise.tolist() for name, rise in total.items()}
 
-    def _members(self, ranks: Ranks) -> dict[str, Tensor]:
-        def cut(name: str, rank: int) -> Tensor:
-            return self.rotated[name][:, :rank] @ self.bases[name][:, :rank].T + self.means[name]
-
-        return {**{name: cut(name, rank) for name, rank in ranks.items() if rank}, "": self.head}
+    def _cut(self, name: str, rank: int) -> Tensor:
+        return self.rotated[name][:, :rank] @ self.bases[name][:, :rank].T + self.means[name]

@@ -71,14 +71,11 @@ def minimise(
         ahead = _line_search(function, here, direction, slope, rounding_error)
         if ahead is None:
             break
-        step, change, ahead_preconditioned = (
-            ahead.point - here.point,
-            ahead.gradient - here.gradient,
-            precondition(ahead.gradient),
-        )
+        preconditioned_ahead = precondition(ahead.gradient)
         if ahead.slope > slope:
-            pairs.append((step, change, ahead_preconditioned - preconditioned, torch.dot(step, change)))
-        here, preconditioned = ahead, ahead_preconditioned
+            step, change = ahead.point - here.point, ahead.gradient - here.gradient
+            pairs.append((step, change, preconditioned_ahead - preconditioned, torch.dot(step, change)))
+        here, preconditioned = ahead, preconditioned_ahead
     return here.point
 
 

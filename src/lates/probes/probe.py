@@ -91,18 +91,14 @@ def member_logits(probes: Mapping[str, Probe], rows: Features, *, memory: int | 
     """
     if not probes:
         return {HEAD: rows.logits}
-    widest = max(rows.blocks[name].shape[1] for name in probes)
-    step = rows_at_once(widest, rows.classes, next(iter(probes.values())).bias.device)
+    widest, like = max(rows.blocks[name].shape[1] for name in probes), next(iter(probes.values())).bias
+    step = rows_at_once(widest, rows.classes, like.device)
     with RowStore(sys.maxsize if memory is None else memory) as store:
         for start in range(0, max(rows.rows, 1), step):
             here = slice(start, start + step)
-            logits = {name: probe.logits(rows.blocks[name][here]) for name, probe in probes.items()}
-            store.append(
-                {
-                    name: leave_to_head(probes[name].unseen, values, rows.logits[here].to(values))
-                    for name, values in logits.items()
-                }
-            )
+            head = rows.logits[here].to(like)
+            chunk = {name: probe.logits(rows.blocks[name][here]) for name, probe in probes.items()}
+            store.append({name: leave_to_head(probes[name].unseen, logits, head) for name, logits in chunk.items()})
         return {**store.collect(), HEAD: rows.logits}
 
 
@@ -125,12 +121,13 @@ def holdout_accuracies(trained: Mapping[str, TrainedProbe], holdout: Features) -
 
     Taken during the fit, because probes of weight 0 are not kept.
     """
-    correct = []
-    for name, dense in trained.items():
-        step = rows_at_once(holdout.blocks[name].shape[1], holdout.classes, dense.basis.device)
-        chunks = zip(holdout.blocks[name].split(step), holdout.labels.split(step), strict=True)
-        predicted = ((dense.probe.logits(rows).argmax(1), labels) for rows, labels in chunks)
-        correct.append(sum(int((classes == labels.to(classes.device)).sum()) for classes, labels in predicted))
+
+    def right(probe: Probe, features: Tensor) -> int:
+        step = rows_at_once(features.shape[1], holdout.classes, probe.bias.device)
+        chunks = zip(features.split(step), holdout.labels.to(probe.bias.device).split(step), strict=True)
+        return sum(int((probe.logits(rows).argmax(1) == labels).sum()) for rows, labels in chunks)
+
+    correct = [right(dense.probe, holdout.blocks[name]) for name, dense in trained.items()]
     correct.append(int((holdout.logits.argmax(1) == holdout.labels).sum()))
     counts = holdout.processes.sum(torch.tensor(correct, dtype=torch.float64))
     return dict(zip([*trained, HEAD], (counts / holdout.all_rows).tolist(), strict=True))
@@ -173,13 +170,12 @@ def _directions(rows: StandardisedRows, weights: Tensor) -> tuple[Tensor, Tensor
     directions are Q times the eigenvectors of R C Rᵀ, which has as many rows as there are classes or features, the fewer.
     """
     orthonormal, factor = torch.linalg.qr(weights)
-    numbers, factor = len(factor), factor.float()
 
     def moments(features: Tensor, labels: Tensor) -> Tensor:
-        values = (features @ factor.T).double()
+        values = (features @ factor.float().T).double()
         return torch.cat([values.sum(0)[None], values.T @ values])
 
-    sums = rows.sum(moments, numbers + 1, numbers) / rows.total
+    sums = rows.sum(moments) / rows.total
     covariance = sums[1:] - torch.outer(sums[0], sums[0])
     basis = orthonormal @ torch.linalg.eigh(covariance).eigenvectors.flip(1)
     return orthonormal @ sums[0], rows.processes.first(basis)  # signs are free, but the same for all

@@ -46,23 +46,25 @@ class StandardisedRows:
         raw = self.features[places if isinstance(places, slice) else places.to(self.features.device)]
         return raw.to(self.device, torch.float64, copy=True).sub_(self.centre).div_(self.scale).float()
 
-    def sum(self, of_chunk: Callable[[Tensor, Tensor], Tensor], *shape: int) -> Tensor:
+    def sum(self, of_chunk: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
         """The sum, in float64, of a term of each chunk's features and labels, over all processes."""
-        return self._sum(lambda chunk: of_chunk(*self._read(chunk)), len(self), shape)
+        return self._sum(lambda chunk: of_chunk(*self._read(chunk)), len(self))
 
-    def mean_over_sample(self, rows: int, of_features: Callable[[Tensor], Tensor], *shape: int) -> Tensor:
+    def mean_over_sample(self, rows: int, of_features: Callable[[Tensor], Tensor]) -> Tensor:
         """The mean of a sum over rows, estimated on about `rows` rows, evenly spaced among those of all processes."""
         step = max(self.total // rows, 1)
         chosen = (self.places % step == 0).nonzero()[:, 0]
-        sums = self._sum(lambda chunk: of_features(self.take(chosen[chunk])), len(chosen), shape)
-        return sums / len(range(0, self.total, step))
+        return self._sum(lambda chunk: of_features(self.take(chosen[chunk])), len(chosen)) / len(
+            range(0, self.total, step)
+        )
 
-    def _sum(self, term: Callable[[slice], Tensor], rows: int, shape: Sequence[int]) -> Tensor:
+    def _sum(self, term: Callable[[slice], Tensor], rows: int) -> Tensor:
         """Add up a term of each chunk of the first `rows` rows; each thread has equally many chunks."""
 
         def of_share(share: slice) -> Tensor:
-            total = torch.zeros(tuple(shape), dtype=torch.float64, device=self.device)
-            for chunk in chunks[share]:
+            first, *others = chunks[share]
+            total = term(first).double()
+            for chunk in others:
                 total += term(chunk)
             return total
 

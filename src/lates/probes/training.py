@@ -10,7 +10,6 @@ evaluations. The decay is not a setting: it falls by tens from strong to almost 
 the hold-out loss of the block's probe rises; only the best is solved to `settings.tolerance`.
 """
 
-import warnings
 from collections.abc import Callable, Sequence
 from functools import partial
 from operator import itemgetter
@@ -27,13 +26,13 @@ from lates.runtime import (
     Progress,
     Run,
     abbreviate,
-    caller_stacklevel,
     default_memory,
     full_precision,
     map_threads,
     single_threaded,
     split_rows,
     thread_count,
+    warn_caller,
 )
 from lates.settings import DEFAULT, Settings
 from lates.stack import MeanLoss, find_probe_loss
@@ -91,11 +90,9 @@ def _warn_of_unseen_classes(trained: TrainedProbe | None) -> None:
     if trained is None or trained.probe.unseen is None:
         return
     unseen = trained.probe.unseen.nonzero()[:, 0].tolist()
-    warnings.warn(
+    warn_caller(
         f"{len(unseen)} of {len(trained.probe.bias)} classes have no training row ({abbreviate(unseen)}): the probes leave "
-        "them to the head. Add rows of these classes to train=.",
-        UserWarning,
-        stacklevel=caller_stacklevel(),
+        "them to the head. Add rows of these classes to train=."
     )
 
 
@@ -153,7 +150,7 @@ def _value_and_gradient(
         total, slope = loss.slope(logits_of(variables, features), labels)
         return torch.cat([total[None], (slope.T @ features).flatten(), slope.sum(0)])
 
-    sums = rows.sum(value_and_slope, len(variables) + 1) / rows.total
+    sums = rows.sum(value_and_slope) / rows.total
     gradient, (weights, _) = sums[1:], unpack(variables, rows.width)
     unpack(gradient, rows.width)[0].add_(weights, alpha=decay)
     return sums[0] + decay / 2 * torch.linalg.vector_norm(weights, dtype=torch.float64).square(), gradient.float()
@@ -172,7 +169,7 @@ def _curvature(rows: StandardisedRows, variables: Variables) -> float:
 def _gram(rows: StandardisedRows) -> Tensor | None:
     if rows.width > GRAM_WIDTH:
         return None
-    gram = rows.mean_over_sample(4 * rows.width + 1024, lambda part: part.T @ part, rows.width, rows.width)
+    gram = rows.mean_over_sample(4 * rows.width + 1024, lambda part: part.T @ part)
     return gram if bool(gram.isfinite().all()) else None  # raw features may be too large to be squared in float32
 
 

@@ -12,7 +12,7 @@ all-reduce of those sums is all there is to add.
 """
 
 import functools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -109,97 +109,106 @@ class MemberRows:
         return len(self.draws) // len(self.names)
 
     @property
-    def head_places(self) -> Tensor:
-        """Where each network's head is among all members."""
-        return torch.tensor([len(names) for names in self.names]).cumsum(0) - 1
-
     def rows(self) -> int:
         """Of one draw, in all processes."""
         return int(self.reduce(torch.tensor([len(self.labels)], dtype=torch.float64)))
 
+    @property
     def inputs(self) -> float:
         """Distinct inputs, in all processes."""
-        return self.rows() / self.passes
+        return self.rows / self.passes
 
-    def select(self, rows: Tensor) -> "MemberRows":
-        """These rows alone, by a mask [n] or by their places."""
-        draws = tuple(tuple(member[rows.to(member.device)] for member in draw) for draw in self.draws)
-        weights = None if self.row_weights is None else self.row_weights[rows]
-        return replace(self, draws=draws, labels=self.labels[rows.to(self.labels.device)], row_weights=weights)
+    def deviations(self) -> Tensor:
+        """The root mean square over rows and classes of each member's logits, centred by their mean over classes."""
 
-    def first_pass(self) -> "MemberRows":
-        """The first row of each input; nothing is copied."""
-        rows = slice(len(self.labels) // self.passes)
-        draws = tuple(tuple(member[rows] for member in draw) for draw in self.draws)
-        weights = None if self.row_weights is None else self.row_weights[rows]
-        return replace(self, draws=draws, labels=self.labels[rows], passes=1, row_weights=weights)
+        def squares(chunks: list[Chunk]) -> Tensor:
+            return self.pool([centred(chunk.excess).square_().sum(dim=(1, 2)) for chunk in chunks])
+
+        return (self.sum_jointly(squares) / (self.samples * self.rows * self.classes)).sqrt()
+
+    @property
+    def head_places(self) -> Tensor:
+        """Where each network's head is among all members."""
+        return torch.tensor([len(names) for names in self.names]).cumsum(0) - 1
+
+    def heads_alone(self, weights: Tensor) -> Tensor:
+        """Weights of all members: these for the heads, 0 for the probes."""
+        places = self.head_places
+        return torch.zeros(int(places[-1]) + 1, dtype=torch.float64).index_copy(0, places, weights)
+
+    @property
+    def networks_alone(self) -> Tensor:
+        """The weights of the networks as they are, (0, …, 0, 1) each."""
+        return self.heads_alone(torch.ones(len(self.names), dtype=torch.float64))
 
     def heads(self) -> "MemberRows":
         """The same rows with the heads as the only members."""
-        names, draws = ([of[-1:] for of in several] for several in (self.names, self.draws))
-        return replace(self, names=tuple(names), draws=tuple(draws))
+        names, draws = (tuple(each[-1:] for each in several) for several in (self.names, self.draws))
+        return replace(self, names=names, draws=draws)
 
     def networks(self) -> "list[MemberRows]":
         """The same rows of each network alone."""
-        first = range(0, len(self.draws), self.samples)
-        draws = [self.draws[place : place + self.samples] for place in first]
+        draws = [self.draws[first : first + self.samples] for first in range(0, len(self.draws), self.samples)]
         return [replace(self, names=(names,), draws=part) for names, part in zip(self.names, draws, strict=True)]
+
+    def select(self, rows: Tensor | slice) -> "MemberRows":
+        """These rows alone, by a mask [n], their places, or a slice, which copies nothing."""
+        draws = tuple(tuple(member[rows] for member in draw) for draw in self.draws)
+        weights = None if self.row_weights is None else self.row_weights[rows]
+        return replace(self, draws=draws, labels=self.labels[rows], row_weights=weights)
+
+    def first_pass(self) -> "MemberRows":
+        """The first row of each input."""
+        return replace(self.select(slice(len(self.labels) // self.passes)), passes=1)
 
     def split(self, weights: Tensor) -> list[Tensor]:
         """The weights of each draw's members, from those of all networks' members."""
         of_networks = weights.split([len(names) for names in self.names])
         return [vector for vector in of_networks for _ in range(self.samples)]
 
-    def deviations(self) -> Tensor:
-        """The root mean square over rows and classes of each member's logits, centred by their mean over classes."""
-        squares = self.sum(lambda chunk: centred(chunk.excess).square_().sum(dim=(1, 2)))
-        return (squares / (len(self.draws) * self.rows() * self.classes)).sqrt()
+    def pool(self, of_draws: Sequence[Tensor]) -> Tensor:
+        """Values of all networks' members, summed over the draws of each network, from those of each draw's members."""
+        first_draws = range(0, len(of_draws), self.samples)
+        return torch.cat([torch.stack([*of_draws[first : first + self.samples]]).sum(0) for first in first_draws])
 
     def sum(self, term: Callable[[Chunk], Tensor]) -> Tensor:
         """The sum of a term over the chunks of every draw, in all processes."""
-        of_draws = [self._sum(lambda chunks: term(*chunks), [draw]) for draw in self.draws]
-        return self.reduce(_added(of_draws))
+        return self.sum_jointly(lambda chunks: functools.reduce(torch.add, map(term, chunks)))
 
     def sum_jointly(self, term: Callable[[list[Chunk]], Tensor]) -> Tensor:
         """The sum of a term that sees the same rows of all draws at once, in all processes."""
-        return self.reduce(self._sum(term, self.draws))
+        return self.reduce(self._join(_added, term))
 
-    def of_rows(self, term: Callable[[Chunk], Tensor], draw: Members) -> Tensor:
-        """A term of each row of one draw, chunks joined along the last dimension: [..., rows of this process]."""
+    def of_rows(self, term: Callable[[list[Chunk]], Tensor]) -> Tensor:
+        """A term of each row, joined along the last dimension: [..., rows of this process]."""
+        return self._join(_in_a_row, term)
 
-        def of_share(share: slice) -> Tensor:
-            return torch.cat([term(chunk).cpu() for (chunk,) in self.chunks(share, [draw])], dim=-1)
+    def _join(self, join: Callable[[Iterable[Tensor]], Tensor], term: Callable[[list[Chunk]], Tensor]) -> Tensor:
+        """A term of every chunk, joined in each thread, then over threads."""
+        numbers = sum(map(len, self.draws)) * len(self.labels) * self.classes
+        shares = split_rows(len(self.labels), thread_count(numbers, self._device))
+        return join(map_threads(lambda share: join(map(term, self._chunks(share))), shares))
 
-        return torch.cat(map_threads(of_share, self._shares([draw])), dim=-1)
-
-    def _sum(self, term: Callable[[list[Chunk]], Tensor], draws: Sequence[Members]) -> Tensor:
-        """In this process, the rows shared among threads."""
-        return _added(map_threads(lambda share: _added(map(term, self.chunks(share, draws))), self._shares(draws)))
-
-    def _shares(self, draws: Sequence[Members]) -> list[slice]:
-        numbers = sum(map(len, draws)) * len(self.labels) * self.classes
-        return split_rows(len(self.labels), thread_count(numbers, _device_of(draws)))
-
-    def chunks(self, share: slice, draws: Sequence[Members]) -> Iterator[list[Chunk]]:
+    def _chunks(self, share: slice) -> Iterator[list[Chunk]]:
         """Of a share of the rows, chunk by chunk, one chunk for each draw; an empty share has one empty chunk."""
-        device = _device_of(draws)
-        numbers = CHUNK_BYTES[device.type] // torch.float64.itemsize
-        step = max(1, numbers // ((2 * sum(map(len, draws)) + len(draws)) * self.classes))
+        device, numbers = self._device, CHUNK_BYTES[self._device.type] // torch.float64.itemsize
+        step = max(1, numbers // ((2 * sum(map(len, self.draws)) + len(self.draws)) * self.classes))
         for start in range(share.start, max(share.stop, share.start + 1), step):
             rows = slice(start, min(start + step, share.stop))
             labels = self.labels[rows].to(device)
             weights = None if self.row_weights is None else self.row_weights[rows].to(device)
-            yield [Chunk(_excess([member[rows] for member in draw], labels), labels, weights) for draw in draws]
+            yield [Chunk(_excess([member[rows] for member in draw], labels), labels, weights) for draw in self.draws]
+
+    @property
+    def _device(self) -> torch.device:
+        """Where chunks are computed."""
+        device = self.draws[-1][-1].device
+        return device if device.type in CHUNK_BYTES else torch.device("cpu")
 
 
 def centred(excess: Tensor) -> Tensor:
     """Logits [members, rows, classes] less their mean over classes, in place."""
     return excess.sub_(excess.mean(dim=2, keepdim=True))
-
-
-def scales_of(deviations: Tensor) -> Tensor:
-    """The deviations, and 1 for members that have none."""
-    return torch.where(deviations > 0, deviations, 1.0)
 
 
 def _excess(members: Members, labels: Tensor) -> Tensor:
@@ -209,12 +218,10 @@ def _excess(members: Members, labels: Tensor) -> Tensor:
     return excess.sub_(excess.gather(2, labels[None, :, None].expand(len(members), -1, 1)))
 
 
-def _added(terms: Iterator[Tensor] | Sequence[Tensor]) -> Tensor:
+def _added(terms: Iterable[Tensor]) -> Tensor:
     """The sum of the terms on their device, brought to the CPU once."""
     return functools.reduce(torch.add, terms).cpu()
 
 
-def _device_of(draws: Sequence[Members]) -> torch.device:
-    """Where chunks are computed."""
-    device = draws[-1][-1].device
-    return device if device.type in CHUNK_BYTES else torch.device("cpu")
+def _in_a_row(parts: Iterable[Tensor]) -> Tensor:
+    return torch.cat([part.cpu() for part in parts], dim=-1)

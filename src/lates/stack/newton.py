@@ -43,7 +43,6 @@ class Minimum:
 
     point: Tensor
     value: float
-    start_value: float
     residual: float
     steps: int
     unbounded: bool
@@ -60,7 +59,7 @@ def minimise_convex(
     expand: Callable[[Tensor], Expansion],
     start: Tensor,
     upper: Tensor,
-    moves: Callable[[Tensor], bool] | None = None,
+    moves: Callable[[Tensor], bool],
 ) -> Minimum:
     """Minimise a convex f to a KKT residual of 1e-10, never rising above f(start).
 
@@ -70,27 +69,29 @@ def minimise_convex(
     Raises NotConvergedError where the residual stays large.
     """
     point, here, steps = start, expand(start), 0
-    start_value = here.value
-    while True:
-        residual = kkt_residual(point, here.gradient, upper)
-        if not math.isfinite(residual):
-            raise NotConvergedError(_not_converged(residual, steps))
+    while math.isfinite(residual := kkt_residual(point, here.gradient, upper)):
         step = box_minimiser(point, here.gradient, here.hessian, upper) - point
         slope = float(here.gradient @ step)
         if residual <= TOLERANCE:
-            at_rest = moves is None or not moves(step)
-            if at_rest or -slope <= NEGLIGIBLE or steps >= MAX_STEPS:
+            at_rest = not moves(step)
+            if at_rest or -slope <= NEGLIGIBLE or steps == MAX_STEPS:
                 unbounded = not at_rest or bool((point >= upper).any())
-                return Minimum(point, here.value, start_value, kkt_residual(point, here.gradient), steps, unbounded)
-        elif steps >= MAX_STEPS:
-            raise NotConvergedError(_not_converged(residual, steps))
+                return Minimum(point, here.value, kkt_residual(point, here.gradient), steps, unbounded)
+        elif steps == MAX_STEPS:
+            break
         length, ahead = 1.0, expand(point + step)
-        while ahead.value > here.value + ARMIJO * length * slope + ROUNDING * (1 + abs(here.value)):
+        flat = ROUNDING * (1 + abs(here.value))
+        while ahead.value > here.value + ARMIJO * length * slope + flat and length > SHORTEST:
             length /= 2
-            if length < SHORTEST:
-                raise NotConvergedError(_not_converged(residual, steps))
             ahead = expand(point + length * step)
+        if length <= SHORTEST:
+            break
         point, here, steps = point + length * step, ahead, steps + 1
+    raise NotConvergedError(
+        f"The stack did not converge: after {steps} steps the KKT residual is {residual:.1e}, above {TOLERANCE:.0e}. "
+        "Members whose entries span very many orders of magnitude cause this; look for outliers in their logits, "
+        "leave out the member concerned, or raise `prior` (for calibrate: in its settings)."
+    )
 
 
 def descend(
@@ -107,7 +108,7 @@ def descend(
     """
     upper = torch.full_like(start, torch.inf) if upper is None else upper
     point, (value, gradient), steps = start, value_and_gradient(start), 0
-    start_value, hessian, fresh = value, _first_hessian(gradient), True
+    hessian, fresh = _first_hessian(gradient), True
     while steps < MAX_STEPS and kkt_residual(point, gradient, upper) > LOCAL_TOLERANCE:
         step = box_minimiser(point, gradient, hessian, upper) - point
         slope, length, trial_value, trial_gradient = float(gradient @ step), 1.0, torch.inf, gradient
@@ -129,7 +130,7 @@ def descend(
         if int(torch.linalg.cholesky_ex(hessian).info) != 0:  # lost to rounding, as happens at a kink
             hessian, fresh = _first_hessian(gradient), True
     unbounded = bool((point >= upper).any())
-    return Minimum(point, value, start_value, kkt_residual(point, gradient), steps, unbounded)
+    return Minimum(point, value, kkt_residual(point, gradient), steps, unbounded)
 
 
 def box_minimiser(point: Tensor, gradient: Tensor, hessian: Tensor, upper: Tensor) -> Tensor:
@@ -185,11 +186,3 @@ def _bfgs(hessian: Tensor, step: Tensor, change: Tensor) -> Tensor:
     damping = 1.0 if measured >= 0.2 * curvature else 0.8 * curvature / (curvature - measured)
     change = damping * change + (1 - damping) * image
     return hessian - torch.outer(image, image) / curvature + torch.outer(change, change) / (step @ change)
-
-
-def _not_converged(residual: float, steps: int) -> str:
-    return (
-        f"The stack did not converge: after {steps} steps the KKT residual is {residual:.1e}, above {TOLERANCE:.0e}. "
-        "Members whose entries span very many orders of magnitude cause this; look for outliers in their logits, "
-        "leave out the member concerned, or raise `prior` (for calibrate: in its settings)."
-    )

@@ -1,13 +1,15 @@
 """The penalised loss of a hold-out as a function of few weights, and the descents to its minimum.
 
-Weights are scaled here, b_k = beta_k s_k with s_k the member's deviation: a unit means the same for all members. With
-z_ic = sum_k e_ick beta_k, where e is the excess over the label, and p_i = softmax(z_i), the log-loss, its gradient and its
+With z_ic = sum_k e_ick beta_k, where e is the excess over the label, and p_i = softmax(z_i), the log-loss, its gradient and its
 Hessian are means over rows,
 
     f = mean_i logsumexp_c z_ic,    g_k = mean_i E_p[e_k],    H_kl = mean_i Cov_p(e_k, e_l).
+
+Descents scale the weights, b_k = beta_k s_k with s_k the member's deviation: a unit means the same for all members.
 """
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import torch
@@ -15,7 +17,7 @@ from torch import Tensor
 
 from lates.settings import Settings
 from lates.stack.losses import NLL, Loss, MeanLoss
-from lates.stack.members import Chunk, MemberRows, scales_of
+from lates.stack.members import Chunk, MemberRows
 from lates.stack.newton import Expansion, Minimum, descend, minimise_convex
 from lates.stack.prior import Prior
 
@@ -26,71 +28,52 @@ NOTICEABLE = 1e-3  # a change of the margins; a step that makes none is at rest
 
 @dataclass(frozen=True)
 class Objective:
-    """The penalised loss of a hold-out as a function of the scaled weights; `rows` are those of all draws and processes."""
+    """The penalised loss of one network's hold-out, all draws pooled, as a function of the weights beta [members]."""
 
     members: MemberRows
-    rows: int
-    deviations: Tensor
+    rows: int  # of all draws
+    scales: Tensor  # the members' deviations, and 1 for members that have none
     prior: Prior
 
     @classmethod
     def of(cls, members: MemberRows, settings: Settings) -> "Objective":
         deviations = members.deviations()
-        return cls(members, members.rows() * len(members.draws), deviations, Prior.of(members, deviations, settings))
+        scales = torch.where(deviations > 0, deviations, 1.0)
+        return cls(members, members.rows * len(members.draws), scales, Prior.of(members, deviations, settings))
 
     @property
-    def scales(self) -> Tensor:
-        return scales_of(self.deviations)
+    def cap(self) -> float:
+        """The largest scaled weight: unlimited where there is a minimum."""
+        return math.inf if self.prior.has_minimum else CAP
 
-    def head(self) -> "Objective":
-        """The same objective with the head as its only member: temperature scaling."""
-        prior = self.prior.head()
-        return replace(self, members=self.members.heads(), deviations=self.deviations[-1:], prior=prior)
-
-    def cap(self, start: Tensor) -> Tensor:
-        """The largest scaled weights: unlimited where there is a minimum, otherwise 1000, or `start` where that is more."""
-        return torch.full_like(start, math.inf) if self.prior.has_minimum else start.clamp(min=CAP)
-
-    def expand(self, point: Tensor) -> Expansion:
+    def expand(self, weights: Tensor) -> Expansion:
         """The penalised log-loss with gradient and Hessian."""
-        scales, weights = self.scales, point / self.scales
         sums = (1 + self.prior.errors) * self.members.sum(lambda chunk: _expand(chunk, weights)) / self.rows
-        value, gradient, hessian = sums.tensor_split([1, 1 + len(point)])
+        value, gradient, hessian = sums.tensor_split([1, 1 + len(weights)])
         prior = self.prior.expand(weights)
-        return Expansion(
-            float(value) + prior.value,
-            (gradient + prior.gradient) / scales,
-            (hessian.view_as(prior.hessian) + prior.hessian) / scales / scales[:, None],
-        )
+        hessian = hessian.view_as(prior.hessian) + prior.hessian
+        return Expansion(float(value) + prior.value, gradient + prior.gradient, hessian)
 
-    def nll(self, point: Tensor) -> float:
-        return float(self._statistics(NLL, point / self.scales)) / self.rows
-
-    def nll_of(self, value: float, point: Tensor) -> float:
-        """The log-loss where the penalised one has this value."""
-        return (value - self.prior.expand(point / self.scales).value) / (1 + self.prior.errors)
-
-    def penalties(self, point: Tensor) -> tuple[float, Tensor]:
+    def penalties(self, weights: Tensor) -> tuple[float, Tensor]:
         """Prior and penalty, with their gradient."""
-        weights, prior = point / self.scales, self.prior.expand(point / self.scales)
-        value, gradient = prior.value, prior.gradient
-        if self.prior.errors:
-            nll, slope = self._loss_and_gradient(NLL, weights)
-            value, gradient = value + self.prior.errors * nll, gradient + self.prior.errors * slope
-        return value, gradient / self.scales
+        prior, errors = self.prior.expand(weights), self.prior.errors
+        if not errors:
+            return prior.value, prior.gradient
+        nll, slope = self._loss_and_gradient(NLL, weights)
+        return prior.value + errors * nll, prior.gradient + errors * slope
 
-    def loss_and_gradient(self, loss: Loss, point: Tensor) -> tuple[float, Tensor]:
+    def loss_and_gradient(self, loss: Loss, weights: Tensor) -> tuple[float, Tensor]:
         """Any loss, penalised, with its gradient, in two passes over the rows, or one if it is a mean over them."""
-        value, gradient = self._loss_and_gradient(loss, point / self.scales)
-        penalties, slope = self.penalties(point)
-        return value + penalties, gradient / self.scales + slope
+        value, gradient = self._loss_and_gradient(loss, weights)
+        penalties, slope = self.penalties(weights)
+        return value + penalties, gradient + slope
 
     @torch.inference_mode(False)
     @torch.enable_grad()
     def _loss_and_gradient(self, loss: Loss, weights: Tensor) -> tuple[float, Tensor]:
         sums = torch.zeros(1, dtype=torch.float64)  # the derivative of a mean is the same everywhere
         if not isinstance(loss, MeanLoss):
-            sums = self._statistics(loss, weights)
+            sums = self.members.sum(lambda chunk: chunk.sum(loss.statistics(chunk.logits(weights), chunk.labels)))
         (derivative,) = torch.autograd.grad(loss.outer(sums.requires_grad_(), self.rows), sums)
 
         def sums_and_gradient(chunk: Chunk) -> Tensor:
@@ -104,14 +87,24 @@ class Objective:
         sums, gradient = self.members.sum(sums_and_gradient).tensor_split([len(derivative)])
         return float(loss.outer(sums, self.rows)), gradient
 
-    def _statistics(self, loss: Loss, weights: Tensor) -> Tensor:
-        """The sums over rows that the loss is a function of."""
-        return self.members.sum(lambda chunk: chunk.sum(loss.statistics(chunk.logits(weights), chunk.labels)))
-
     def moves(self, step: Tensor) -> bool:
         """Whether a step moves a margin noticeably: not at a minimum, but along a ray on which the loss falls forever."""
-        step = step / self.scales
         return float(self.members.sum(lambda chunk: chunk.logits(step).square_().sum()[None]).sqrt()) > NOTICEABLE
+
+    def minimise(self, start: Tensor) -> Minimum:
+        """The optimum of the log-loss, by Newton's method from these weights."""
+        scales = self.scales
+
+        def expand(scaled: Tensor) -> Expansion:
+            here = self.expand(scaled / scales)
+            return Expansion(here.value, here.gradient / scales, here.hessian / scales / scales[:, None])
+
+        def moves(step: Tensor) -> bool:
+            return not self.prior.has_minimum and self.moves(step / scales)
+
+        scaled = start * scales
+        end = minimise_convex(expand, scaled, scaled.clamp(min=self.cap), moves)
+        return replace(end, point=end.point / scales)
 
 
 def _expand(chunk: Chunk, weights: Tensor) -> Tensor:
@@ -134,39 +127,64 @@ def _expand(chunk: Chunk, weights: Tensor) -> Tensor:
     return torch.cat([chunk.sum(of_rows), hessian.flatten()])
 
 
-def best_temperature(objective: Objective) -> Minimum:
+def best_temperature(members: MemberRows, settings: Settings) -> Minimum:
     """The optimum of the log-loss for the head alone, from the network as it is."""
-    head = objective.head()
-    network_as_it_is = head.scales  # beta = 1
-    return _newton(head, network_as_it_is)
+    heads = members.heads()
+    return Objective.of(heads, settings).minimise(heads.networks_alone)
 
 
-def best_stack(objective: Objective, temperature: Minimum) -> Minimum:
-    """The optimum of the log-loss for all members, from the best temperature.
+def best_stack(members: MemberRows, settings: Settings, temperature: Minimum) -> Minimum:
+    """The optimum of the log-loss for all members of one network, from the best temperature.
 
     Where no minimum exists, this is still an orderly descent: the stack never ends above the temperature.
     """
-    scales = objective.scales
-    if len(scales) == 1:
+    if members.names == members.heads().names:
         return temperature
-    first = torch.zeros_like(scales)
-    first[-1] = temperature.point[0]
-    return _newton(objective, first)
+    return Objective.of(members, settings).minimise(members.heads_alone(temperature.point))
 
 
-def local_optimum(objective: Objective, loss: Loss, start: Minimum) -> Minimum:
+def local_optimum(members: MemberRows, settings: Settings, loss: Loss, start: Minimum) -> Minimum:
     """Descend to a local minimum of a loss that is not convex, from the optimum of the log-loss."""
-    highest = (1 + NLL_RISE) * objective.nll(start.point) if loss.name == "soft_ece" else math.inf
+    objective = Objective.of(members, settings)
+    highest = (1 + NLL_RISE) * mean_log_loss(members, start.point)[0] if loss.name == "soft_ece" else math.inf
 
-    def value_and_gradient(point: Tensor) -> tuple[float, Tensor]:
-        if highest < math.inf and objective.nll(point) > highest:
-            return math.inf, torch.zeros_like(point)
-        return objective.loss_and_gradient(loss, point)
+    def value_and_gradient(weights: Tensor) -> tuple[float, Tensor]:
+        if highest < math.inf and mean_log_loss(members, weights)[0] > highest:
+            return math.inf, torch.zeros_like(weights)
+        return objective.loss_and_gradient(loss, weights)
 
-    end = descend(value_and_gradient, start.point, objective.cap(start.point))
+    end = descend_scaled(value_and_gradient, start.point, objective.scales, objective.cap)
     return replace(end, unbounded=end.unbounded or start.unbounded, steps=start.steps + end.steps)
 
 
-def _newton(objective: Objective, start: Tensor) -> Minimum:
-    moves = None if objective.prior.has_minimum else objective.moves
-    return minimise_convex(objective.expand, start, objective.cap(start), moves)
+def descend_scaled(
+    value_and_gradient: Callable[[Tensor], tuple[float, Tensor]], start: Tensor, scales: Tensor, cap: float
+) -> Minimum:
+    """Descend from these weights, by steps in the scaled ones, none of which rises above `cap`, or above where it started."""
+
+    def function(scaled: Tensor) -> tuple[float, Tensor]:
+        value, gradient = value_and_gradient(scaled / scales)
+        return value, gradient / scales
+
+    end = descend(function, start * scales, (start * scales).clamp(min=cap))
+    return replace(end, point=end.point / scales)
+
+
+def mean_log_loss(members: MemberRows, weights: Tensor) -> tuple[float, Tensor]:
+    """The log-loss of the mean prediction of all draws, and its gradient in the weights, in one pass over the rows."""
+    vectors = members.split(weights)
+
+    def value_and_gradient(chunks: list[Chunk]) -> Tensor:
+        log_label, means = [], []
+        for chunk, vector in zip(chunks, vectors, strict=True):
+            logits = chunk.logits(vector)
+            log_normaliser = logits.logsumexp(dim=1, keepdim=True)
+            log_label.append(-log_normaliser[:, 0])
+            means.append((chunk.excess * (logits - log_normaliser).exp_()).sum(dim=2))
+        scores = torch.stack(log_label)
+        losses, responsibilities = math.log(len(chunks)) - scores.logsumexp(dim=0), scores.softmax(dim=0)
+        of_draws = [chunks[0].sum((mean * share).T) for mean, share in zip(means, responsibilities, strict=True)]
+        return torch.cat([chunks[0].sum(losses[:, None]), members.pool(of_draws)])
+
+    sums = members.sum_jointly(value_and_gradient) / members.rows
+    return float(sums[0]), sums[1:]

@@ -19,7 +19,7 @@ F is convex, and grows along every member that is not constant: it always has a 
 """
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -52,17 +52,14 @@ class Prior:
     @classmethod
     def of(cls, members: MemberRows, deviations: Tensor, settings: Settings) -> "Prior":
         slopes = torch.zeros(2, len(deviations), dtype=torch.float64)
-        penalty = settings.regularise / math.sqrt(members.rows())
+        penalty = settings.regularise / math.sqrt(members.rows)
         if settings.prior == 0:
             return cls(0.0, slopes, 0.0, slopes[0], penalty)
-        inputs = members.inputs()
         wrong, excess = _assumed_error(members)
         reference = float(deviations[-1]) or 1.0  # a constant head has no scale
         slopes[0, -1], slopes[1, :-1] = 1.0, PROBE_PENALTY * deviations[:-1] / reference
-        return cls(settings.prior * reference / inputs, slopes, 0.0 if wrong else 1 / inputs, excess, penalty)
-
-    def head(self) -> "Prior":
-        return replace(self, slopes=self.slopes[:, -1:], excess=self.excess[-1:])
+        errors = 0.0 if wrong else 1 / members.inputs
+        return cls(settings.prior * reference / members.inputs, slopes, errors, excess, penalty)
 
     @property
     def has_minimum(self) -> bool:
@@ -93,6 +90,6 @@ def _assumed_error(members: MemberRows) -> tuple[int, Tensor]:
         return torch.cat([wrong[None], (chunk.excess * others.softmax(dim=1)).sum(dim=(1, 2))])
 
     if members.classes == 1:
-        return members.rows(), torch.zeros(len(members.draws[0]), dtype=torch.float64)
+        return members.rows, torch.zeros(len(members.draws[0]), dtype=torch.float64)
     wrong, *excess = members.sum(sums).tolist()
-    return int(wrong), torch.tensor(excess, dtype=torch.float64) / (len(members.draws) * members.rows())
+    return int(wrong), torch.tensor(excess, dtype=torch.float64) / (len(members.draws) * members.rows)

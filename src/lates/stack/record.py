@@ -9,8 +9,9 @@ import torch
 from torch import Tensor
 
 from lates.settings import Settings
-from lates.stack.members import MemberRows, Members, scales_of
-from lates.stack.newton import STATIONARY, Minimum
+from lates.stack.members import MemberRows, Members
+from lates.stack.newton import STATIONARY, TOLERANCE, Minimum
+from lates.stack.objective import mean_log_loss
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,21 +59,29 @@ class Stack:
     budget_nll: tuple[float, ...] = ()
 
     @classmethod
-    def of(cls, members: MemberRows, deviations: Tensor, end: Minimum, settings: Settings, **known: Any) -> "Stack":
-        """The record of a descent in the scaled weights that ended there; `known` are the fields that are not derived."""
+    def of(cls, members: MemberRows, end: Minimum, temperature: Tensor, loss: str, settings: Settings) -> "Stack":
+        """The record of a descent in the weights of these members; `temperature` are the heads' best weights alone."""
+        heads = members.heads()
+        nll_temperature = mean_log_loss(heads, temperature)[0]
+        same = torch.equal(end.point, temperature)
         return cls(
-            weights=end.point / scales_of(deviations),
+            weights=end.point,
             names=member_names(members.names),
-            deviations=deviations,
-            rows=members.rows(),
+            deviations=members.deviations(),
+            loss=loss,
+            rows=members.rows,
             classes=members.classes,
+            nll=nll_temperature if same else mean_log_loss(members, end.point)[0],
+            nll_network=mean_log_loss(heads, torch.ones_like(temperature))[0],
+            nll_temperature=nll_temperature,
+            temperature_weights=tuple(temperature.tolist()),
+            certified=len(members.draws) == 1 and loss == "nll" and not end.unbounded and end.residual <= TOLERANCE,
             unbounded=end.unbounded,
             prior=float(settings.prior),
             regularise=float(settings.regularise),
             objective=end.value,
             residual=end.residual,
             steps=end.steps,
-            **{"loss": "nll", "certified": False, **known},
         )
 
     @property

@@ -5,13 +5,12 @@ on the hold-out and its copies, with z the logits of the stack: temperature scal
 problem that changes no prediction. Weights fitted to the copies would: they trade accuracy on the inputs as they are.
 """
 
-import warnings
 from dataclasses import replace
 
-from lates.runtime import caller_stacklevel
+from lates.runtime import warn_caller
 from lates.settings import DEFAULT, Settings
-from lates.stack.mean import mean_log_loss
 from lates.stack.members import MemberRows
+from lates.stack.objective import mean_log_loss
 from lates.stack.record import Stack, combine
 from lates.stack.safeguards import find_outliers
 from lates.stack.stack import fit_optimum
@@ -35,11 +34,9 @@ def rescale(stack: Stack, members: MemberRows, settings: Settings) -> Stack:
     rows = replace(members, names=(("stack",),), draws=stacked)
     scale = min(float(fit_optimum(rows, "nll", replace(DEFAULT, prior=settings.prior)).weights[0]), 1.0)
     if scale < SMALLEST_SCALE:
-        warnings.warn(
+        warn_caller(
             f"The changed copies of the hold-out ask for {scale:.2g} times the weights: on them the model is hardly better "
-            "than chance. The weights stay as fitted. Pass views= that leave the classes recognisable; look for outliers.",
-            UserWarning,
-            stacklevel=caller_stacklevel(),
+            "than chance. The weights stay as fitted. Pass views= that leave the classes recognisable; look for outliers."
         )
         return stack
     weights = scale * stack.weights

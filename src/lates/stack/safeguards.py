@@ -2,16 +2,15 @@
 
 import functools
 import math
-import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
 from lates.binomial import binomial_tail
-from lates.runtime import abbreviate, caller_stacklevel
-from lates.stack.members import Chunk, MemberRows, Members, centred
+from lates.runtime import abbreviate, warn_caller
+from lates.stack.members import Chunk, MemberRows, centred
 from lates.stack.record import Stack
 
 OUTLIER = 30.0
@@ -45,7 +44,7 @@ class PredictionCounts:
     def of(cls, members: MemberRows, weights: Tensor) -> "PredictionCounts":
         """With the stack's weights of all members; of several draws the prediction is the mean of their probabilities."""
         classes, stack = members.classes, members.split(weights)
-        network = members.split(torch.zeros_like(weights).index_fill(0, members.head_places, 1.0))
+        network = members.split(members.networks_alone)
 
         def counts(chunks: list[Chunk]) -> Tensor:
             labels = chunks[0].labels
@@ -103,8 +102,8 @@ def without_outliers(members: MemberRows) -> MemberRows:
         worst = ratios[:, here].amax(dim=1)
         rows = abbreviate(sorted({int(row) % (len(outlier) // members.passes) for row in here}))
         where = f' (rows {rows}; member "{names[int(worst.argmax())]}", {float(worst.amax()):.3g} times)'
-    _warn(
-        f"{left_out} of {members.rows()} hold-out rows have logits more than {OUTLIER:.0f} times the median{where} and were "
+    warn_caller(
+        f"{left_out} of {members.rows} hold-out rows have logits more than {OUTLIER:.0f} times the median{where} and were "
         "left out of the fit. Look at these inputs: a feature divided by a tiny deviation is the usual cause."
     )
     return members.select(~outlier)
@@ -116,19 +115,16 @@ def find_outliers(members: MemberRows) -> Tensor:
 
 
 def _ratios(members: MemberRows) -> Tensor:
-    return torch.cat([_ratios_of_draw(members, draw) for draw in members.draws])
+    """Each row's size, the rms of its centred logits, over the median, in each member of each draw [members, rows of this
+    process]; 0 where the median is 0."""
 
+    def rms(chunks: list[Chunk]) -> Tensor:
+        return torch.cat([centred(chunk.excess).square_().mean(dim=2).sqrt().float() for chunk in chunks])
 
-def _ratios_of_draw(members: MemberRows, draw: Members) -> Tensor:
-    """Each row's size, the rms of its centred logits, over the median, in each member [members, rows of this process]; 0
-    where the median is 0."""
-    sizes = members.of_rows(lambda chunk: centred(chunk.excess).square_().mean(dim=2).sqrt().float(), draw)
-    sizes, half = sizes.nan_to_num(nan=torch.inf), BINS_PER_OCTAVE * OCTAVES
+    sizes, half = members.of_rows(rms).nan_to_num(nan=torch.inf), BINS_PER_OCTAVE * OCTAVES
     bins = (sizes.double().log2() * BINS_PER_OCTAVE).round().clamp(-half, half).long() + half
-    counts = members.reduce(
-        torch.stack([torch.bincount(of_member, minlength=2 * half + 1) for of_member in bins]).double()
-    )
-    below = counts.cumsum(dim=1)
+    counts = torch.stack([torch.bincount(of_member, minlength=2 * half + 1) for of_member in bins])
+    below = members.reduce(counts.double()).cumsum(dim=1)
     median = (2 * below < below[:, -1:]).sum(dim=1)
     size = torch.where(median > 0, torch.exp2((median.double() - half) / BINS_PER_OCTAVE), torch.inf)
     return sizes / size[:, None]
@@ -141,14 +137,13 @@ def check_fit(stack: Stack, members: MemberRows) -> Stack:
     probes_vote = bool(stack.weights.index_fill(0, heads, 0.0).any())
     if stack.prior > 0 and probes_vote and counts.clearly_worse:
         after = counts.right - counts.lost + counts.won
-        _warn(
+        warn_caller(
             f"The stack is right on {after:,} hold-out rows, the head on {counts.right:,}: the probes were dropped, and "
             "temperature scaling is used. Look for inputs far from all others, or pass blocks=[]."
         )
-        stack = _without_probes(stack, heads)
+        stack = _without_probes(stack, members)
     silent_probes = len(stack.weights) > len(heads) and not probes_vote
-    for warning in _warnings(stack, counts, counts.rows // members.passes, silent_probes):
-        _warn(warning)
+    _warn_of_doubts(stack, counts, counts.rows // members.passes, silent_probes)
     return stack
 
 
@@ -163,57 +158,55 @@ def _check_spread(stack: Stack) -> None:
         )
 
 
-def _without_probes(stack: Stack, heads: Tensor) -> Stack:
+def _without_probes(stack: Stack, members: MemberRows) -> Stack:
     """Temperature scaling, or the network as it is where that would be uniform."""
     scaled = torch.tensor(stack.temperature_weights, dtype=torch.float64)
     useful = bool(scaled.any())
-    weights = torch.zeros_like(stack.weights).index_copy(0, heads, scaled if useful else torch.ones_like(scaled))
+    weights = members.heads_alone(scaled if useful else torch.ones_like(scaled))
     nll = stack.nll_temperature if useful else stack.nll_network
     unknown = {"certified": False, "unbounded": False, "objective": math.nan, "residual": math.nan}
     return replace(stack, weights=weights, nll=nll, **unknown)
 
 
-def _warnings(stack: Stack, counts: PredictionCounts, inputs: int, silent_probes: bool) -> Iterator[str]:
+def _warn_of_doubts(stack: Stack, counts: PredictionCounts, inputs: int, silent_probes: bool) -> None:
     prior, rows, classes = stack.prior > 0, counts.rows, len(counts.labels)
     if inputs < ENOUGH_ROWS:
         meaning = "; the prior keeps them close to the network" if prior else " without a prior, so that chance decides"
-        yield f"The weights are fitted to {inputs} hold-out rows{meaning}. Use about {ENOUGH_ROWS:,} for the full gain."
+        warn_caller(
+            f"The weights are fitted to {inputs} hold-out rows{meaning}. Use about {ENOUGH_ROWS:,} for the full gain."
+        )
     if counts.right == rows and classes > 1:
         meaning = "one error was assumed" if prior else "no finite weights are the best"
         errors = counts.expected_errors
         hint = (
             f" By its confidence it should have erred in about {errors:.0f}: either it is underconfident or these rows "
         )
-        yield (
+        warn_caller(
             f"All {rows:,} hold-out rows are classified correctly, so they cannot show how wrong the network can be; {meaning}."
             + (hint + "were used in training." if errors > 5 else "")
             + " Use rows that were not used for training, and more of them."
         )
     missing = (counts.labels == 0).nonzero()[:, 0].tolist()
     if missing:
-        yield (
+        warn_caller(
             f"{len(missing)} of {classes} classes have no hold-out row ({abbreviate(missing)}): how sure the model may be of "
             "them is not measured. Add rows of these classes."
         )
     if not bool(stack.weights.any()):
-        yield (
+        warn_caller(
             f"All weights are 0, so that every prediction is uniform: on these {rows} rows no logits agree with the "
             "labels. Check whether label c means column c of the logits, whether rows and labels are in the same order, and "
             "whether the labels are more than one class."
         )
         return
     if silent_probes:
-        yield (
+        warn_caller(
             "No probe got a vote: this is temperature scaling. More training rows make better probes, more hold-out rows show "
             "what they gain."
         )
     if counts.at_chance:
-        yield (
+        warn_caller(
             f"The network is right on {counts.right:,} of {rows:,} hold-out rows, no more than by chance "
             f"({counts.by_chance:,.0f}). Is its checkpoint loaded? Is label c column c of the logits? Are inputs "
             "preprocessed as in training?"
         )
-
-
-def _warn(message: str) -> None:
-    warnings.warn(message, UserWarning, stacklevel=caller_stacklevel())

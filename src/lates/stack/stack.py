@@ -19,7 +19,6 @@ Weights about which the hold-out says nothing stay where they began, at 0 for a 
 that are constant in every row, and all if there is one class only.
 """
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Literal
@@ -28,10 +27,10 @@ import torch
 
 from lates.runtime import Array, single_threaded
 from lates.settings import DEFAULT, Settings
-from lates.stack.losses import LOSSES, find_loss
+from lates.stack.losses import LOSSES, Loss, find_loss
 from lates.stack.mean import fit_mean
 from lates.stack.members import MemberRows, Reduce
-from lates.stack.newton import TOLERANCE, Minimum, kkt_residual
+from lates.stack.newton import Minimum, kkt_residual
 from lates.stack.objective import Objective, best_stack, best_temperature, local_optimum
 from lates.stack.record import Stack
 from lates.stack.safeguards import check_fit, without_outliers
@@ -91,60 +90,37 @@ def fit_weights(members: MemberRows, loss: str, settings: Settings, seed: int = 
     check_loss(loss, several=len(members.draws) > 1)
     if settings.prior > 0:
         members = without_outliers(members)
-    if len(members.draws) == 1 and settings.solver == "sgd":
-        stack = _projected_sgd(members, loss, settings, seed)
+    return check_fit(fit_optimum(members, loss, settings, seed), members)
+
+
+def fit_optimum(members: MemberRows, loss: str, settings: Settings, seed: int = 0) -> Stack:
+    """As `fit_weights`, without safeguards."""
+    if len(members.draws) > 1:
+        return fit_mean(members, settings)
+    temperature = best_temperature(members, settings)
+    if settings.solver == "sgd":
+        end = _projected_sgd(Objective.of(members, settings), LOSSES[loss], seed)
     else:
-        stack = fit_optimum(members, loss, settings)
-    return check_fit(stack, members)
-
-
-def fit_optimum(members: MemberRows, loss: str, settings: Settings) -> Stack:
-    """The optimum of one draw or of the mean of several, without safeguards."""
-    return fit_mean(members, settings) if len(members.draws) > 1 else fit_exactly(members, loss, settings)
-
-
-def fit_exactly(members: MemberRows, loss: str, settings: Settings) -> Stack:
-    """The optimum for the members of one network, without safeguards."""
-    objective = Objective.of(members, settings)
-    temperature = best_temperature(objective)
-    end = best_stack(objective, temperature)
-    if loss != "nll":
-        end = local_optimum(objective, LOSSES[loss], end)
-    return _describe(objective, temperature, end, loss, settings)
+        end = best_stack(members, settings, temperature)
+        if loss != "nll":
+            end = local_optimum(members, settings, LOSSES[loss], end)
+    return Stack.of(members, end, temperature.point, loss, settings)
 
 
 @single_threaded()
-def _projected_sgd(members: MemberRows, loss: str, settings: Settings, seed: int) -> Stack:
-    """The paper's solver, on the weights themselves: beta <- max(0, beta - 0.005 · gradient over 128 rows). In thousands of
-    small steps several threads would only wait for one another."""
-    objective = Objective.of(members, settings)
-    weights = torch.zeros_like(objective.deviations)
-    weights[-1] = 1.0
-    unscaled, steps = torch.ones_like(weights), 0
+def _projected_sgd(objective: Objective, loss: Loss, seed: int) -> Minimum:
+    """The paper's solver: beta <- max(0, beta - 0.005 · gradient over 128 rows). In thousands of small steps several threads
+    would only wait for one another."""
+    members, weights, steps = objective.members, objective.members.networks_alone, 0
     generator = torch.Generator().manual_seed(seed)
     for _ in range(SGD_EPOCHS):
         for batch in torch.randperm(len(members.labels), generator=generator).split(SGD_BATCH):
-            part = replace(objective, members=members.select(batch), rows=len(batch), deviations=unscaled)
-            _, gradient = part.loss_and_gradient(LOSSES[loss], weights)
+            _, gradient = replace(objective, members=members.select(batch), rows=len(batch)).loss_and_gradient(
+                loss, weights
+            )
             weights = (weights - SGD_RATE * gradient).clamp(min=0)
             steps += 1
-    point = weights * objective.scales
-    value, gradient = objective.loss_and_gradient(LOSSES[loss], point)
-    end = Minimum(point, value, math.nan, kkt_residual(point, gradient), steps, unbounded=False)
-    return _describe(objective, best_temperature(objective), end, loss, settings)
-
-
-def _describe(objective: Objective, temperature: Minimum, end: Minimum, loss: str, settings: Settings) -> Stack:
-    head = objective.head()
-    return Stack.of(
-        objective.members,
-        objective.deviations,
-        end,
-        settings,
-        loss=loss,
-        nll=objective.nll_of(end.value, end.point) if loss == "nll" else objective.nll(end.point),
-        nll_network=head.nll_of(temperature.start_value, head.scales),
-        nll_temperature=head.nll_of(temperature.value, temperature.point),
-        temperature_weights=tuple((temperature.point / head.scales).tolist()),
-        certified=loss == "nll" and not end.unbounded and end.residual <= TOLERANCE,
+    value, gradient = objective.loss_and_gradient(loss, weights)
+    return Minimum(
+        weights, value, kkt_residual(weights * objective.scales, gradient / objective.scales), steps, unbounded=False
     )
