@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from lates.network.batches import IGNORED, Batch, check_call, check_loader, copy_inputs, count_batches, read_batches
+from lates.network.batches import IGNORED, check_call, check_loader, copy_inputs, count_batches, read_batches
 from lates.network.blocks import HEAD, choose_blocks
 from lates.network.duplicates import digest_rows, refuse_padding, refuse_shared_rows, warn_of_overlap
 from lates.network.features import LABELS, Features, check_features, collect_features
@@ -18,16 +18,7 @@ from lates.network.sampling import Draws
 from lates.network.shards import synchronise_buffers
 from lates.network.survey import count_parameters, only_output, survey_network
 from lates.network.views import DrawView, Reading, Views, choose_view
-from lates.runtime import (
-    Progress,
-    RowStore,
-    Run,
-    check_integer,
-    check_labels,
-    check_share,
-    mix_seeds,
-    seeded_globally,
-)
+from lates.runtime import Progress, RowStore, Run, check_integer, check_labels, check_share, mix_seeds, seeded_globally
 from lates.settings import DEFAULT, Settings
 
 
@@ -70,35 +61,32 @@ def extract_draws(
     Views and dropout are drawn for each batch by its number: they do not depend on what was drawn before.
     """
     models, role, processes = draws.models, reading.role, run.processes
-    _check_arguments(draws, loader, reading, like)
-    if processes.world_size > 1:
-        refuse_padding(loader, role)
+    _check_arguments(draws, loader, reading, run, like)
+    with seeded_globally(run.seed, run.device):
+        view = choose_view(reading, loader, run.device)
+    passes, batches, read = _count_passes(reading, view), count_batches(loader), 0
+    generator = torch.Generator(run.device)
     poolings: list[dict[str, Pooling]] = []
     networks: list[RecordedNetwork] = []
     digests: list[Tensor] = []
-    read = 0
     with ExitStack() as contexts:
         stores = [contexts.enter_context(RowStore(run.memory // len(models))) for _ in models]
-        with seeded_globally(run.seed, run.device):
-            view = choose_view(reading, loader, run.device)
-        passes, batches = _count_passes(reading, view), count_batches(loader)
-        generator = torch.Generator(run.device)
         for number_of_pass in range(passes):
             change = None if reading.plain_first and number_of_pass == 0 else view
             order = mix_seeds(run.seed, 0 if reading.plain_first else number_of_pass)
             contexts.enter_context(seeded_globally(order, run.device))
-            for number, batch in enumerate(read_batches(loader, run.device, role)):
+            for number, (inputs, labels) in enumerate(read_batches(loader, run.device, role)):
                 if not networks:
-                    poolings, networks = _record_all(draws, batch, reading, run, like)
+                    poolings = _choose_poolings(draws, inputs, len(labels), reading, run, like)
+                    networks = _record_networks(draws, poolings, run)
                 if number_of_pass == 0:
-                    digests.append(digest_rows(batch.inputs, batch.rows))
+                    digests.append(digest_rows(inputs, len(labels)))
                 seed = mix_seeds(run.seed, number_of_pass, number * processes.world_size + processes.rank + 1)
                 with seeded_globally(seed, run.device):
-                    inputs = batch.inputs
                     if change is not None:
                         inputs = change(copy_inputs(inputs), generator.manual_seed(seed))
                     for network, store in zip(networks, stores, strict=True):
-                        store.append(_read_rows(network, inputs, batch, reading))
+                        store.append(_read_rows(network, inputs, labels, reading))
                 read += 1
                 run.report(f"reading {role}", read, batches and batches * passes)
         refuse_shared_rows(torch.cat(digests), role, processes)
@@ -130,8 +118,12 @@ def extract_training(
     return trainings
 
 
-def _check_arguments(draws: Draws, loader: Iterable[Any], reading: Reading, like: Sequence[Features] | None) -> None:
+def _check_arguments(
+    draws: Draws, loader: Iterable[Any], reading: Reading, run: Run, like: Sequence[Features] | None
+) -> None:
     check_loader(loader, reading.role)
+    if run.processes.world_size > 1:
+        refuse_padding(loader, reading.role)
     if reading.passes is not None:
         check_integer(reading.passes, "passes", least=1)
     if like is None:
@@ -149,41 +141,43 @@ def _count_passes(reading: Reading, view: DrawView | None) -> int:
     return int(reading.passes)
 
 
-def _record_all(
-    draws: Draws, batch: Batch, reading: Reading, run: Run, like: Sequence[Features] | None
-) -> tuple[list[dict[str, Pooling]], list[RecordedNetwork]]:
-    """Of every draw, how its blocks are pooled, as rank 0 sees it in the first batch, and the recorded network. The samples of
-    MC dropout share one."""
+def _choose_poolings(
+    draws: Draws, inputs: Any, rows: int, reading: Reading, run: Run, like: Sequence[Features] | None
+) -> list[dict[str, Pooling]]:
+    """Of every draw, how its blocks are pooled: as `like` says, or as rank 0 sees it in the first batch, of `rows` rows."""
     for network in draws.networks:
-        check_call(network, batch.inputs, reading.role)
-    if like is None:
-        surveys = [survey_network(network, batch, reading, draws.dropout, run.device) for network in draws.networks]
-        poolings: list[dict[str, Pooling]] = run.processes.gather(draws.repeat(surveys))[0]
-    else:
-        poolings = [features.poolings for features in like]
+        check_call(network, inputs, reading.role)
+    if like is not None:
+        return [features.poolings for features in like]
+    surveys = [survey_network(network, inputs, rows, reading, draws.dropout, run.device) for network in draws.networks]
+    return run.processes.gather(draws.repeat(surveys))[0]
+
+
+def _record_networks(draws: Draws, poolings: Sequence[dict[str, Pooling]], run: Run) -> list[RecordedNetwork]:
+    """The recorded network of every draw; the samples of MC dropout share one."""
     networks = [
         prepare_recorded(network, of_network, draws.dropout, run.device)
         for network, of_network in zip(draws.networks, poolings[:: draws.samples], strict=True)
     ]
     for network in networks:
         synchronise_buffers(network, run.processes)
-    return poolings, draws.repeat(networks)
+    return draws.repeat(networks)
 
 
-def _read_rows(network: RecordedNetwork, inputs: Any, batch: Batch, reading: Reading) -> dict[str, Tensor]:
+def _read_rows(network: RecordedNetwork, inputs: Any, labels: Tensor, reading: Reading) -> dict[str, Tensor]:
     """The features of every block, the logits and the labels of one batch, without rows whose label is `IGNORED`."""
     logits, recorded = call_recorded(network, inputs)
-    features = {name: only_output(name, recorded.get(name, [])) for name in network.blocks}
-    for name, values in {"logits": logits, **features}.items():
-        if len(values) != batch.rows:
-            what = "logits" if values is logits else f'features of block "{name}"'
+    rows = {HEAD: logits, **{name: only_output(recorded, name) for name in network.blocks}}
+    for name, values in rows.items():
+        if len(values) != len(labels):
+            what = "logits" if name == HEAD else f'features of block "{name}"'
             raise ValueError(
-                f"A {reading.role} batch has {batch.rows} labels, but the network gave {len(values)} rows of {what}."
+                f"A {reading.role} batch has {len(labels)} labels, but the network gave {len(values)} rows of {what}."
             )
-    kept = batch.labels != IGNORED
-    labels = check_labels(batch.labels[kept], int(kept.sum()), logits.shape[1], name=f"The {reading.role} labels")
+    kept = labels != IGNORED
+    labels = check_labels(labels[kept], int(kept.sum()), logits.shape[1], name=f"The {reading.role} labels")
     # copies, because a network may reuse the memory of its outputs
-    rows = {name: values[kept].float() for name, values in {**features, HEAD: logits}.items()}
+    rows = {name: values[kept].float() for name, values in rows.items()}
     if not reading.keep_logits:
         rows[HEAD] = logits.new_empty(0, logits.shape[1]).float()
     return {**rows, LABELS: labels.to(logits.device, non_blocking=logits.device.type != "cpu")}

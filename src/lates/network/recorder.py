@@ -37,8 +37,8 @@ DROPOUTS = (
     nn.RNNBase,
 )
 
-Reducer = Callable[[Any, Tensor | None], Tensor]
-"""(what a block put out, the attention mask [n, tokens] or None) -> features [n, width]"""
+Reducer = Callable[[Any, Tensor | None], Any]
+"""(what a block put out, the attention mask [n, tokens] or None) -> what is recorded of it, such as features [n, width]"""
 
 
 class Tape(threading.local):
@@ -46,7 +46,7 @@ class Tape(threading.local):
 
     def __init__(self) -> None:
         self.mask: Tensor | None = None
-        self.features: dict[str, list[Tensor]] = {}
+        self.features: dict[str, list[Any]] = {}
 
     def __reduce__(self) -> tuple[type["Tape"], tuple[()]]:
         """Copied or pickled, an empty one."""
@@ -83,7 +83,7 @@ class RecordedNetwork(nn.Module):
         for name in self.blocks:
             modules[name].register_forward_hook(Recorder(name, reducers[name], self.tape), with_kwargs=True)
 
-    def forward(self, *inputs: Any, **named_inputs: Any) -> tuple[Tensor, dict[str, list[Tensor]]]:
+    def forward(self, *inputs: Any, **named_inputs: Any) -> tuple[Tensor, dict[str, list[Any]]]:
         position = self.mask_position
         self.tape.mask = named_inputs.get(MASK) if position is None or position >= len(inputs) else inputs[position]
         self.tape.features = {}
@@ -132,7 +132,7 @@ def prepare_recorded(
     return network.to(device)
 
 
-def call_recorded(network: RecordedNetwork, inputs: Any) -> tuple[Tensor, dict[str, list[Tensor]]]:
+def call_recorded(network: RecordedNetwork, inputs: Any) -> tuple[Tensor, dict[str, list[Any]]]:
     """Call it with inputs as a loader gives them, in tensors of their own: a network may write into what it is given."""
     with torch.inference_mode():
         positional, named = call_arguments(copy_inputs(inputs))
