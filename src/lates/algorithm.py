@@ -98,7 +98,8 @@ def calibrate(
         first_draws = _without_copies(holdouts[:: draws.samples]) if expect_shift else holdouts[:: draws.samples]
         trainings = extract_training(draws, train, reading, run, first_draws)
         # Step 1: one linear probe per block, trained on the training split, then cut to the budget.
-        spare = run.with_less_memory(features.bytes_in_memory for features in (*trainings, *holdouts))
+        taken = sum(features.bytes_in_memory for features in (*trainings, *holdouts))
+        spare = replace(run, memory=run.memory - taken)
         # popped, so that each network's training features are freed once its probes are trained
         chosen = [train_and_cut(trainings.pop(0), rows, loss, budget, settings, spare) for rows in first_draws]
         probes = [of_network.probes for of_network in chosen]
@@ -106,7 +107,7 @@ def calibrate(
         memory_each = run.memory // 4 // len(holdouts)
         logits = [member_logits(*pair, memory=memory_each) for pair in zip(draws.repeat(probes), holdouts, strict=True)]
         # Steps 3 and 4: from the network as it is, (0, …, 0, 1), to the weights beta >= 0 that minimise the loss.
-        rows = {"passes": holdouts[0].passes, "reduce": run.processes.all_reduce}
+        rows = {"passes": holdouts[0].passes, "reduce": run.processes.sum}
         members = MemberRows.of(logits, holdouts[0].labels, samples=draws.samples, **rows)
         stack = fit_weights(members.first_pass() if expect_shift else members, loss, settings, run.seed)
         # Beyond the paper: where shift is expected, changed copies of the hold-out choose the scale of all weights.

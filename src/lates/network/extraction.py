@@ -102,7 +102,7 @@ def extract_draws(
 def extract_holdout(draws: Draws, loader: Iterable[Any], reading: Reading, run: Run) -> list[Features]:
     """The hold-out's features of every draw: its rows as they are and, with views, one changed copy of each."""
     reading = replace(reading, role="holdout", passes=None, plain_first=True)
-    return extract_draws(draws, loader, reading, run.with_memory(1 / 4))
+    return extract_draws(draws, loader, reading, replace(run, memory=run.memory // 4))
 
 
 def extract_training(
@@ -113,7 +113,8 @@ def extract_training(
     if loader is None or not any(rows.blocks for rows in holdouts):
         return list(holdouts)
     reading = replace(reading, role="train", blocks=None, keep_logits=False)
-    trainings = extract_draws(replace(draws, samples=1), loader, reading, run.with_memory(1 / 2), holdouts)
+    run, draws = replace(run, memory=run.memory // 2), replace(draws, samples=1)
+    trainings = extract_draws(draws, loader, reading, run, holdouts)
     warn_of_overlap(trainings[0], holdouts[0])
     return trainings
 

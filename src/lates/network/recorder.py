@@ -29,13 +29,9 @@ MASK = "attention_mask"
 PADDING = "src_key_padding_mask"
 """The same, reversed, as PyTorch's own encoder layers take it: True or -inf marks padding."""
 
-DROPOUTS = (
-    nn.modules.dropout._DropoutNd,
-    nn.MultiheadAttention,
-    nn.TransformerEncoderLayer,
-    nn.TransformerDecoderLayer,
-    nn.RNNBase,
-)
+ATTENTION = (nn.MultiheadAttention, nn.TransformerEncoderLayer, nn.TransformerDecoderLayer)
+DROPOUTS = (nn.modules.dropout._DropoutNd, *ATTENTION, nn.RNNBase)
+"""PyTorch's own attention, encoder and recurrent layers apply dropout by themselves, in training mode only."""
 
 Reducer = Callable[[Any, Tensor | None], Any]
 """(what a block put out, the attention mask [n, tokens] or None) -> what is recorded of it, such as features [n, width]"""
@@ -100,17 +96,13 @@ class RecordedNetwork(nn.Module):
         for module in self.modules():
             for name, parameter in module._parameters.items():
                 if parameter is not None:
-                    if id(parameter) not in aliases:
-                        aliases[id(parameter)] = nn.Parameter(parameter.detach(), parameter.requires_grad)
-                    module._parameters[name] = aliases[id(parameter)]
+                    alias = nn.Parameter(parameter.detach(), parameter.requires_grad)
+                    module._parameters[name] = aliases.setdefault(id(parameter), alias)
         return super()._apply(fn, recurse)
 
 
 def switch_to_evaluation(network: RecordedNetwork, dropout: bool) -> RecordedNetwork:
-    """Evaluation mode, with dropout alone switched on if asked.
-
-    PyTorch's own attention, encoder and recurrent layers apply dropout by themselves, in training mode only.
-    """
+    """Evaluation mode, with dropout alone switched on if asked."""
     network.eval()
     for module in network.modules():
         if isinstance(module, DROPOUTS):
