@@ -332,3 +332,32 @@ def test_rows_are_not_taken_for_tokens_when_there_are_as_many() -> None:
     alone = lates.extract(model, DataLoader(random_rows(40, 16, 8), batch_size=7))
     for name, values in features.blocks.items():
         torch.testing.assert_close(values, alone.blocks[name], rtol=1e-4, atol=1e-5)
+
+
+def test_sixteen_bits_halve_the_features_where_they_hold_them_and_change_no_calibration() -> None:
+    generator = torch.Generator().manual_seed(0)
+    model, sizes, fits = network(), [], []
+    splits = [torch.randn(n, 2, 6, 6, generator=generator) for n in (600, 300)]
+    with torch.no_grad():
+        labels = [(2 * model(images)).softmax(1).multinomial(1, generator=generator)[:, 0] for images in splits]
+    for half in (False, True):
+        train, holdout = (
+            extract_draws(Draws((model,)), [batch], half=half)[0] for batch in zip(splits, labels, strict=True)
+        )
+        probes = {name: trained.probe for name, trained in lates.train_probes(train, holdout).items()}
+        fits.append(lates.fit_stack(lates.member_logits(probes, holdout), holdout.labels))
+        sizes.append(sum(values.nbytes for values in train.blocks.values()))
+        assert holdout.logits.dtype == torch.float32
+    assert sizes[0] == 2 * sizes[1]
+    assert fits[0].nll < fits[0].nll_network
+    assert fits[1].nll == pytest.approx(fits[0].nll, abs=1e-3)
+
+
+@pytest.mark.parametrize("memory", [None, 0])
+def test_features_beyond_the_range_of_sixteen_bits_keep_thirty_two(memory: int | None) -> None:
+    images, labels = draw()
+    batches = [(images, labels), (1e8 * images, labels)]
+    (features,) = extract_draws(Draws((network(),)), batches, memory=memory, half=True)
+    for name, values in lates.extract(network(), batches).blocks.items():
+        assert features.blocks[name].dtype == (torch.float16 if name == "body.9" and memory is None else torch.float32)
+        torch.testing.assert_close(features.blocks[name].float(), values, rtol=1e-3, atol=1e-6)

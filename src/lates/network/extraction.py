@@ -101,7 +101,7 @@ def extract_draws(
 
 def extract_holdout(draws: Draws, loader: Iterable[Any], reading: Reading, run: Run) -> list[Features]:
     """The hold-out's features of every draw: its rows as they are and, with views, one changed copy of each."""
-    reading = replace(reading, role="holdout", passes=None, plain_first=True)
+    reading = replace(reading, role="holdout", passes=None, plain_first=True, half=run.device.type == "cuda")
     return extract_draws(draws, loader, reading, replace(run, memory=run.memory // 4))
 
 
@@ -112,7 +112,7 @@ def extract_training(
     loader is not read and the hold-out stands in."""
     if loader is None or not any(rows.blocks for rows in holdouts):
         return list(holdouts)
-    reading = replace(reading, role="train", blocks=None, keep_logits=False)
+    reading = replace(reading, role="train", blocks=None, keep_logits=False, half=run.device.type == "cuda")
     run, draws = replace(run, memory=run.memory // 2), replace(draws, samples=1)
     trainings = extract_draws(draws, loader, reading, run, holdouts)
     warn_of_overlap(trainings[0], holdouts[0])
@@ -179,6 +179,10 @@ def _read_rows(network: RecordedNetwork, inputs: Any, labels: Tensor, reading: R
     labels = check_labels(labels[kept], int(kept.sum()), logits.shape[1], name=f"The {reading.role} labels")
     # copies, because a network may reuse the memory of its outputs
     rows = {name: values[kept].float() for name, values in rows.items()}
+    if reading.half and network.blocks:
+        halves = {name: rows[name].half() for name in network.blocks}
+        in_range = torch.stack([values.isfinite().all() for values in halves.values()]).tolist()  # the host waits once
+        rows |= {name: halves[name] for name, fits in zip(halves, in_range, strict=True) if fits}
     if not reading.keep_logits:
         rows[HEAD] = logits.new_empty(0, logits.shape[1]).float()
     return {**rows, LABELS: labels.to(logits.device, non_blocking=logits.device.type != "cpu")}

@@ -50,6 +50,7 @@ class Reading:
     tokenizer    of text, for views="auto"
     budget       matters where a pooling's width depends on it
     keep_logits  probes need no logits of the training split, which with many classes would be larger than all features
+    half         features are kept in 16 bits wherever float16 has their range
     settings     poolings, views and passes where the above leave them open
     """
 
@@ -61,6 +62,7 @@ class Reading:
     tokenizer: Tokenizer | None = None
     budget: float | None = None
     keep_logits: bool = True
+    half: bool = False
     settings: Settings = DEFAULT
     views_option: str = "views"
 

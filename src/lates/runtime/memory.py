@@ -65,6 +65,8 @@ def _lines(file: Path) -> list[str]:
 class RowStore:
     """Several named tensors [rows, …] of which at most about `limit` bytes, and one batch, stay in memory.
 
+    Some batches of a name may be float16 and others float32: together, and in files, they are float32.
+
     A context manager: at its end the files are closed and gone. Tensors collected before live on as memory maps, which keep
     their unnamed file until they are freed themselves.
     """
@@ -108,9 +110,9 @@ class RowStore:
                     file = tempfile.TemporaryFile(prefix="lates-")  # noqa: SIM115 (`__exit__` closes it)
                     self._files[name] = self._open_files.enter_context(file)
                 for chunk in chunks:
-                    self._files[name].write(chunk.cpu().numpy().tobytes())
+                    self._files[name].write(_as_in_file(chunk).numpy().tobytes())
                 self._files[name].flush()
-                self._chunks[name] = [torch.empty_like(chunks[0][:0], device="cpu")]
+                self._chunks[name] = [_as_in_file(chunks[0][:0])]
         except OSError as fault:  # of an unnamed file, so the system cannot say where
             raise OSError(
                 fault.errno,
@@ -128,3 +130,7 @@ class RowStore:
             return empty
         rows = np.memmap(file, dtype=empty.numpy().dtype, mode="r+")
         return torch.from_numpy(rows.reshape(-1, *empty.shape[1:]))
+
+
+def _as_in_file(chunk: Tensor) -> Tensor:
+    return chunk.cpu().float() if chunk.dtype == torch.float16 else chunk.cpu()
