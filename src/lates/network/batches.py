@@ -1,7 +1,8 @@
 """What a loader yields and a network returns: inputs, labels, logits. Checked once, here."""
 
 import inspect
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
+import operator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -64,16 +65,12 @@ def inputs_of(item: Any) -> Any:
 
 
 def count_batches(loader: Iterable[Any]) -> int | None:
-    """How many batches a loader has; a loader of an `IterableDataset` has `__len__` and yet may not know."""
-    try:
-        return len(loader) if isinstance(loader, Sized) else None
-    except TypeError:
-        return None
+    """How many batches a loader has, if it knows: that of an `IterableDataset` has `__len__`, which may fail."""
+    return operator.length_hint(loader) or None
 
 
 def call_arguments(inputs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """How a network is called with such inputs: a tuple as `*inputs`, a mapping as `**inputs`, all else (a tensor, a tuple
-    of texts) as it is."""
+    """A tuple is passed to a network as `*inputs`, a mapping as `**inputs`, all else (a tensor, texts) as it is."""
     if isinstance(inputs, Mapping):
         return (), dict(inputs)
     # no union of types: torch 2.9 would not compile it

@@ -10,12 +10,12 @@ from torch import Tensor, nn
 
 from lates.network.batches import IGNORED, check_call, check_loader, copy_inputs, count_batches, read_batches
 from lates.network.blocks import HEAD, choose_blocks
-from lates.network.duplicates import digest_rows, refuse_padding, refuse_shared_rows, warn_of_overlap
+from lates.network.duplicates import digest_rows, warn_of_overlap
 from lates.network.features import LABELS, Features, check_features, collect_features
 from lates.network.pooling import Pooling
 from lates.network.recorder import RecordedNetwork, call_recorded, device_of, prepare_recorded
 from lates.network.sampling import Draws
-from lates.network.shards import synchronise_buffers
+from lates.network.shards import refuse_padding, refuse_shared_rows, synchronise_buffers
 from lates.network.survey import count_parameters, only_output, survey_network
 from lates.network.views import DrawView, Reading, Views, choose_view
 from lates.runtime import Progress, RowStore, Run, check_integer, check_labels, check_share, mix_seeds, seeded_globally
