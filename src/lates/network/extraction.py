@@ -89,6 +89,9 @@ def extract_draws(
                         store.append(_read_rows(network, inputs, labels, reading))
                 read += 1
                 run.report(f"reading {role}", read, batches and batches * passes)
+            if reading.half:  # once a pass, because to see whether values are in range the host waits for the GPU
+                for store, of_draw in zip(stores, poolings, strict=True):
+                    store.halve(of_draw)
         refuse_shared_rows(torch.cat(digests), role, processes)
         features = [
             collect_features(store, of_draw, count_parameters(model), passes, torch.cat(digests), processes)
@@ -179,10 +182,6 @@ def _read_rows(network: RecordedNetwork, inputs: Any, labels: Tensor, reading: R
     labels = check_labels(labels[kept], int(kept.sum()), logits.shape[1], name=f"The {reading.role} labels")
     # copies, because a network may reuse the memory of its outputs
     rows = {name: values[kept].float() for name, values in rows.items()}
-    if reading.half and network.blocks:
-        halves = {name: rows[name].half() for name in network.blocks}
-        in_range = torch.stack([values.isfinite().all() for values in halves.values()]).tolist()  # the host waits once
-        rows |= {name: halves[name] for name, fits in zip(halves, in_range, strict=True) if fits}
     if not reading.keep_logits:
         rows[HEAD] = logits.new_empty(0, logits.shape[1]).float()
     return {**rows, LABELS: labels.to(logits.device, non_blocking=logits.device.type != "cpu")}

@@ -1,7 +1,7 @@
 """How much memory there is to use, and rows that go to temporary files beyond it."""
 
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, suppress
 from numbers import Real
 from pathlib import Path
@@ -65,8 +65,6 @@ def _lines(file: Path) -> list[str]:
 class RowStore:
     """Several named tensors [rows, …] of which at most about `limit` bytes, and one batch, stay in memory.
 
-    Some batches of a name may be float16 and others float32: together, and in files, they are float32.
-
     A context manager: at its end the files are closed and gone. Tensors collected before live on as memory maps, which keep
     their unnamed file until they are freed themselves.
     """
@@ -92,9 +90,17 @@ class RowStore:
         """Add one batch: the same names every time."""
         for name, values in rows.items():
             self._chunks.setdefault(name, []).append(values)
-            self.bytes += values.numel() * values.element_size()
+            self.bytes += values.nbytes
         if self.bytes > self.limit:
             self._spill()
+
+    def halve(self, names: Iterable[str]) -> None:
+        """Keep in 16 bits what is in memory under each of these names, if all of it is within the range of float16."""
+        for name in names:
+            halves = [chunk.half() for chunk in self._chunks[name]]
+            if bool(torch.stack([half.isfinite().all() for half in halves]).all()):
+                self._chunks[name] = halves
+        self.bytes = sum(chunk.nbytes for chunks in self._chunks.values() for chunk in chunks)
 
     def collect(self) -> dict[str, Tensor]:
         """All rows under each name, in memory or mapped from the files; the store is empty afterwards."""
@@ -133,4 +139,5 @@ class RowStore:
 
 
 def _as_in_file(chunk: Tensor) -> Tensor:
+    """Always of one dtype, though some of the rows may have been halved."""
     return chunk.cpu().float() if chunk.dtype == torch.float16 else chunk.cpu()
