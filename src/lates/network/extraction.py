@@ -182,6 +182,9 @@ def _read_rows(network: RecordedNetwork, inputs: Any, labels: Tensor, reading: R
     labels = check_labels(labels[kept], int(kept.sum()), logits.shape[1], name=f"The {reading.role} labels")
     # copies, because a network may reuse the memory of its outputs
     rows = {name: values[kept].float() for name, values in rows.items()}
+    if reading.half:  # rounded at once, so that the result is the same wherever the rows are kept
+        halves = {name: rows[name].half() for name in network.blocks}
+        rows |= {name: torch.where(half.isfinite(), half.float(), rows[name]) for name, half in halves.items()}
     if not reading.keep_logits:
         rows[HEAD] = logits.new_empty(0, logits.shape[1]).float()
     return {**rows, LABELS: labels.to(logits.device, non_blocking=logits.device.type != "cpu")}
