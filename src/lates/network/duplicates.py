@@ -7,8 +7,9 @@ import torch
 from torch import Tensor
 from torch.utils.data import RandomSampler, SequentialSampler
 
-from lates.network.batches import each_tensor, is_dense
+from lates.network.batches import is_dense
 from lates.network.features import Features
+from lates.network.pooling import tensors_in
 from lates.runtime import warn_caller
 
 COMPARED = 4096
@@ -53,9 +54,7 @@ def digest_rows(inputs: Any, rows: int) -> Tensor:
     A polynomial in the row's numbers, read as integers, modulo 2^64.
     """
     total = torch.zeros(rows, dtype=torch.int64)
-
-    def add(values: Tensor) -> Tensor:
-        nonlocal total
+    for values in tensors_in(inputs):
         if rows and is_dense(values) and values.dim() and values.element_size() in INTEGERS:
             alike = len(values) != rows  # such as tokens first: what the whole batch holds counts for each of its rows
             numbers = values.detach().reshape(1 if alike else rows, -1)
@@ -64,7 +63,4 @@ def digest_rows(inputs: Any, rows: int) -> Tensor:
             bits = bits ^ (bits >> 32)  # the low bits of many floating-point numbers are all zero
             powers = torch.full((bits.shape[1],), MULTIPLIER, device=bits.device).cumprod(0)
             total = total.to(bits.device) * MULTIPLIER + (bits * powers).sum(1)
-        return values
-
-    each_tensor(inputs, add)
     return total.cpu()

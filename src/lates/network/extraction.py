@@ -92,9 +92,10 @@ def extract_draws(
             if reading.half:  # once a pass, because to see whether values are in range the host waits for the GPU
                 for store, of_draw in zip(stores, poolings, strict=True):
                     store.halve(of_draw)
-        refuse_shared_rows(torch.cat(digests), role, processes)
+        inputs_read = torch.cat(digests)
+        refuse_shared_rows(inputs_read, role, processes)
         features = [
-            collect_features(store, of_draw, count_parameters(model), passes, torch.cat(digests), processes)
+            collect_features(store, of_draw, count_parameters(model), passes, inputs_read, processes)
             for store, of_draw, model in zip(stores, poolings, models, strict=True)
         ]
     for of_draw in features:

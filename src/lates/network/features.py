@@ -81,12 +81,7 @@ class Features:
 
 
 def collect_features(
-    store: RowStore,
-    poolings: dict[str, Pooling],
-    parameters: int,
-    passes: int,
-    digests: Tensor,
-    processes: Processes,
+    store: RowStore, poolings: dict[str, Pooling], parameters: int, passes: int, digests: Tensor, processes: Processes
 ) -> Features:
     """The rows read of one draw, with their moments."""
     mapped, tensors = store.spilled, store.collect()

@@ -49,9 +49,11 @@ def survey_network(
             if named:
                 raise
             faults.append(str(fault))
-        else:
-            if named or not _is_head(output, logits):
-                poolings[name] = pooling
+            continue
+        values = find_tensor(output)
+        is_head = not values.is_nested and torch.equal(values, logits)
+        if named or not is_head:
+            poolings[name] = pooling
     if not poolings and not named and reading.blocks != 0:
         warn_caller(f"{NO_BLOCK} {faults[0] if faults else 'The network has no layer but its head.'}")
     elif repeated := [name for name in names if len(outputs.get(name, [])) > 1]:
@@ -85,8 +87,3 @@ def _is_square(output: Any, rows: int) -> bool:
     """Whether rows and tokens cannot be told apart: as many of the one as of the other."""
     dense = (tensor for tensor in tensors_in(output) if not tensor.is_nested)
     return any(tensor.dim() == 3 and list(tensor.shape[:2]) == [rows, rows] for tensor in dense)
-
-
-def _is_head(output: Any, logits: Tensor) -> bool:
-    values = find_tensor(output)
-    return not values.is_nested and torch.equal(values, logits)

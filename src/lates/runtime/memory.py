@@ -2,7 +2,7 @@
 
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from numbers import Real
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -73,14 +73,14 @@ class RowStore:
         self.limit, self.bytes = limit, 0
         self._chunks: dict[str, list[Tensor]] = {}
         self._files: dict[str, BinaryIO] = {}
-        self._open_files = ExitStack()
 
     def __enter__(self) -> "RowStore":
         return self
 
     def __exit__(self, *exception: object) -> None:
-        with suppress(OSError):  # what was not flushed is not needed any more
-            self._open_files.close()
+        for file in self._files.values():
+            with suppress(OSError):  # what was not flushed is not needed any more
+                file.close()
 
     @property
     def spilled(self) -> bool:
@@ -113,8 +113,7 @@ class RowStore:
         try:
             for name, chunks in self._chunks.items():
                 if name not in self._files:
-                    file = tempfile.TemporaryFile(prefix="lates-")  # noqa: SIM115 (`__exit__` closes it)
-                    self._files[name] = self._open_files.enter_context(file)
+                    self._files[name] = tempfile.TemporaryFile(prefix="lates-")  # noqa: SIM115 (`__exit__` closes it)
                 for chunk in chunks:
                     self._files[name].write(_as_in_file(chunk).numpy().tobytes())
                 self._files[name].flush()
