@@ -1,4 +1,7 @@
-"""Read a loader and record the network: loader -> `Features`."""
+"""Read a loader and record the network: loader -> batches -> outputs of the blocks -> pooled rows -> `Features`.
+
+`extract_draws` is all of it; the other functions say with which arguments, or are its steps.
+"""
 
 from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
