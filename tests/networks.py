@@ -54,9 +54,11 @@ def loader(n: int = 20, batch_size: int = 8, seed: int = 0) -> DataLoader:
     return DataLoader(TensorDataset(*draw(n, seed)), batch_size=batch_size)
 
 
-def extract_draws(draws: Draws, loader: Iterable[Any], blocks: Any = None, **options: Any) -> list[lates.Features]:
+def extract_draws(
+    draws: Draws, loader: Iterable[Any], blocks: Any = None, memory: int | None = None, **options: Any
+) -> list[lates.Features]:
     """All draws in one reading, with options of `Reading`."""
-    with Run.start("cpu") as run:
+    with Run.start("cpu", memory=memory) as run:
         return network_package.extract_draws(draws, loader, Reading(blocks=blocks, **options), run)
 
 

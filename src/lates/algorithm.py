@@ -97,8 +97,9 @@ def calibrate(
         holdouts = extract_holdout(draws, holdout, holdout_reading, run)
         firsts = [_without_copies(rows) if expect_shift else rows for rows in holdouts[:: draws.samples]]
         trainings = extract_training(draws, train, reading, run, firsts)
-        # Step 1: one linear probe per block, trained on the training split (freed network by network), cut to the budget.
-        spare = run.with_less_memory(features.bytes_in_memory for features in (*trainings, *holdouts))
+        # Step 1: one linear probe per block, trained on the training split, then cut to the budget.
+        spare = replace(run, memory=run.memory - sum(rows.bytes_in_memory for rows in (*trainings, *holdouts)))
+        # popped, so that each network's training features are freed once its probes are trained
         chosen = [train_and_cut(trainings.pop(0), rows, loss, budget, settings, spare) for rows in firsts]
         probes = [of_network.probes for of_network in chosen]
         # Step 2: the logits of all members, the probes and the network itself, on the hold-out.
@@ -117,7 +118,7 @@ def _read_members(
 ) -> MemberRows:
     pairs, memory = zip(draws.repeat(probes), holdouts, strict=True), run.memory // 4 // len(holdouts)
     logits = [member_logits(of_network, rows, memory=memory) for of_network, rows in pairs]
-    passes, reduce = holdouts[0].passes, run.processes.all_reduce
+    passes, reduce = holdouts[0].passes, run.processes.sum
     return MemberRows.of(logits, holdouts[0].labels, samples=draws.samples, passes=passes, reduce=reduce)
 
 

@@ -14,7 +14,6 @@ from torch.utils.data import DataLoader, TensorDataset
 import lates
 from lates.network.batches import (
     IGNORED,
-    Batch,
     call_arguments,
     check_loader,
     copy_inputs,
@@ -28,7 +27,7 @@ CPU = torch.device("cpu")
 IMAGES, LABELS = torch.arange(6.0).reshape(3, 2), torch.tensor([2, IGNORED, 0])
 
 
-def read_one(item: Any) -> Batch:
+def read_one(item: Any) -> tuple[Any, Tensor]:
     (batch,) = read_batches([item], CPU, "train")
     return batch
 
@@ -48,9 +47,9 @@ def read_one(item: Any) -> Batch:
     ],
 )
 def test_batches_are_inputs_and_labels(item: Any, expected: tuple[tuple[Any, ...], dict[str, Any]]) -> None:
-    batch = read_one(item)
-    assert (batch.labels.tolist(), batch.labels.dtype, batch.rows) == (LABELS.tolist(), torch.int64, 3)
-    positional, named = call_arguments(batch.inputs)
+    inputs, labels = read_one(item)
+    assert (labels.tolist(), labels.dtype) == (LABELS.tolist(), torch.int64)
+    positional, named = call_arguments(inputs)
     assert all(torch.equal(given, wanted) for given, wanted in zip(positional, expected[0], strict=True))
     assert str(named) == str(expected[1])
 

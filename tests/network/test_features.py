@@ -15,6 +15,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import lates
 from lates.network import IGNORED, Draws
+from tests import processes
 from tests.networks import CLASSES, draw, extract_draws, loader, network, random_rows, same
 
 
@@ -332,3 +333,30 @@ def test_rows_are_not_taken_for_tokens_when_there_are_as_many() -> None:
     alone = lates.extract(model, DataLoader(random_rows(40, 16, 8), batch_size=7))
     for name, values in features.blocks.items():
         torch.testing.assert_close(values, alone.blocks[name], rtol=1e-4, atol=1e-5)
+
+
+def test_sixteen_bits_halve_the_features_and_change_no_log_loss() -> None:
+    sizes, fits = [], []
+    for half in (False, True):
+        train, holdout = (
+            extract_draws(Draws((network(),)), batches, half=half)[0] for batches in processes.loaders().values()
+        )
+        probes = {name: trained.probe for name, trained in lates.train_probes(train, holdout).items()}
+        fits.append(lates.fit_stack(lates.member_logits(probes, holdout), holdout.labels))
+        sizes.append(sum(values.nbytes for values in train.blocks.values()))
+        assert holdout.logits.dtype == torch.float32
+    assert sizes[0] == 2 * sizes[1]
+    assert fits[0].nll < fits[0].nll_temperature - 0.1, "a probe has a say"
+    assert fits[1].nll == pytest.approx(fits[0].nll, abs=1e-3)
+
+
+def test_features_beyond_the_range_of_sixteen_bits_keep_thirty_two_and_all_are_the_same_on_disk() -> None:
+    images, labels = draw()
+    batches = [(images, labels), (1e8 * images, labels)]
+    kept, spilled = (
+        extract_draws(Draws((network(),)), batches, memory=memory, half=True, passes=2)[0] for memory in (None, 0)
+    )
+    for name, values in lates.extract(network(), batches, passes=2).blocks.items():
+        assert kept.blocks[name].dtype == (torch.float16 if name == "body.9" else torch.float32)
+        assert torch.equal(kept.blocks[name].float(), spilled.blocks[name])
+        torch.testing.assert_close(spilled.blocks[name], values, rtol=1e-3, atol=1e-6)

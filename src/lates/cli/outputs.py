@@ -27,9 +27,9 @@ def check_output(path: Path, force: bool, inputs: Iterable[Path | None] = ()) ->
 
 def say(text: str, err: bool = False) -> None:
     """Print text that may hold names from files and networks: control sequences in them do not reach the terminal."""
-    from lates.runtime import printable_lines
+    from lates.runtime import printable
 
-    typer.echo(printable_lines(text), err=err)
+    typer.echo("\n".join(map(printable, text.split("\n"))), err=err)
 
 
 def print_written(path: Path) -> None:

@@ -154,7 +154,8 @@ class Loaders:
         """The inputs of one batch, to show how the network is called."""
         role = next((role for role in reversed(ROLES) if role in self.by_role), "test")
         loader = next(iter(self[role].values())) if role == "test" else self[role]
-        return next(iter(read_batches(loader, torch.device("cpu"), role))).inputs
+        inputs, _ = next(iter(read_batches(loader, torch.device("cpu"), role)))
+        return inputs
 
 
 def make_loaders(source: str) -> Loaders:

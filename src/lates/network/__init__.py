@@ -10,8 +10,8 @@ views          how a loader is read; changed copies of the inputs
 survey         which blocks can be recorded, seen in the first batch
 sampling       MC dropout and ensembles: several draws
 features       what a reading gives
-duplicates     rows that would count twice: in train and hold-out, or in two processes
-shards         each process reads its own rows
+duplicates     rows that train and hold-out share
+shards         where several processes calibrate together, each reads its own rows
 extraction     read a loader, record the network
 """
 
@@ -31,7 +31,7 @@ from lates.network.batches import (
     read_inputs,
     take_rows,
 )
-from lates.network.blocks import HEAD, list_blocks, named_modules
+from lates.network.blocks import HEAD, list_blocks
 from lates.network.recorder import RecordedNetwork, copy_network, device_of, switch_to_evaluation
 from lates.network.pooling import Pooling
 from lates.network.tokens import Tokenizer

@@ -1,8 +1,8 @@
 """What a loader yields and a network returns: inputs, labels, logits. Checked once, here."""
 
 import inspect
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
-from dataclasses import dataclass
+import operator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -20,29 +20,18 @@ INPUT_KEYS = ("image", "images", "input", "inputs", "x")
 """What data sets call their only input: beside labels alone, it is passed by position, whatever the network calls it."""
 
 
-@dataclass(frozen=True)
-class Batch:
-    """Inputs in the form in which the loader gave them, and their labels [n] (int64, `IGNORED` included).
+def read_batches(loader: Iterable[Any], device: torch.device, role: str = "loader") -> Iterator[tuple[Any, Tensor]]:
+    """Of each batch the inputs, in the form in which the loader gave them, on `device`; and the labels [n] (int64, `IGNORED`
+    included), on the CPU, where they are checked: each check on a GPU would wait for all its work.
 
-    Labels are on the CPU, where they are checked: each check on a GPU would wait for all its work.
+    `role` names the loader in errors ("train", "holdout").
     """
-
-    inputs: Any
-    labels: Tensor
-
-    @property
-    def rows(self) -> int:
-        return len(self.labels)
-
-
-def read_batches(loader: Iterable[Any], device: torch.device, role: str = "loader") -> Iterator[Batch]:
-    """The batches of a loader, their inputs on `device`. `role` names the loader in errors ("train", "holdout")."""
     check_loader(loader, role)
     empty = True
     for item in loader:
         empty = False
         inputs, labels = _split_batch(item, role)
-        yield Batch(move_inputs(inputs, device), _read_labels(labels, role).cpu())
+        yield move_inputs(inputs, device), _read_labels(labels, role).cpu()
     if empty:
         raise ValueError(
             f"The {role} loader yielded no batch. Expected (inputs, labels) batches; is its dataset empty, or can it be read "
@@ -76,16 +65,12 @@ def inputs_of(item: Any) -> Any:
 
 
 def count_batches(loader: Iterable[Any]) -> int | None:
-    """How many batches a loader has; a loader of an `IterableDataset` has `__len__` and yet may not know."""
-    try:
-        return len(loader) if isinstance(loader, Sized) else None
-    except TypeError:
-        return None
+    """How many batches a loader has, if it knows: that of an `IterableDataset` has `__len__`, which may fail."""
+    return operator.length_hint(loader) or None
 
 
 def call_arguments(inputs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """How a network is called with such inputs: a tuple as `*inputs`, a mapping as `**inputs`, all else (a tensor, a tuple
-    of texts) as it is."""
+    """A tuple is passed to a network as `*inputs`, a mapping as `**inputs`, all else (a tensor, texts) as it is."""
     if isinstance(inputs, Mapping):
         return (), dict(inputs)
     # no union of types: torch 2.9 would not compile it
@@ -137,7 +122,18 @@ def read_logits(output: Any) -> Tensor:
     A single logit z, as a binary classifier with a sigmoid gives it, becomes the two columns (0, z); its row may have lost
     its dimensions to `squeeze`.
     """
-    logits = _find_logits(output)
+    logits = output
+    if isinstance(output, Mapping) and "logits" in output:
+        logits = output["logits"]
+    elif (attribute := getattr(output, "logits", None)) is not None:
+        logits = attribute
+    elif isinstance(output, (tuple, list)) and output:  # no union: torch 2.9 would not compile it
+        logits = output[0]
+    if not isinstance(logits, Tensor):
+        raise TypeError(
+            f"The network returned a {type(logits).__name__} without logits. Expected a tensor [n, classes], a tuple that "
+            "begins with one, or an object with `.logits`."
+        )
     if not logits.is_floating_point():
         raise TypeError(f"The network returned {logits.dtype} values; expected floating-point logits.")
     if logits.dim() < 2:
@@ -227,18 +223,3 @@ def each_tensor(inputs: Any, change: Callable[[Tensor], Tensor]) -> Any:
 def is_dense(value: Tensor) -> bool:
     """Whether its values lie one after the other: neither sparse nor nested, nor of a subclass that packs them."""
     return type(value) is Tensor and value.layout == torch.strided and not value.is_nested
-
-
-def _find_logits(output: Any) -> Tensor:
-    if isinstance(output, Mapping) and "logits" in output:
-        output = output["logits"]
-    elif (logits := getattr(output, "logits", None)) is not None:
-        output = logits
-    elif isinstance(output, (tuple, list)) and output:  # no union: torch 2.9 would not compile it
-        output = output[0]
-    if not isinstance(output, Tensor):
-        raise TypeError(
-            f"The network returned a {type(output).__name__} without logits. Expected a tensor [n, classes], a tuple that "
-            "begins with one, or an object with `.logits`."
-        )
-    return output

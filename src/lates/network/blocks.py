@@ -77,18 +77,13 @@ def list_blocks(model: nn.Module) -> list[str]:
 def automatic_blocks(model: nn.Module, last_block: bool) -> list[str]:
     """The blocks that get a probe when the user names none: all, or, without the `last_block`, those whose output the head does
     not read. If that leaves none, as in a network of one composite, that one gets a probe."""
-    composites = _composite_names(model)
-    read_by_head = bool(composites) and _layers_after(model, composites[-1]) <= LAYERS_OF_A_HEAD
-    chosen = composites[:-1] if read_by_head and not last_block else composites
+    chosen = composites = _composite_names(model)
+    if composites and not last_block:
+        modules, last = named_modules(model), composites[-1]
+        later = list(modules)[list(modules).index(last) + 1 :]
+        after = sum(_is_layer(modules[name]) for name in later if not name.startswith(f"{last}."))
+        chosen = composites[:-1] if after <= LAYERS_OF_A_HEAD else composites
     return [name for name in chosen or list_blocks(model) if name != HEAD]
-
-
-def _layers_after(model: nn.Module, block: str) -> int:
-    """How many layers are registered after a block and outside of it."""
-    names = list(named_modules(model).items())
-    place = [name for name, _ in names].index(block)
-    later = [module for name, module in names[place + 1 :] if not name.startswith(f"{block}.")]
-    return sum(map(_is_layer, later))
 
 
 def choose_blocks(model: nn.Module, blocks: Sequence[str] | int | None, last_block: bool = True) -> list[str]:
@@ -151,10 +146,12 @@ def _single_layers(model: nn.Module) -> list[str]:
     units = list(_units(unwrap(model), ""))
     places = Counter(module for _, module, _ in units)
     for name, module, in_sequence in units:
+        norm = "norm" in type(module).__name__.lower()
+        activation = in_sequence and type(module).__module__ == nn.ReLU.__module__
         if _layers_in(module):
             names.append(name)
             run_open = True
-        elif run_open and places[module] == 1 and (_is_norm(module) or (in_sequence and _is_activation(module))):
+        elif run_open and places[module] == 1 and (norm or activation):
             names[-1] = name
         else:
             run_open = False
@@ -184,14 +181,6 @@ def _is_layer(module: nn.Module) -> bool:
 
 def _layers_in(module: nn.Module) -> int:
     return sum(map(_is_layer, module.modules()))
-
-
-def _is_norm(module: nn.Module) -> bool:
-    return "norm" in type(module).__name__.lower()
-
-
-def _is_activation(module: nn.Module) -> bool:
-    return type(module).__module__ == nn.ReLU.__module__
 
 
 def _is_composite(module: nn.Module) -> bool:

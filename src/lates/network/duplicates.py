@@ -1,16 +1,16 @@
-"""Rows that would count twice: shared by train and hold-out, or read by two processes. Digests of the raw inputs show them."""
+"""Rows that train and hold-out share: the loaders, or digests of the raw inputs, show them."""
 
-from collections.abc import Iterable, Sized
+from collections.abc import Iterable
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils.data import DataLoader, RandomSampler, SequentialSampler
-from torch.utils.data.distributed import DistributedSampler
+from torch.utils.data import RandomSampler, SequentialSampler
 
-from lates.network.batches import each_tensor, is_dense
+from lates.network.batches import is_dense
 from lates.network.features import Features
-from lates.runtime import Processes, warn_caller
+from lates.network.pooling import tensors_in
+from lates.runtime import warn_caller
 
 COMPARED = 4096
 """Numbers of an input that enter its digest, evenly spaced: all of a CIFAR image, a part of a larger one."""
@@ -18,7 +18,6 @@ NATURAL = 0.01
 """The share of hold-out rows that may equal a training row by nature: tables and short texts repeat themselves."""
 MULTIPLIER = 0x1E3779B97F4A7C15
 INTEGERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
-ADVICE = "Pass each process its own rows: DataLoader(Subset(dataset, range(rank, len(dataset), world_size)), …)."
 
 
 def refuse_overlap(train: Iterable[Any], holdout: Iterable[Any]) -> None:
@@ -49,40 +48,13 @@ def warn_of_overlap(train: Features, holdout: Features) -> None:
         )
 
 
-def refuse_padding(loader: Iterable[Any], role: str) -> None:
-    """A `DistributedSampler` repeats rows so that every process gets equally many."""
-    sampler = loader.sampler if isinstance(loader, DataLoader) else None
-    if isinstance(sampler, DistributedSampler) and not sampler.drop_last and isinstance(sampler.dataset, Sized):
-        rows, world_size = len(sampler.dataset), sampler.num_replicas
-        if rows % world_size:
-            raise ValueError(
-                f"The {role} loader's DistributedSampler repeats {-rows % world_size} of {rows} rows to give {world_size} "
-                f"processes equally many, and a repeated row counts twice in the fit. {ADVICE}"
-            )
-
-
-def refuse_shared_rows(digests: Tensor, role: str, processes: Processes) -> None:
-    """Refuse loaders that read the same rows in two processes: as a rule both read all rows."""
-    if processes.world_size == 1:
-        return
-    rows_by_rank = [sorted(of_rank) for of_rank in processes.gather(digests.tolist())]
-    ranks = [str(rank) for rank, rows in enumerate(rows_by_rank) if any(rows) and rows_by_rank.count(rows) > 1]
-    if ranks:
-        raise ValueError(
-            f"The {role} loaders of processes {', '.join(ranks)} read the same rows, which would count more than once. "
-            f"{ADVICE} To calibrate in one process alone, call calibrate there with distributed=False."
-        )
-
-
 def digest_rows(inputs: Any, rows: int) -> Tensor:
     """One 64-bit number per row [rows], equal for equal inputs, zeros at their end aside; 0 where they hold no tensor.
 
     A polynomial in the row's numbers, read as integers, modulo 2^64.
     """
     total = torch.zeros(rows, dtype=torch.int64)
-
-    def add(values: Tensor) -> Tensor:
-        nonlocal total
+    for values in tensors_in(inputs):
         if rows and is_dense(values) and values.dim() and values.element_size() in INTEGERS:
             alike = len(values) != rows  # such as tokens first: what the whole batch holds counts for each of its rows
             numbers = values.detach().reshape(1 if alike else rows, -1)
@@ -91,7 +63,4 @@ def digest_rows(inputs: Any, rows: int) -> Tensor:
             bits = bits ^ (bits >> 32)  # the low bits of many floating-point numbers are all zero
             powers = torch.full((bits.shape[1],), MULTIPLIER, device=bits.device).cumprod(0)
             total = total.to(bits.device) * MULTIPLIER + (bits * powers).sum(1)
-        return values
-
-    each_tensor(inputs, add)
     return total.cpu()

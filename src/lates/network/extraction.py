@@ -1,4 +1,7 @@
-"""Read a loader and record the network: loader -> `Features`."""
+"""Read a loader and record the network: loader -> batches -> outputs of the blocks -> pooled rows -> `Features`.
+
+`extract_draws` is all of it; the other functions say with which arguments, or are its steps.
+"""
 
 from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
@@ -8,26 +11,17 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from lates.network.batches import IGNORED, Batch, check_call, check_loader, copy_inputs, count_batches, read_batches
+from lates.network.batches import IGNORED, check_call, check_loader, copy_inputs, count_batches, read_batches
 from lates.network.blocks import HEAD, choose_blocks
-from lates.network.duplicates import digest_rows, refuse_padding, refuse_shared_rows, warn_of_overlap
+from lates.network.duplicates import digest_rows, warn_of_overlap
 from lates.network.features import LABELS, Features, check_features, collect_features
 from lates.network.pooling import Pooling
 from lates.network.recorder import RecordedNetwork, call_recorded, device_of, prepare_recorded
 from lates.network.sampling import Draws
-from lates.network.shards import synchronise_buffers
+from lates.network.shards import refuse_padding, refuse_shared_rows, synchronise_buffers
 from lates.network.survey import count_parameters, only_output, survey_network
 from lates.network.views import DrawView, Reading, Views, choose_view
-from lates.runtime import (
-    Progress,
-    RowStore,
-    Run,
-    check_integer,
-    check_labels,
-    check_share,
-    mix_seeds,
-    seeded_globally,
-)
+from lates.runtime import Progress, RowStore, Run, check_integer, check_labels, check_share, mix_seeds, seeded_globally
 from lates.settings import DEFAULT, Settings
 
 
@@ -70,40 +64,41 @@ def extract_draws(
     Views and dropout are drawn for each batch by its number: they do not depend on what was drawn before.
     """
     models, role, processes = draws.models, reading.role, run.processes
-    _check_arguments(draws, loader, reading, like)
-    if processes.world_size > 1:
-        refuse_padding(loader, role)
+    _check_arguments(draws, loader, reading, run, like)
+    with seeded_globally(run.seed, run.device):
+        view = choose_view(reading, loader, run.device)
+    passes, batches, read = _count_passes(reading, view), count_batches(loader), 0
+    generator = torch.Generator(run.device)
     poolings: list[dict[str, Pooling]] = []
     networks: list[RecordedNetwork] = []
     digests: list[Tensor] = []
-    read = 0
     with ExitStack() as contexts:
         stores = [contexts.enter_context(RowStore(run.memory // len(models))) for _ in models]
-        with seeded_globally(run.seed, run.device):
-            view = choose_view(reading, loader, run.device)
-        passes, batches = _count_passes(reading, view), count_batches(loader)
-        generator = torch.Generator(run.device)
         for number_of_pass in range(passes):
             change = None if reading.plain_first and number_of_pass == 0 else view
             order = mix_seeds(run.seed, 0 if reading.plain_first else number_of_pass)
             contexts.enter_context(seeded_globally(order, run.device))
-            for number, batch in enumerate(read_batches(loader, run.device, role)):
+            for number, (inputs, labels) in enumerate(read_batches(loader, run.device, role)):
                 if not networks:
-                    poolings, networks = _record_all(draws, batch, reading, run, like)
+                    poolings = _choose_poolings(draws, inputs, len(labels), reading, run, like)
+                    networks = _record_networks(draws, poolings, run)
                 if number_of_pass == 0:
-                    digests.append(digest_rows(batch.inputs, batch.rows))
+                    digests.append(digest_rows(inputs, len(labels)))
                 seed = mix_seeds(run.seed, number_of_pass, number * processes.world_size + processes.rank + 1)
                 with seeded_globally(seed, run.device):
-                    inputs = batch.inputs
                     if change is not None:
                         inputs = change(copy_inputs(inputs), generator.manual_seed(seed))
                     for network, store in zip(networks, stores, strict=True):
-                        store.append(_read_rows(network, inputs, batch, reading))
+                        store.append(_read_rows(network, inputs, labels, reading))
                 read += 1
                 run.report(f"reading {role}", read, batches and batches * passes)
-        refuse_shared_rows(torch.cat(digests), role, processes)
+            if reading.half:  # once a pass, because to see whether values are in range the host waits for the GPU
+                for store, of_draw in zip(stores, poolings, strict=True):
+                    store.halve(of_draw)
+        inputs_read = torch.cat(digests)
+        refuse_shared_rows(inputs_read, role, processes)
         features = [
-            collect_features(store, of_draw, count_parameters(model), passes, torch.cat(digests), processes)
+            collect_features(store, of_draw, count_parameters(model), passes, inputs_read, processes)
             for store, of_draw, model in zip(stores, poolings, models, strict=True)
         ]
     for of_draw in features:
@@ -113,8 +108,8 @@ def extract_draws(
 
 def extract_holdout(draws: Draws, loader: Iterable[Any], reading: Reading, run: Run) -> list[Features]:
     """The hold-out's features of every draw: its rows as they are and, with views, one changed copy of each."""
-    reading = replace(reading, role="holdout", passes=None, plain_first=True)
-    return extract_draws(draws, loader, reading, run.with_memory(1 / 4))
+    reading = replace(reading, role="holdout", passes=None, plain_first=True, half=run.device.type == "cuda")
+    return extract_draws(draws, loader, reading, replace(run, memory=run.memory // 4))
 
 
 def extract_training(
@@ -124,14 +119,19 @@ def extract_training(
     loader is not read and the hold-out stands in."""
     if loader is None or not any(rows.blocks for rows in holdouts):
         return list(holdouts)
-    reading = replace(reading, role="train", blocks=None, keep_logits=False)
-    trainings = extract_draws(replace(draws, samples=1), loader, reading, run.with_memory(1 / 2), holdouts)
+    reading = replace(reading, role="train", blocks=None, keep_logits=False, half=run.device.type == "cuda")
+    run, draws = replace(run, memory=run.memory // 2), replace(draws, samples=1)
+    trainings = extract_draws(draws, loader, reading, run, holdouts)
     warn_of_overlap(trainings[0], holdouts[0])
     return trainings
 
 
-def _check_arguments(draws: Draws, loader: Iterable[Any], reading: Reading, like: Sequence[Features] | None) -> None:
+def _check_arguments(
+    draws: Draws, loader: Iterable[Any], reading: Reading, run: Run, like: Sequence[Features] | None
+) -> None:
     check_loader(loader, reading.role)
+    if run.processes.world_size > 1:
+        refuse_padding(loader, reading.role)
     if reading.passes is not None:
         check_integer(reading.passes, "passes", least=1)
     if like is None:
@@ -149,41 +149,46 @@ def _count_passes(reading: Reading, view: DrawView | None) -> int:
     return int(reading.passes)
 
 
-def _record_all(
-    draws: Draws, batch: Batch, reading: Reading, run: Run, like: Sequence[Features] | None
-) -> tuple[list[dict[str, Pooling]], list[RecordedNetwork]]:
-    """Of every draw, how its blocks are pooled, as rank 0 sees it in the first batch, and the recorded network. The samples of
-    MC dropout share one."""
+def _choose_poolings(
+    draws: Draws, inputs: Any, rows: int, reading: Reading, run: Run, like: Sequence[Features] | None
+) -> list[dict[str, Pooling]]:
+    """Of every draw, how its blocks are pooled: as `like` says, or as rank 0 sees it in the first batch, of `rows` rows."""
     for network in draws.networks:
-        check_call(network, batch.inputs, reading.role)
-    if like is None:
-        surveys = [survey_network(network, batch, reading, draws.dropout, run.device) for network in draws.networks]
-        poolings: list[dict[str, Pooling]] = run.processes.gather(draws.repeat(surveys))[0]
-    else:
-        poolings = [features.poolings for features in like]
+        check_call(network, inputs, reading.role)
+    if like is not None:
+        return [features.poolings for features in like]
+    surveys = [survey_network(network, inputs, rows, reading, draws.dropout, run.device) for network in draws.networks]
+    return run.processes.gather(draws.repeat(surveys))[0]
+
+
+def _record_networks(draws: Draws, poolings: Sequence[dict[str, Pooling]], run: Run) -> list[RecordedNetwork]:
+    """The recorded network of every draw; the samples of MC dropout share one."""
     networks = [
         prepare_recorded(network, of_network, draws.dropout, run.device)
         for network, of_network in zip(draws.networks, poolings[:: draws.samples], strict=True)
     ]
     for network in networks:
         synchronise_buffers(network, run.processes)
-    return poolings, draws.repeat(networks)
+    return draws.repeat(networks)
 
 
-def _read_rows(network: RecordedNetwork, inputs: Any, batch: Batch, reading: Reading) -> dict[str, Tensor]:
+def _read_rows(network: RecordedNetwork, inputs: Any, labels: Tensor, reading: Reading) -> dict[str, Tensor]:
     """The features of every block, the logits and the labels of one batch, without rows whose label is `IGNORED`."""
     logits, recorded = call_recorded(network, inputs)
-    features = {name: only_output(name, recorded.get(name, [])) for name in network.blocks}
-    for name, values in {"logits": logits, **features}.items():
-        if len(values) != batch.rows:
-            what = "logits" if values is logits else f'features of block "{name}"'
+    rows = {HEAD: logits, **{name: only_output(recorded, name) for name in network.blocks}}
+    for name, values in rows.items():
+        if len(values) != len(labels):
+            what = "logits" if name == HEAD else f'features of block "{name}"'
             raise ValueError(
-                f"A {reading.role} batch has {batch.rows} labels, but the network gave {len(values)} rows of {what}."
+                f"A {reading.role} batch has {len(labels)} labels, but the network gave {len(values)} rows of {what}."
             )
-    kept = batch.labels != IGNORED
-    labels = check_labels(batch.labels[kept], int(kept.sum()), logits.shape[1], name=f"The {reading.role} labels")
+    kept = labels != IGNORED
+    labels = check_labels(labels[kept], int(kept.sum()), logits.shape[1], name=f"The {reading.role} labels")
     # copies, because a network may reuse the memory of its outputs
-    rows = {name: values[kept].float() for name, values in {**features, HEAD: logits}.items()}
+    rows = {name: values[kept].float() for name, values in rows.items()}
+    if reading.half:  # rounded at once, so that the result is the same wherever the rows are kept
+        halves = {name: rows[name].half() for name in network.blocks}
+        rows |= {name: torch.where(half.isfinite(), half.float(), rows[name]) for name, half in halves.items()}
     if not reading.keep_logits:
         rows[HEAD] = logits.new_empty(0, logits.shape[1]).float()
     return {**rows, LABELS: labels.to(logits.device, non_blocking=logits.device.type != "cpu")}

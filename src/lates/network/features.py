@@ -22,7 +22,7 @@ class Features:
 
     Where several processes calibrate together, the rows are this process's, the moments those of all.
 
-    blocks      name -> features [n, width], float32
+    blocks      name -> features [n, width], float32; float16 where `calibrate` reads them on a GPU and they are in its range
     logits      [n, classes], float32, of the network itself; [0, classes] where they were not kept
     labels      [n], int64
     poolings    name -> how the features were made from the block's output
@@ -31,7 +31,8 @@ class Features:
     mapped      whether the tensors are in a temporary file rather than in memory
     passes      how often the loader was read: each input has this many rows, one pass after the other
     digests     of the raw inputs of one pass: equal numbers for equal inputs
-    processes   that calibrate together; of one pass, those of lower rank have `before` rows, all of several have `in_pass`
+    processes   that calibrate together
+    shards      the rows of one pass in each process
     """
 
     blocks: dict[str, Tensor]
@@ -45,8 +46,7 @@ class Features:
     passes: int = 1
     digests: Tensor = field(default_factory=lambda: torch.empty(0, dtype=torch.int64))
     processes: Processes = ALONE
-    before: int = 0
-    in_pass: int = 0
+    shards: tuple[int, ...] = ()
 
     @property
     def rows(self) -> int:
@@ -56,14 +56,14 @@ class Features:
     @property
     def all_rows(self) -> int:
         """Of all processes."""
-        return self.rows if self.processes.world_size == 1 else self.passes * self.in_pass
+        return self.rows if self.processes.world_size == 1 else self.passes * sum(self.shards)
 
     @property
     def places(self) -> Tensor:
         """The position of each row among those of all processes: [n], int64, on the CPU."""
         here, everywhere = max(self.rows // self.passes, 1), self.all_rows // self.passes
-        position = torch.arange(self.rows)
-        return position // here * everywhere + self.before + position % here
+        position, before = torch.arange(self.rows), sum(self.shards[: self.processes.rank])
+        return position // here * everywhere + before + position % here
 
     def first_pass(self) -> "Features":
         """The first row of each input; the moments stay those of all passes."""
@@ -85,8 +85,8 @@ def collect_features(
 ) -> Features:
     """The rows read of one draw, with their moments."""
     mapped, tensors = store.spilled, store.collect()
-    counts = processes.gather(len(tensors[LABELS]) // passes)
-    if not sum(counts):
+    shards = tuple(processes.gather(len(tensors[LABELS]) // passes))
+    if not sum(shards):
         raise ValueError(f"No row is left to learn from: every label is {IGNORED}, which marks rows to ignore.")
     moments = {name: _moments(tensors[name], processes) for name in poolings}
     return Features(
@@ -101,8 +101,7 @@ def collect_features(
         passes=passes,
         digests=digests,
         processes=processes,
-        before=sum(counts[: processes.rank]),
-        in_pass=sum(counts),
+        shards=shards,
     )
 
 

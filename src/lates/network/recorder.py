@@ -29,16 +29,12 @@ MASK = "attention_mask"
 PADDING = "src_key_padding_mask"
 """The same, reversed, as PyTorch's own encoder layers take it: True or -inf marks padding."""
 
-DROPOUTS = (
-    nn.modules.dropout._DropoutNd,
-    nn.MultiheadAttention,
-    nn.TransformerEncoderLayer,
-    nn.TransformerDecoderLayer,
-    nn.RNNBase,
-)
+ATTENTION = (nn.MultiheadAttention, nn.TransformerEncoderLayer, nn.TransformerDecoderLayer)
+DROPOUTS = (nn.modules.dropout._DropoutNd, *ATTENTION, nn.RNNBase)
+"""PyTorch's own attention, encoder and recurrent layers apply dropout by themselves, in training mode only."""
 
-Reducer = Callable[[Any, Tensor | None], Tensor]
-"""(what a block put out, the attention mask [n, tokens] or None) -> features [n, width]"""
+Reducer = Callable[[Any, Tensor | None], Any]
+"""(what a block put out, the attention mask [n, tokens] or None) -> what is recorded of it, such as features [n, width]"""
 
 
 class Tape(threading.local):
@@ -46,7 +42,7 @@ class Tape(threading.local):
 
     def __init__(self) -> None:
         self.mask: Tensor | None = None
-        self.features: dict[str, list[Tensor]] = {}
+        self.features: dict[str, list[Any]] = {}
 
     def __reduce__(self) -> tuple[type["Tape"], tuple[()]]:
         """Copied or pickled, an empty one."""
@@ -83,7 +79,7 @@ class RecordedNetwork(nn.Module):
         for name in self.blocks:
             modules[name].register_forward_hook(Recorder(name, reducers[name], self.tape), with_kwargs=True)
 
-    def forward(self, *inputs: Any, **named_inputs: Any) -> tuple[Tensor, dict[str, list[Tensor]]]:
+    def forward(self, *inputs: Any, **named_inputs: Any) -> tuple[Tensor, dict[str, list[Any]]]:
         position = self.mask_position
         self.tape.mask = named_inputs.get(MASK) if position is None or position >= len(inputs) else inputs[position]
         self.tape.features = {}
@@ -100,17 +96,13 @@ class RecordedNetwork(nn.Module):
         for module in self.modules():
             for name, parameter in module._parameters.items():
                 if parameter is not None:
-                    if id(parameter) not in aliases:
-                        aliases[id(parameter)] = nn.Parameter(parameter.detach(), parameter.requires_grad)
-                    module._parameters[name] = aliases[id(parameter)]
+                    alias = nn.Parameter(parameter.detach(), parameter.requires_grad)
+                    module._parameters[name] = aliases.setdefault(id(parameter), alias)
         return super()._apply(fn, recurse)
 
 
 def switch_to_evaluation(network: RecordedNetwork, dropout: bool) -> RecordedNetwork:
-    """Evaluation mode, with dropout alone switched on if asked.
-
-    PyTorch's own attention, encoder and recurrent layers apply dropout by themselves, in training mode only.
-    """
+    """Evaluation mode, with dropout alone switched on if asked."""
     network.eval()
     for module in network.modules():
         if isinstance(module, DROPOUTS):
@@ -132,7 +124,7 @@ def prepare_recorded(
     return network.to(device)
 
 
-def call_recorded(network: RecordedNetwork, inputs: Any) -> tuple[Tensor, dict[str, list[Tensor]]]:
+def call_recorded(network: RecordedNetwork, inputs: Any) -> tuple[Tensor, dict[str, list[Any]]]:
     """Call it with inputs as a loader gives them, in tensors of their own: a network may write into what it is given."""
     with torch.inference_mode():
         positional, named = call_arguments(copy_inputs(inputs))

@@ -4,8 +4,8 @@ The mean is one of probabilities, log (1/S) sum_s softmax(z_s): averaging logits
 """
 
 import math
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -27,7 +27,11 @@ class MCDropout(nn.Module):
 
     def __init__(self, model: nn.Module, samples: int = 10, seed: int = 0) -> None:
         super().__init__()
-        self.samples = check_samples(model, samples)
+        self.samples = check_integer(samples, "samples", least=1)
+        if not any(_dropout_rate(part) > 0 for part in model.modules()):
+            raise ValueError(
+                "This model has no dropout layer (such as nn.Dropout) with a rate above 0, so every sample would be the same."
+            )
         self.network = switch_to_evaluation(RecordedNetwork(model, {}), dropout=True)
         self.generator = torch.Generator().manual_seed(check_seed(seed))
 
@@ -88,20 +92,9 @@ def mean_log_probability(logits: Sequence[Tensor]) -> Tensor:
     return stacked.logsumexp(0) - math.log(len(logits))
 
 
-@contextmanager
-def drawing_from(generator: torch.Generator, device: torch.device) -> Iterator[None]:
+def drawing_from(generator: torch.Generator, device: torch.device) -> AbstractContextManager[None]:
     """Within, the global generators start from a seed drawn from `generator`; afterwards they are as before."""
-    with seeded_globally(int(torch.randint(2**62, (1,), generator=generator)), device):
-        yield
-
-
-def check_samples(model: nn.Module, samples: int) -> int:
-    samples = check_integer(samples, "samples", least=1)
-    if not any(_dropout_rate(part) > 0 for part in model.modules()):
-        raise ValueError(
-            "This model has no dropout layer (such as nn.Dropout) with a rate above 0, so every sample would be the same."
-        )
-    return samples
+    return seeded_globally(int(torch.randint(2**62, (1,), generator=generator)), device)
 
 
 def _dropout_rate(module: nn.Module) -> float:

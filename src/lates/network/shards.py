@@ -2,7 +2,7 @@
 
     shard = Subset(dataset, range(rank, len(dataset), world_size))
 
-Every row must be in one shard only: a row that two processes read counts twice in the fit.
+Every row must be in one shard only: a row that two processes read counts twice in the fit, and is refused.
 """
 
 from collections.abc import Iterable, Iterator, Sized
@@ -17,16 +17,10 @@ from torch.utils.data.distributed import DistributedSampler
 
 from lates.runtime import Processes
 
-OPTIONS = (
-    "num_workers",
-    "collate_fn",
-    "pin_memory",
-    "timeout",
-    "worker_init_fn",
-    "multiprocessing_context",
-    "prefetch_factor",
-)
-"""Of a loader that its shards keep."""
+WORKERS = ("num_workers", "timeout", "worker_init_fn", "multiprocessing_context", "prefetch_factor")
+KEPT = ("collate_fn", "pin_memory", *WORKERS)
+"""The options of a loader that its shards keep."""
+ADVICE = "Pass each process its own rows: DataLoader(Subset(dataset, range(rank, len(dataset), world_size)), …)."
 
 
 def shard_loader(loader: Iterable[Any], rank: int, world_size: int) -> Iterable[Any]:
@@ -41,7 +35,7 @@ def shard_loader(loader: Iterable[Any], rank: int, world_size: int) -> Iterable[
         rows = range(len(loader.dataset))  # that sampler repeats rows
     else:
         rows = sorted(loader.sampler)
-    options = {name: getattr(loader, name) for name in OPTIONS}
+    options = {name: getattr(loader, name) for name in KEPT}
     return DataLoader(loader.dataset, loader.batch_size, sampler=rows[rank::world_size], **options)
 
 
@@ -53,6 +47,31 @@ class BatchShard:
 
     def __iter__(self) -> Iterator[Any]:
         return islice(self.loader, self.rank, None, self.world_size)
+
+
+def refuse_padding(loader: Iterable[Any], role: str) -> None:
+    """A `DistributedSampler` repeats rows so that every process gets equally many."""
+    sampler = loader.sampler if isinstance(loader, DataLoader) else None
+    if isinstance(sampler, DistributedSampler) and not sampler.drop_last and isinstance(sampler.dataset, Sized):
+        rows, world_size = len(sampler.dataset), sampler.num_replicas
+        if rows % world_size:
+            raise ValueError(
+                f"The {role} loader's DistributedSampler repeats {-rows % world_size} of {rows} rows to give {world_size} "
+                f"processes equally many, and a repeated row counts twice in the fit. {ADVICE}"
+            )
+
+
+def refuse_shared_rows(digests: Tensor, role: str, processes: Processes) -> None:
+    """Refuse loaders that read the same rows in two processes: as a rule both read all rows."""
+    if processes.world_size == 1:
+        return
+    rows_by_rank = [sorted(of_rank) for of_rank in processes.gather(digests.tolist())]
+    ranks = [str(rank) for rank, rows in enumerate(rows_by_rank) if any(rows) and rows_by_rank.count(rows) > 1]
+    if ranks:
+        raise ValueError(
+            f"The {role} loaders of processes {', '.join(ranks)} read the same rows, which would count more than once. "
+            f"{ADVICE} To calibrate in one process alone, call calibrate there with distributed=False."
+        )
 
 
 def synchronise_buffers(network: nn.Module, processes: Processes) -> None:

@@ -59,12 +59,13 @@ class TokenView:
         if not isinstance(inputs, Mapping):
             raise ValueError(f'Tokens are hidden by the attention mask: expected a mapping with "{IDS}", not a tensor.')
         mask = inputs.get(MASK, torch.ones_like(ids))
-        return {**inputs, MASK: _hide(changed, mask)}
+        kept = torch.where(changed, 0, mask)  # a row that would have no token left stays as it is
+        return {**inputs, MASK: torch.where(kept.any(1, keepdim=True), kept, mask)}
 
 
 def mask_tokens(tokenizer: Tokenizer, share: float = SHARE) -> TokenView:
     """Views in which a random share of the tokens is replaced by the tokenizer's mask token, or else its unknown token."""
-    replacement = _replacement(tokenizer)
+    replacement = find_replacement(tokenizer)
     if replacement is None:
         raise ValueError(
             f"This {type(tokenizer).__name__} has neither a mask token nor an unknown token of its own. Hide tokens instead: "
@@ -78,11 +79,6 @@ def drop_tokens(tokenizer: Tokenizer, share: float = SHARE) -> TokenView:
     return TokenView(tuple(tokenizer.all_special_ids), None, share)
 
 
-def choose_tokens(tokenizer: Tokenizer) -> TokenView:
-    """What "auto" means for text: tokens are masked, or hidden where the tokenizer has no token to put in their place."""
-    return TokenView(tuple(tokenizer.all_special_ids), _replacement(tokenizer))
-
-
 def find_tokens(inputs: Any) -> Tensor | None:
     """The token ids [n, tokens] in a batch's inputs, or None."""
     ids = inputs.get(IDS) if isinstance(inputs, Mapping) else inputs
@@ -90,7 +86,7 @@ def find_tokens(inputs: Any) -> Tensor | None:
     return ids if is_ids else None
 
 
-def _replacement(tokenizer: Tokenizer) -> int | None:
+def find_replacement(tokenizer: Tokenizer) -> int | None:
     """The mask token, or else the unknown token, unless it has another role: some tokenizers have one special token for all,
     which as a replacement would end the text."""
     if tokenizer.mask_token_id is not None:
@@ -98,9 +94,3 @@ def _replacement(tokenizer: Tokenizer) -> int | None:
     roles = ("bos_token_id", "eos_token_id", "pad_token_id", "cls_token_id", "sep_token_id")
     unknown = tokenizer.unk_token_id
     return None if any(getattr(tokenizer, role, None) == unknown for role in roles) else unknown
-
-
-def _hide(hidden: Tensor, mask: Tensor) -> Tensor:
-    """The attention mask without the hidden tokens; a row that would have no token left stays as it is."""
-    kept = torch.where(hidden, 0, mask)
-    return torch.where(kept.any(1, keepdim=True), kept, mask)

@@ -1,8 +1,7 @@
 """How a loader is read, and the views drawn of it: inputs -> inputs that the network never saw.
 
 A network has memorised its training inputs; probes trained on those very inputs inherit its overconfidence. Views repair this
-and cost nothing at inference. The functions here choose the view; `augmentations` (images and tables) and `tokens` have
-the changes themselves.
+and cost nothing at inference.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -12,18 +11,9 @@ from typing import Any, Literal, get_args
 import torch
 from torch import Tensor
 
-from lates.network.augmentations import (
-    ChannelScale,
-    flip,
-    jitter,
-    measure_channels,
-    noise,
-    robust,
-    shift,
-    swap,
-)
+from lates.network.augmentations import ChannelScale, flip, jitter, measure_channels, noise, robust, shift, swap
 from lates.network.batches import read_batches
-from lates.network.tokens import Tokenizer, TokenView, choose_tokens, find_tokens
+from lates.network.tokens import Tokenizer, TokenView, find_replacement, find_tokens
 from lates.network.tokens import drop_tokens as drop_tokens  # public here, beside the other views
 from lates.network.tokens import mask_tokens as mask_tokens
 from lates.settings import DEFAULT, Settings
@@ -49,7 +39,9 @@ MEASURED_ROWS = 1024
 
 @dataclass(frozen=True)
 class Reading:
-    """role         the loader's name in errors and progress: "train", "holdout"
+    """How a loader is read.
+
+    role         the loader's name in errors and progress: "train", "holdout"
     blocks       None: all; an int: the last n; a list of names
     views        what changes the inputs in each pass
     views_option   what the caller names `views` in errors
@@ -58,6 +50,7 @@ class Reading:
     tokenizer    of text, for views="auto"
     budget       matters where a pooling's width depends on it
     keep_logits  probes need no logits of the training split, which with many classes would be larger than all features
+    half         features are kept in 16 bits wherever float16 has their range
     settings     poolings, views and passes where the above leave them open
     """
 
@@ -69,15 +62,13 @@ class Reading:
     tokenizer: Tokenizer | None = None
     budget: float | None = None
     keep_logits: bool = True
+    half: bool = False
     settings: Settings = DEFAULT
     views_option: str = "views"
 
 
 def choose_view(reading: Reading, loader: Iterable[Any], device: torch.device) -> DrawView | None:
-    """The function that draws views: None, the user's, or a built-in one on the scale of the loader's channels.
-
-    For text "auto" needs the tokenizer.
-    """
+    """The function that draws views: None, the user's, or a built-in one on the scale of the loader's channels."""
     views, role, option = reading.views, reading.role, reading.views_option
     if views is None or isinstance(views, TokenView):
         return views
@@ -88,21 +79,23 @@ def choose_view(reading: Reading, loader: Iterable[Any], device: torch.device) -
             f'Unknown {option}="{views}". Known: None, {", ".join(NAMES)}, auto, or a function inputs -> inputs.'
         )
     if views == "auto" and reading.tokenizer is not None:
-        first = next(iter(read_batches(loader, device, role)))
-        if find_tokens(first.inputs) is not None:
-            return choose_tokens(reading.tokenizer)
+        inputs, _ = next(iter(read_batches(loader, device, role)))
+        if find_tokens(inputs) is not None:
+            return TokenView(tuple(reading.tokenizer.all_special_ids), find_replacement(reading.tokenizer))
     name = reading.settings.views if views == "auto" else views
     if name is None:
         return None
     rows: list[Tensor] = []
-    for batch in read_batches(loader, device, role):
-        values = find_inputs(name, batch.inputs)
+    for inputs, _ in read_batches(loader, device, role):
+        values = find_inputs(name, inputs)
         if values is None and views == "auto":
             return None
         if values is None:
+            tensor = isinstance(inputs, Tensor)
+            came = f"{inputs.dtype} tensor of shape {list(inputs.shape)}" if tensor else type(inputs).__name__
             raise ValueError(
-                f'{option}="{views}" {_needed(name)}; the {role} inputs are {_describe(batch.inputs)}. Pass {option}=None or a '
-                "function inputs -> inputs."
+                f'{option}="{views}" {_needed(name)}; the {role} inputs are a {came}. Pass {option}=None or a function inputs '
+                "-> inputs."
             )
         if rows and values.shape[1:] != rows[0].shape[1:]:
             break
@@ -146,12 +139,6 @@ def make_view(name: ViewName, scale: ChannelScale) -> DrawView:
 
 
 def _needed(name: ViewName) -> str:
-    form = "images [n, channels, h, w]" if name in IMAGE_NAMES else "table rows [n, columns]"
-    limit = ", of at most four channels" if name in IMAGE_NAMES else ""
-    return f"needs {form}, floating-point or uint8{limit}"
-
-
-def _describe(inputs: Any) -> str:
-    if isinstance(inputs, Tensor):
-        return f"a {inputs.dtype} tensor of shape {list(inputs.shape)}"
-    return f"a {type(inputs).__name__}"
+    if name in IMAGE_NAMES:
+        return "needs images [n, channels, h, w], floating-point or uint8, of at most four channels"
+    return "needs table rows [n, columns], floating-point or uint8"

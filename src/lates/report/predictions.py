@@ -54,16 +54,16 @@ def read_predictions(
     total = count_batches(loader)
     calibrated = copy.copy(calibrated)  # the same networks; only the generator is its own
     calibrated.generator = torch.Generator().manual_seed(seed)
-    for done, batch in enumerate(read_batches(loader, device_of(calibrated), name), start=1):
-        draws = calibrated.members(batch.inputs)
+    for done, (inputs, given) in enumerate(read_batches(loader, device_of(calibrated), name), start=1):
+        draws = calibrated.members(inputs)
         draws = [draws] if isinstance(draws, Tensor) else draws
-        kept = batch.labels != IGNORED
-        if len(draws[0]) != batch.rows:
-            raise ValueError(f"A {name} batch has {batch.rows} labels, but the network gave {len(draws[0])} rows.")
+        kept = given != IGNORED
+        if len(draws[0]) != len(given):
+            raise ValueError(f"A {name} batch has {len(given)} labels, but the network gave {len(draws[0])} rows.")
         if not kept.any():
             continue
         draws = [draw[kept].cpu().double() for draw in draws]  # not every device has float64
-        labels.append(check_labels(batch.labels[kept], int(kept.sum()), calibrated.fit.classes))
+        labels.append(check_labels(given[kept], int(kept.sum()), calibrated.fit.classes))
         for method, values in zip(methods, _combine(calibrated, draws, stacks), strict=False):
             logits[method].append(check_logits(values, f"the {name} logits").float())
         if progress is not None:

@@ -29,7 +29,7 @@ from lates.runtime.checks import (
     warn_if_probabilities,
 )
 from lates.runtime.files import check_target, write_whole
-from lates.runtime.text import abbreviate, install_line, printable, printable_lines
+from lates.runtime.text import abbreviate, install_line, printable
 from lates.runtime.memory import RowStore, default_memory
 from lates.runtime.threads import map_threads, single_threaded, split_rows, thread_count
 from lates.runtime.processes import ALONE, Processes

@@ -25,8 +25,6 @@ FLOATS = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
 FINITE = "probabilities.clamp(min=1e-12).log() for logs of probabilities, logits.clamp(min=-100) for masked classes"
 """Finite logits with the same softmax, to the last digit of float32, under weights near 1; and not so large that they alone
 make up a member's scale."""
-
-
 SMALLEST = 1e-100
 """Below this no sum of squared logits is left; a member that is 0 throughout says nothing and is fine."""
 

@@ -1,8 +1,8 @@
 """How much memory there is to use, and rows that go to temporary files beyond it."""
 
 import tempfile
-from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, suppress
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from numbers import Real
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -73,14 +73,14 @@ class RowStore:
         self.limit, self.bytes = limit, 0
         self._chunks: dict[str, list[Tensor]] = {}
         self._files: dict[str, BinaryIO] = {}
-        self._open_files = ExitStack()
 
     def __enter__(self) -> "RowStore":
         return self
 
     def __exit__(self, *exception: object) -> None:
-        with suppress(OSError):  # what was not flushed is not needed any more
-            self._open_files.close()
+        for file in self._files.values():
+            with suppress(OSError):  # what was not flushed is not needed any more
+                file.close()
 
     @property
     def spilled(self) -> bool:
@@ -90,9 +90,17 @@ class RowStore:
         """Add one batch: the same names every time."""
         for name, values in rows.items():
             self._chunks.setdefault(name, []).append(values)
-            self.bytes += values.numel() * values.element_size()
+            self.bytes += values.nbytes
         if self.bytes > self.limit:
             self._spill()
+
+    def halve(self, names: Iterable[str]) -> None:
+        """Keep in 16 bits what is in memory under each of these names, if all of it is within the range of float16."""
+        for name in names:
+            halves = [chunk.half() for chunk in self._chunks[name]]
+            if bool(torch.stack([half.isfinite().all() for half in halves]).all()):
+                self._chunks[name] = halves
+        self.bytes = sum(chunk.nbytes for chunks in self._chunks.values() for chunk in chunks)
 
     def collect(self) -> dict[str, Tensor]:
         """All rows under each name, in memory or mapped from the files; the store is empty afterwards."""
@@ -105,12 +113,11 @@ class RowStore:
         try:
             for name, chunks in self._chunks.items():
                 if name not in self._files:
-                    file = tempfile.TemporaryFile(prefix="lates-")  # noqa: SIM115 (`__exit__` closes it)
-                    self._files[name] = self._open_files.enter_context(file)
+                    self._files[name] = tempfile.TemporaryFile(prefix="lates-")  # noqa: SIM115 (`__exit__` closes it)
                 for chunk in chunks:
-                    self._files[name].write(chunk.cpu().numpy().tobytes())
+                    self._files[name].write(_as_in_file(chunk).numpy().tobytes())
                 self._files[name].flush()
-                self._chunks[name] = [torch.empty_like(chunks[0][:0], device="cpu")]
+                self._chunks[name] = [_as_in_file(chunks[0][:0])]
         except OSError as fault:  # of an unnamed file, so the system cannot say where
             raise OSError(
                 fault.errno,
@@ -128,3 +135,8 @@ class RowStore:
             return empty
         rows = np.memmap(file, dtype=empty.numpy().dtype, mode="r+")
         return torch.from_numpy(rows.reshape(-1, *empty.shape[1:]))
+
+
+def _as_in_file(chunk: Tensor) -> Tensor:
+    """Always of one dtype, though some of the rows may have been halved."""
+    return chunk.cpu().float() if chunk.dtype == torch.float16 else chunk.cpu()

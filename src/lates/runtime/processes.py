@@ -5,7 +5,6 @@ same collectives in the same order. A process that fails is the launcher's conce
 """
 
 import socket
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -43,11 +42,6 @@ class Processes:
         total = values.detach().to(device).clone(memory_format=torch.contiguous_format)
         dist.all_reduce(total)
         return total.to(values.device)
-
-    @property
-    def all_reduce(self) -> Callable[[Tensor], Tensor] | None:
-        """`sum`; None for a process that works alone."""
-        return self.sum if self.world_size > 1 else None
 
     def first(self, values: Tensor) -> Tensor:
         """Rank 0's tensor, of the shape that all have."""

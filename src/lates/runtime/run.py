@@ -1,8 +1,8 @@
 """How a calibration runs, and nothing of what it computes: one object instead of arguments handed from function to function."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -49,14 +49,6 @@ class Run:
         memory = default_memory(device, processes.on_this_host()) if memory is None else int(memory)
         with shown(progress if processes.rank == 0 else False) as callback, torch.inference_mode(False):
             yield Run(device, seed, memory, processes, callback)
-
-    def with_memory(self, share: float) -> "Run":
-        """The same run with a share of its memory."""
-        return replace(self, memory=int(share * self.memory))
-
-    def with_less_memory(self, taken: Iterable[int]) -> "Run":
-        """The same run without the bytes already taken."""
-        return replace(self, memory=self.memory - sum(taken))
 
     def report(self, stage: str, done: int, total: int | None) -> None:
         if self.progress is not None:

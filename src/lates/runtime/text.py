@@ -14,11 +14,6 @@ def printable(text: str) -> str:
     )
 
 
-def printable_lines(text: str) -> str:
-    """The same for text of several lines."""
-    return "\n".join(map(printable, text.split("\n")))
-
-
 def abbreviate(items: Sequence[object], most: int = 8) -> str:
     """The first of them, and how many more there are."""
     more = len(items) - most
