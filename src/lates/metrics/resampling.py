@@ -2,13 +2,8 @@
 
 A draw of n rows is a vector of counts w [n], how often each row was drawn. A `Statistic` maps it to the value on that draw.
 For accuracy, log-loss and Brier score that is w · values / n. For the ECE, whose bins do not move, it is
-sum_b |w · residuals_b| / n with residuals_b = correct - confidence inside bin b.
-
-The area under the risk-coverage curve needs the order of rows too. Sort by falling confidence and let tie j have w_j rows, of
-which e_j are wrong, after N rows and E errors; r = e_j / w_j. Its rows k = N+1 … N+w_j have risk (E + (k - N) r) / k, so they
-add (E - N r)(H(N + w_j) - H(N)) + r w_j, where H(k) = 1 + 1/2 + … + 1/k.
-
-Every other metric is computed anew on each draw.
+sum_b |w · residuals_b| / n with residuals_b = correct - confidence inside bin b. For the area under the risk-coverage curve
+rows are sorted once. Every other metric is computed anew on each draw.
 """
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
@@ -18,9 +13,9 @@ from typing import TypeVar
 import torch
 from torch import Tensor
 
-from lates.metrics.calibration import BINS, assign_bins, bin_edges, binned_error, ece
+from lates.metrics.calibration import BINS, assign_bins, binned_error, ece
 from lates.metrics.overview import OF_ROWS
-from lates.metrics.ranking import aurc
+from lates.metrics.ranking import aurc, risks_of_draws
 from lates.metrics.rows import Array, Rows, checked, describe_rows
 from lates.metrics.scores import accuracy, brier, brier_paper, nll
 from lates.runtime import check_seed
@@ -62,27 +57,14 @@ def mean_of(values: Tensor) -> Statistic:
 
 
 def _ece(rows: Rows) -> Statistic:
-    index = assign_bins(rows.confidence, bin_edges(rows.confidence, BINS, "width"))
+    index = assign_bins(rows.confidence, BINS, "width")
     residuals = rows.correct - rows.confidence
     return lambda counts: binned_error(index, counts * residuals, BINS)
 
 
 def _aurc(rows: Rows) -> Statistic:
-    confidence, order = rows.confidence.sort(descending=True)
-    ends = confidence.unique_consecutive(return_counts=True)[1].cumsum(0) - 1
-    wrong = 1 - rows.correct[order]
-    harmonic = (1 / torch.arange(len(rows) + 1).double().clamp(min=1)).cumsum(0) - 1
-
-    def statistic(counts: Tensor) -> Tensor:
-        drawn = counts[order]
-        N, E = drawn.cumsum(0)[ends], (drawn * wrong).cumsum(0)[ends]
-        H = harmonic[N.long()]
-        N_before, E_before, H_before = (torch.nn.functional.pad(sums[:-1], (1, 0)) for sums in (N, E, H))
-        size = N - N_before
-        r = (E - E_before) / size.clamp(min=1)
-        return ((E_before - N_before * r) * (H - H_before) + r * size).sum() / len(rows)
-
-    return statistic
+    risks = risks_of_draws(rows)
+    return lambda counts: risks(counts).mean()
 
 
 OF_COUNTS: dict[Metric, Callable[[Rows], Statistic]] = {
