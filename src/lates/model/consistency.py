@@ -114,9 +114,9 @@ def read_stack(fields: Mapping[str, Any]) -> Stack:
 
 def _network(saved: Mapping[str, Any], tensors: Mapping[str, Tensor], classes: int) -> NetworkCalibration:
     names, accuracies = tuple(saved["names"]), tuple(saved.get("accuracies", ()))
-    _demand({*map(type, names)} == {str} and names[-1] == HEAD and len({*names}) == len(names), "names", names)
-    known = len(accuracies) == len(names) and all(type(value) is float and 0 <= value <= 1 for value in accuracies)
-    _demand(known or not accuracies, "accuracies", accuracies)
+    _demand(names[-1] == HEAD, "names", names)
+    _demand(len(accuracies) in (0, len(names)), "accuracies", accuracies)
+    _demand(all(type(value) is float and 0 <= value <= 1 for value in accuracies), "accuracies", accuracies)
     for part in ("weights", "deviations"):
         _check_tensor(part, tensors[part], (len(names),))
         _demand(bool((tensors[part] >= 0).all()), part, tensors[part])
