@@ -7,7 +7,7 @@ from typing import Literal
 from lates.metrics.calibration import ece_floor
 from lates.metrics.intervals import Interval, check_draws, interval_of
 from lates.metrics.overview import BOUNDS, METRICS, check_names
-from lates.metrics.resampling import resample, statistics_of
+from lates.metrics.resampling import resample
 from lates.metrics.rows import Array
 from lates.runtime import check_form
 
@@ -81,17 +81,14 @@ def compare(
     check_draws(draws, confidence)
     check_names("metric", metrics, METRICS)
     check_names("baseline", baselines, logits)
-    chosen = [METRICS[name] for name in metrics]
-    statistics = {
-        (method, name): statistic
-        for method, values in logits.items()
-        for name, statistic in zip(metrics, statistics_of(chosen, values, labels), strict=True)
-    }
-    drawn = resample(statistics, rows, draws, seed)
+    chosen = {name: METRICS[name] for name in metrics}
+    drawn = resample(chosen.values(), logits, labels, draws, seed)
 
-    def intervals(method: str, *baseline: str) -> Intervals:
-        taken = {name: [drawn[one, name] for one in (method, *baseline)] for name in metrics}
-        return {name: interval_of(taken[name], confidence, rows, BOUNDS[METRICS[name]]) for name in metrics}
+    def intervals(*methods: str) -> Intervals:
+        return {
+            name: interval_of([drawn[method, metric] for method in methods], confidence, rows, BOUNDS[metric])
+            for name, metric in chosen.items()
+        }
 
     methods = list(logits)
     return Comparison(

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from lates.metrics.overview import BOUNDS, LARGER_IS_BETTER, UNBOUNDED, Bounds
-from lates.metrics.resampling import Metric, resample, statistics_of
+from lates.metrics.resampling import Metric, resample
 from lates.metrics.rows import Array
 
 ROUNDING = 1e-14  # relative to their mean: draws that differ by less are equal
@@ -73,10 +73,9 @@ def bootstrap(
             f"other has shape {list(other.shape)}; expected {list(logits.shape)}, the logits of a second method for "
             "the same rows and classes."
         )
-    methods = [logits] if other is None else [logits, other]
-    statistics = dict(enumerate(statistics_of([metric], method, labels)[0] for method in methods))
-    values = resample(statistics, len(labels), draws, seed)
-    return interval_of(list(values.values()), confidence, len(labels), bounds or BOUNDS.get(metric, UNBOUNDED))
+    methods = {"one": logits} if other is None else {"one": logits, "other": other}
+    drawn = resample([metric], methods, labels, draws, seed)
+    return interval_of(list(drawn.values()), confidence, len(labels), bounds or BOUNDS.get(metric, UNBOUNDED))
 
 
 def check_draws(draws: int, confidence: float) -> None:

@@ -6,9 +6,8 @@ sum_b |w · residuals_b| / n with residuals_b = correct - confidence inside bin 
 rows are sorted once. Every other metric is computed anew on each draw.
 """
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
-from typing import TypeVar
 
 import torch
 from torch import Tensor
@@ -22,12 +21,18 @@ from lates.runtime import check_seed
 
 Metric = Callable[[Array, Array], float]
 Statistic = Callable[[Tensor], Tensor | float]
-Key = TypeVar("Key", bound=Hashable)
 
 
-def resample(statistics: Mapping[Key, Statistic], rows: int, draws: int, seed: int) -> dict[Key, Tensor]:
-    """Each statistic on all rows once, followed by its values on the draws: [1 + draws]."""
-    generator = torch.Generator().manual_seed(check_seed(seed))
+def resample(
+    metrics: Iterable[Metric], methods: Mapping[str, Array], labels: Array, draws: int, seed: int
+) -> dict[tuple[str, Metric], Tensor]:
+    """Each method's metrics on all rows once, followed by their values on the draws: [1 + draws]."""
+    statistics = {
+        (method, metric): statistic
+        for method, logits in methods.items()
+        for metric, statistic in statistics_of(metrics, logits, labels).items()
+    }
+    rows, generator = len(labels), torch.Generator().manual_seed(check_seed(seed))
     counts = torch.ones(rows, dtype=torch.float64)
     values = [[float(statistic(counts)) for statistic in statistics.values()]]
     for _ in range(draws):
@@ -37,7 +42,7 @@ def resample(statistics: Mapping[Key, Statistic], rows: int, draws: int, seed: i
     return dict(zip(statistics, torch.tensor(values, dtype=torch.float64).T, strict=True))
 
 
-def statistics_of(metrics: Sequence[Metric], logits: Array, labels: Array) -> list[Statistic]:
+def statistics_of(metrics: Iterable[Metric], logits: Array, labels: Array) -> dict[Metric, Statistic]:
     """One for each metric. Those that need only per-row values share one softmax; the others see the drawn logits."""
     rows = describe_rows(logits, labels)
     logits, labels = checked(logits, labels)
@@ -48,7 +53,7 @@ def statistics_of(metrics: Sequence[Metric], logits: Array, labels: Array) -> li
             return OF_ROWS[metric](rows.take(index))
         return metric(logits[index.to(logits.device)], labels[index.to(labels.device)])
 
-    return [OF_COUNTS[each](rows) if each in OF_COUNTS else partial(statistic, each) for each in metrics]
+    return {each: OF_COUNTS[each](rows) if each in OF_COUNTS else partial(statistic, each) for each in metrics}
 
 
 def mean_of(values: Tensor) -> Statistic:
