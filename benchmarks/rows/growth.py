@@ -29,7 +29,7 @@ def _grow(what: str, base: dict[str, int], rounds: int, threads: int) -> Group:
         lines.append(Line(f"{size:,} {what}", statistics.median(times.runs), reached=known, repeats=times.runs))
         memories.append(max(extra, 1))
     of_medians = exponent(sizes, [line.amount for line in lines])
-    of_rounds = [exponent(sizes, seconds) for seconds in zip(*(line.repeats for line in lines), strict=True)]
+    of_rounds = [exponent(sizes, seconds) for seconds in zip(*(line.repeats for line in lines), strict=False)]
     grows = (
         f"time ~ {what}^{of_medians:.2f} ({min(of_rounds):.2f} to {max(of_rounds):.2f} by rounds), "
         f"memory ~ {what}^{exponent(sizes, memories):.2f}"

@@ -35,7 +35,7 @@ def fit_repeatedly(size: tuple[int, int, int], rounds: int, threads: int) -> tup
 def _fit_repeatedly(size: tuple[int, int, int], rounds: int, threads: int) -> tuple[lates.Stack, int, Ratios]:
     """A small fit goes first, for what comes only once: threads, libraries."""
     torch.set_num_threads(threads)
-    lates.fit_stack(*make_members(200, 3, 2))
+    lates.fit_stack(*make_members(2_000, 3, 2))
     logits, labels = make_members(*size)
     with PeakMemory() as memory:
         stack = lates.fit_stack(logits, labels)
