@@ -36,7 +36,7 @@ bench-peers: $(DEV)
 	$(VENV)/bin/python -m benchmarks.environments
 
 bench-large: $(DEV)
-	$(VENV)/bin/python -m benchmarks.large
+	$(VENV)/bin/python -m benchmarks 7
 
 test: $(BROWSER)
 	$(PYTEST)

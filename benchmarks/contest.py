@@ -2,9 +2,11 @@
 
 import gc
 import json
+import math
 import os
 import statistics
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
@@ -12,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self, TextIO, cast
 
-from benchmarks.environments import PEERS, ROOT, own_python, python_of
+from benchmarks.environments import PEERS, ROOT, python_of
 from benchmarks.inputs import save_logits
 
 THREADS = 2
@@ -26,7 +28,7 @@ class Run:
     """What one run took, how much of that was a softmax before it, and the value that came out."""
 
     seconds: float
-    value: float | None = None
+    value: float = math.nan
     softmax: float | None = None
 
 
@@ -145,19 +147,6 @@ def in_units(unit: Callable[[], float], run: Callable[[], float], rounds: int) -
     return Ratios(tuple(runs), tuple(units), tuple(2 * seconds / (before + after) for seconds, before, after in around))
 
 
-def in_pairs(unit: Callable[[], float], run: Callable[[], float], rounds: int) -> Ratios:
-    """Seconds of each run, divided by those of its partner; who goes first changes from pair to pair."""
-    units, runs = [], []
-    for pair in range(rounds):
-        if pair % 2:
-            runs.append(run())
-        units.append(unit())
-        if not pair % 2:
-            runs.append(run())
-    ratios = tuple(seconds / unit for seconds, unit in zip(runs, units, strict=True))
-    return Ratios(tuple(runs), tuple(units), ratios)
-
-
 def seconds_of(function: Callable[[], object]) -> float:
     gc.collect()
     begin = time.perf_counter()
@@ -167,13 +156,13 @@ def seconds_of(function: Callable[[], object]) -> float:
 
 def gather(stack: ExitStack, adapters: Sequence[str], threads: int = THREADS) -> tuple[list[Contender], dict[str, str]]:
     """Workers for `lates` and for those of these adapters that can be had, and why the others cannot."""
-    contenders, absent = [stack.enter_context(Contender(OURS, "ours", own_python(), threads))], {}
+    contenders, absent = [stack.enter_context(Contender(OURS, "ours", Path(sys.executable), threads))], {}
     for peer in PEERS:
         if peer.adapter not in adapters:
             continue
         try:
             worker = stack.enter_context(Contender(peer.name, peer.adapter, python_of(peer), threads))
-            worker.ask(do="tasks")
+            worker.ask(do="ask", task="temperature")  # which imports the adapter
             contenders.append(worker)
         except RuntimeError as fault:
             absent[peer.name] = str(fault)
@@ -194,7 +183,7 @@ def load_sizes(
 
 def compete(contenders: Sequence[Contender], task: str, rounds: int = ROUNDS) -> list[Times]:
     """One task, by all contenders that can do it. A peer may fail and is then named; `lates` may not."""
-    able = [each for each in contenders if task in each.ask(do="tasks")["tasks"]]
+    able = [each for each in contenders if each.ask(do="ask", task=task)["able"]]
 
     def runner(contender: Contender) -> Callable[[], Run]:
         return lambda: Run(**contender.ask(do="run", task=task))

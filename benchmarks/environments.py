@@ -4,7 +4,6 @@
 """
 
 import subprocess
-import sys
 import venv
 from dataclasses import dataclass
 from pathlib import Path
@@ -68,11 +67,6 @@ def python_of(peer: Peer, home: Path = HOME) -> Path:
         _install(python, ("--no-deps", *peer.alone))
     stamp.write_text(wanted, "utf-8")
     return python
-
-
-def own_python() -> Path:
-    """The interpreter that runs this: `lates` is measured where it is installed."""
-    return Path(sys.executable)
 
 
 def _install(python: Path, arguments: tuple[str, ...]) -> None:

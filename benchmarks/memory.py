@@ -1,24 +1,10 @@
 """How much anonymous memory a call takes at its peak: what swap would have to hold, mapped files not counted."""
 
 import ctypes
-import multiprocessing
 import threading
-from collections.abc import Callable
-from concurrent.futures import ProcessPoolExecutor
-from typing import ParamSpec, Self, TypeVar
+from typing import Self
 
 INTERVAL = 0.005
-
-Arguments = ParamSpec("Arguments")
-Result = TypeVar("Result")
-
-
-def in_fresh_process(
-    function: Callable[Arguments, Result], *arguments: Arguments.args, **named: Arguments.kwargs
-) -> Result:
-    """A function of a module, called where nothing has been kept from whatever was measured before."""
-    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
-        return pool.submit(function, *arguments, **named).result()
 
 
 def anonymous_bytes() -> int:

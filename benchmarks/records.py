@@ -4,7 +4,6 @@ import json
 import os
 import platform
 import statistics
-import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from importlib.metadata import version
@@ -32,10 +31,6 @@ class Line:
     ratio: float | None = None
     reached: str = ""
     repeats: tuple[float, ...] = ()
-
-    @property
-    def runs(self) -> int:
-        return len(self.repeats)
 
 
 def beside_unit(who: str, unit: str, times: Ratios, reached: str = "", calls: int = 1) -> tuple[Line, Line]:
@@ -85,23 +80,6 @@ class Group:
     absent: dict[str, str] = field(default_factory=dict)
 
 
-class Others:
-    """How many cores other programs keep busy from now on, on average: what is measured beside them is worth less."""
-
-    def __init__(self) -> None:
-        self.begin, self.before = time.perf_counter(), self._seconds()
-
-    def cores(self) -> float:
-        return max(0.0, (self._seconds() - self.before) / (time.perf_counter() - self.begin))
-
-    @staticmethod
-    def _seconds() -> float:
-        """Of processor time that all programs have used, but for this process and its children that have ended."""
-        with open("/proc/stat", encoding="ascii") as stat:
-            user, nice, system, _, _, irq, softirq, *_ = map(int, stat.readline().split()[1:])
-        return (user + nice + system + irq + softirq) / os.sysconf("SC_CLK_TCK") - sum(os.times()[:4])
-
-
 def machine(device: str = "cpu") -> dict[str, Any]:
     """Where and with what this is measured."""
     with open("/proc/cpuinfo", encoding="utf-8") as info:
@@ -119,15 +97,11 @@ def machine(device: str = "cpu") -> dict[str, Any]:
     }
 
 
-def results(groups: Sequence[Group], where: dict[str, Any], seconds: float, others: float) -> dict[str, Any]:
-    """One run as it is written: what it measured, on which machine, how long that took, and the cores that others used."""
+def results(groups: Sequence[Group], where: dict[str, Any], seconds: float, load: float) -> dict[str, Any]:
+    """One run as it is written: what it measured, on which machine, how long that took, and the machine's load before."""
     rows = sorted({group.row for group in groups})
-    run = {**where, "rows": rows, "seconds": round(seconds, 1), "cores_used_by_others": round(others, 2)}
-    return {"runs": [run], "groups": [{"machine": where["name"], **_plain(group)} for group in groups]}
-
-
-def _plain(group: Group) -> dict[str, Any]:
-    return {**asdict(group), "lines": [{**asdict(line), "runs": line.runs} for line in group.lines]}
+    run = {**where, "rows": rows, "seconds": round(seconds, 1), "load_before": round(load, 2)}
+    return {"runs": [run], "groups": [{"machine": where["name"], **asdict(group)} for group in groups]}
 
 
 def merge(new: dict[str, Any], path: Path = RESULTS) -> None:

@@ -22,7 +22,8 @@ def draw_group(group: Group) -> str:
     lines = [f"{group.row}  {group.title}"]
     for line in group.lines:
         ratio = "" if line.ratio is None else f"{line.ratio:.3g}x"
-        runs = f"{line.runs} run{'s' * (line.runs > 1)}" if line.runs else ""
+        count = len(line.repeats)
+        runs = f"{count} run{'s' * (count > 1)}" if count else ""
         lines.append(f"   {line.who:<20}{amount(line.amount, line.unit):>12}{ratio:>8}{runs:>9}   {line.reached}")
     for goal in group.goals:
         name = "seen" if goal.met is None else "goal"

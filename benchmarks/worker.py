@@ -1,7 +1,7 @@
 """The process in which a contender runs: commands come in and answers go out as lines of JSON.
 
     {"do": "load", "logits": FILE, "labels": FILE}   read the inputs into memory, in the contender's own container
-    {"do": "tasks"}                                  -> the names of the tasks it can do
+    {"do": "ask", "task": NAME}                      -> {"able": whether it can do this task}
     {"do": "run", "task": NAME}                      -> {"seconds": …, "value": …, "softmax": the seconds that it took of these}
 
 An answer {"error": …} stands for anything that went wrong. Only numpy is needed here, besides what the adapter imports.
@@ -28,9 +28,8 @@ def answer(adapter: ModuleType, state: dict[str, Any], command: dict[str, str]) 
         state["logits"] = np.load(command["logits"])
         state["inputs"] = adapter.native(state["logits"], np.load(command["labels"]))
         return {}
-    if command["do"] == "tasks":
-        names = [name for name, value in vars(adapter).items() if getattr(value, "__module__", "") == adapter.__name__]
-        return {"tasks": [name for name in names if not name.startswith("_") and name not in ("native", "softmax")]}
+    if command["do"] == "ask":
+        return {"able": hasattr(adapter, command["task"])}
     task, (logits, labels) = getattr(adapter, command["task"]), state["inputs"]
     gc.collect()
     state["logits"].sum()  # a system may have taken the pages away from whoever waited for its turn

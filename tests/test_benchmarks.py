@@ -2,7 +2,6 @@
 
 import json
 import math
-import os
 import sys
 import time
 from contextlib import ExitStack
@@ -15,14 +14,12 @@ import pytest
 import torch
 
 from benchmarks import environments
-from benchmarks.__main__ import ROWS
-from benchmarks.contest import OURS, Contender, Ratios, Run, Times, compete, gather, in_pairs, in_units, interleave
+from benchmarks.contest import OURS, Contender, Ratios, Run, Times, compete, gather, in_units, interleave
 from benchmarks.environments import PEERS, Peer, python_of
 from benchmarks.inputs import make_logits, make_members, save_logits
-from benchmarks.large import measure
 from benchmarks.memory import PeakMemory
-from benchmarks.records import Goal, Group, Line, Others, keeps_up, machine, merge, results
-from benchmarks.rows import calibrate, growth, inference, metrics, stack, temperature
+from benchmarks.records import Goal, Group, Line, keeps_up, machine, merge, results
+from benchmarks.rows import calibrate, growth, inference, large, metrics, stack, temperature
 from benchmarks.table import WIDTH, draw_end, draw_group
 from benchmarks.worker import answer
 from lates import fit_stack
@@ -52,18 +49,6 @@ def test_a_unit_is_measured_before_and_after_each_run() -> None:
     times = in_units(lambda: next(units), lambda: 8.0, rounds=7)
     assert times == Ratios((8.0,) * 3, (1.0, 3.0, 1.0, 1.0), (4.0, 4.0, 8.0))
     assert (times.median, times.quartiles) == (4.0, (4.0, 6.0))
-
-
-def test_the_first_of_a_pair_is_the_second_of_the_next() -> None:
-    calls: list[str] = []
-
-    def runner(who: str, seconds: float) -> float:
-        calls.append(who)
-        return seconds
-
-    times = in_pairs(lambda: runner("unit", 2.0), lambda: runner("run", 3.0), rounds=3)
-    assert calls == ["unit", "run", "run", "unit", "unit", "run"]
-    assert times.ratios == (1.5,) * 3
 
 
 @pytest.mark.parametrize(("seconds", "met"), [(1.5, True), (1.6, False)])
@@ -104,7 +89,8 @@ def test_a_worker_answers_with_time_and_value(tmp_path: Path) -> None:
     files = save_logits(tmp_path, 300, 4)
     with Contender(OURS, "ours", Path(sys.executable), threads=1) as ours:
         ours.ask(do="load", **files)
-        assert set(metrics.TITLES) | {"temperature"} == set(ours.ask(do="tasks")["tasks"])
+        assert all(ours.ask(do="ask", task=task)["able"] for task in (*metrics.TITLES, "temperature"))
+        assert not ours.ask(do="ask", task="missing")["able"]
         told = ours.ask(do="run", task="temperature")
         with pytest.raises(RuntimeError, match=r"AttributeError.*no attribute 'missing'"):
             ours.ask(do="run", task="missing")
@@ -177,7 +163,7 @@ def test_metrics_row(tmp_path: Path) -> None:
 
 def test_stack_row() -> None:
     (group,) = stack.measure(((1_000, 5, 3),), rounds=2, threads=1)
-    assert [(line.who, line.runs) for line in group.lines] == [(OURS, 2), ("one logsumexp pass", 3)]
+    assert [(line.who, len(line.repeats)) for line in group.lines] == [(OURS, 2), ("one logsumexp pass", 3)]
     assert [goal.met for goal in group.goals][1:3] == [True, True]
 
 
@@ -218,7 +204,7 @@ def test_the_exponent_of_a_power_is_found() -> None:
 
 
 def test_large_members_are_mapped_and_removed(tmp_path: Path) -> None:
-    group = measure(500, 4, 3, tmp_path, threads=1)
+    (group,) = large.measure((500, 4, 3), threads=1, folder=tmp_path)
     assert group.goals[0].met
     assert "certified" in group.lines[0].reached
     assert list(tmp_path.iterdir()) == []
@@ -264,18 +250,9 @@ def test_results_replace_what_the_same_machine_measured_of_the_same_rows(tmp_pat
         ("fast", here["name"]),
     ]
     assert found["groups"][2]["lines"][0]["repeats"] == [1.0, 2.0]
-    assert found["groups"][2]["lines"][0]["runs"] == 2
     assert [run["rows"] for run in found["runs"]] == [[2, 4], [4], [4]]
     assert found["runs"][0]["torch"] == version("torch")
-    assert found["runs"][2]["cores_used_by_others"] == 0.5
-    assert sorted(ROWS) == [1, 2, 3, 4, 5, 6]
-
-
-def test_one_s_own_work_does_not_count_as_that_of_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    others = Others()
-    before, begin = others.cores() * (time.perf_counter() - others.begin), sum(os.times()[:4])
-    monkeypatch.setattr(os, "times", lambda: (begin - 100.0, 0.0, 0.0, 0.0, 0.0))
-    assert others.cores() * (time.perf_counter() - others.begin) == pytest.approx(before + 100, abs=2)
+    assert found["runs"][2]["load_before"] == 0.5
 
 
 def test_the_logits_are_too_sure_and_not_sure_enough_so_that_definitions_of_the_ece_differ() -> None:

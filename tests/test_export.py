@@ -110,6 +110,12 @@ def test_an_example_without_rows_or_with_labels_is_refused(all_vote: lates.Calib
         export_program(all_vote, {"images": problem.images, "labels": problem.labels})
 
 
+def of_rows(network: nn.Module) -> tuple[lates.CalibratedModel, Tensor]:
+    """A network of rows [n, 4] and three classes with its temperature, and the five rows of its hold-out."""
+    rows, labels = torch.randn(5, 4, generator=torch.Generator().manual_seed(0)), torch.tensor([0, 1, 2, 0, 1])
+    return lates.calibrate(network.eval(), holdout=[(rows, labels)], blocks=[], progress=False), rows
+
+
 class FixedRows(nn.Module):
     """Writes its number of rows into a reshape, as many hand-made networks do."""
 
@@ -122,8 +128,7 @@ class FixedRows(nn.Module):
 
 
 def test_what_cannot_be_traced_is_said_and_no_file_is_touched(tmp_path: Path) -> None:
-    rows, labels = torch.randn(5, 4, generator=torch.Generator().manual_seed(0)), torch.tensor([0, 1, 2, 0, 1])
-    calibrated = lates.calibrate(FixedRows().eval(), holdout=[(rows, labels)], blocks=[], progress=False)
+    calibrated, rows = of_rows(FixedRows())
     path = tmp_path / "network.onnx"
     path.write_text("what was there before")
     with pytest.raises(

@@ -18,7 +18,7 @@ from lates.export import OPSET, Check, check_onnx, export_onnx, export_program, 
 from lates.model import NetworkCalibration, StackedNetwork
 from tests.conftest import Problem, draw_patterns
 from tests.model.test_model import NO_FIT
-from tests.test_export import Both, FixedRows, assert_same, voting
+from tests.test_export import Both, FixedRows, assert_same, of_rows, voting
 
 
 @pytest.fixture(scope="module")
@@ -111,8 +111,7 @@ class Either(FixedRows):
 
 
 def test_inputs_of_another_form_than_the_example_s_are_named() -> None:
-    rows, labels = torch.randn(5, 4, generator=torch.Generator().manual_seed(0)), torch.tensor([0, 1, 2, 0, 1])
-    calibrated = lates.calibrate(Either().eval(), holdout=[(rows, labels)], blocks=[], progress=False)
+    calibrated, rows = of_rows(Either())
     graph = make_onnx(calibrated, {"rows": rows})
     assert check_onnx(calibrated, graph, rows).passed
     with pytest.raises(
@@ -155,8 +154,7 @@ class Bessel(FixedRows):
 
 
 def test_what_onnx_does_not_know_is_said(tmp_path: Path) -> None:
-    rows, labels = torch.randn(5, 4, generator=torch.Generator().manual_seed(0)), torch.tensor([0, 1, 2, 0, 1])
-    calibrated = lates.calibrate(Bessel().eval(), holdout=[(rows, labels)], blocks=[], progress=False)
+    calibrated, rows = of_rows(Bessel())
     assert_same(export_program(calibrated, rows), calibrated, rows[:3])
     with pytest.raises(ValueError, match=r"PyTorch cannot translate this network to ONNX: .*bessel_j0"):
         export_onnx(calibrated, rows, tmp_path / "network.onnx")

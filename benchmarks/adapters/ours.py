@@ -4,31 +4,11 @@ from torch import Tensor
 
 import lates
 from benchmarks.adapters.tensors import native as native
+from lates.metrics import auc, brier, classwise_ece, ece, nll
+from lates.metrics import ece_smooth as smooth_ece
+
+__all__ = ["auc", "brier", "classwise_ece", "ece", "nll", "smooth_ece", "temperature"]
 
 
 def temperature(logits: Tensor, labels: Tensor) -> float:
     return float(lates.fit_stack([logits], labels).weights[0])
-
-
-def ece(logits: Tensor, labels: Tensor) -> float:
-    return lates.metrics.ece(logits, labels)
-
-
-def classwise_ece(logits: Tensor, labels: Tensor) -> float:
-    return lates.metrics.classwise_ece(logits, labels)
-
-
-def brier(logits: Tensor, labels: Tensor) -> float:
-    return lates.metrics.brier(logits, labels)
-
-
-def nll(logits: Tensor, labels: Tensor) -> float:
-    return lates.metrics.nll(logits, labels)
-
-
-def auc(logits: Tensor, labels: Tensor) -> float:
-    return lates.metrics.auc(logits, labels)
-
-
-def smooth_ece(logits: Tensor, labels: Tensor) -> float:
-    return lates.metrics.ece_smooth(logits, labels)

@@ -5,7 +5,6 @@ import statistics
 from collections.abc import Iterator, Sequence
 
 from benchmarks.contest import THREADS
-from benchmarks.memory import in_fresh_process
 from benchmarks.records import Goal, Group, Line
 from benchmarks.rows.stack import fit_repeatedly
 
@@ -25,12 +24,12 @@ def _grow(what: str, base: dict[str, int], rounds: int, threads: int) -> Group:
     for size in sizes:
         point = {**middle, what: size}
         shape = point["rows"], point["classes"], point["members"]
-        stack, extra, times = in_fresh_process(fit_repeatedly, shape, rounds, threads)
+        stack, extra, times = fit_repeatedly(shape, rounds, threads)
         known = f"{extra / 2**20:.1f} MiB more, {stack.steps} steps"
         lines.append(Line(f"{size:,} {what}", statistics.median(times.runs), reached=known, repeats=times.runs))
         memories.append(max(extra, 1))
     of_medians = exponent(sizes, [line.amount for line in lines])
-    of_rounds = [exponent(sizes, seconds) for seconds in zip(*(line.repeats for line in lines), strict=True)]
+    of_rounds = [exponent(sizes, seconds) for seconds in zip(*(line.repeats for line in lines), strict=False)]
     grows = (
         f"time ~ {what}^{of_medians:.2f} ({min(of_rounds):.2f} to {max(of_rounds):.2f} by rounds), "
         f"memory ~ {what}^{exponent(sizes, memories):.2f}"
@@ -41,6 +40,4 @@ def _grow(what: str, base: dict[str, int], rounds: int, threads: int) -> Group:
 
 def exponent(sizes: Sequence[int], amounts: Sequence[float]) -> float:
     """The slope of log amount against log size by least squares: b of amount = a · size^b."""
-    x, y = [math.log(size) for size in sizes], [math.log(amount) for amount in amounts]
-    centre = sum(x) / len(x)
-    return sum((a - centre) * b for a, b in zip(x, y, strict=True)) / sum((a - centre) ** 2 for a in x)
+    return statistics.linear_regression([*map(math.log, sizes)], [*map(math.log, amounts)]).slope

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
 import lates
-from benchmarks.contest import OURS, THREADS, in_pairs, seconds_of
+from benchmarks.contest import OURS, THREADS, in_units, seconds_of
 from benchmarks.records import Goal, Group, Line, beside_unit
 from benchmarks.rows.network import make_loader, make_network
 
@@ -69,7 +69,7 @@ def _overhead(plain: Forward, ours: Forward, batch: int, mode: str, rounds: int,
     for model in (plain, ours):
         forward(model, 2)
     calls = math.ceil(LEAST_SECONDS / seconds_of(lambda: forward(plain, 1)))
-    times = in_pairs(
+    times = in_units(
         lambda: seconds_of(lambda: forward(plain, calls)), lambda: seconds_of(lambda: forward(ours, calls)), rounds
     )
     more, low, high = (100 * (ratio - 1) for ratio in (times.median, *times.quartiles))

@@ -19,7 +19,6 @@ TITLES = {
     "auc": "Macro AUC",
     "smooth_ece": "Smooth ECE",
 }
-PATIENCE = 8.0
 
 
 def measure(
@@ -29,18 +28,10 @@ def measure(
     threads: int = THREADS,
     folder: Path = HOME / "data",
 ) -> Iterator[Group]:
-    tired: dict[str, dict[str, str]] = {task: {} for task in TITLES}
     with ExitStack() as stack:
         for (n, classes), _, contenders, absent in load_sizes(stack, sizes, adapters, threads, folder):
             for task in TITLES:
-                able = [each for each in contenders if each.who not in tired[task]]
-                times = compete(able, task, rounds)
-                yield _group(task, n, classes, times, absent | tired[task])
-                tired[task] |= {
-                    each.who: f"{TITLES[task]} took {each.median:.0f} s at {n:,} x {classes:,}; larger not tried"
-                    for each in times[1:]
-                    if each.runs and each.median > PATIENCE
-                }
+                yield _group(task, n, classes, compete(contenders, task, rounds), absent)
 
 
 def _group(task: str, n: int, classes: int, times: list[Times], absent: dict[str, str]) -> Group:

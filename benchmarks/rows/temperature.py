@@ -30,8 +30,7 @@ def measure(
 
 def _group(n: int, classes: int, times: list[Times], absent: dict[str, str], files: dict[str, str]) -> Group:
     ours, peers, faults = rank(times)
-    values = {each.who: each.middle.value for each in (ours, *peers)}
-    losses = {who: log_loss(files, value) for who, value in values.items() if value is not None}
+    losses = {each.who: log_loss(files, each.middle.value) for each in (ours, *peers)}
     lines = [beside_ours(ours, ours, f"NLL {losses[OURS]:.9f}")]
     lines += [beside_ours(ours, each, f"NLL {losses[each.who] - losses[OURS]:+.1e}") for each in peers]
     goals = []
@@ -43,10 +42,6 @@ def _group(n: int, classes: int, times: list[Times], absent: dict[str, str], fil
 
 
 def log_loss(files: dict[str, str], weight: float) -> float:
-    """The mean log-loss of weight · logits, in float64, a thousand rows at a time."""
-    logits, labels = np.load(files["logits"], mmap_mode="r"), torch.from_numpy(np.load(files["labels"]))
-    total = 0.0
-    for start in range(0, len(labels), 1000):
-        scaled = weight * torch.from_numpy(logits[start : start + 1000].astype(np.float64))
-        total += float(torch.nn.functional.cross_entropy(scaled, labels[start : start + 1000], reduction="sum"))
-    return total / len(labels)
+    """The mean log-loss of weight · logits, in float64."""
+    logits, labels = (torch.from_numpy(np.load(files[name])) for name in ("logits", "labels"))
+    return float(torch.nn.functional.cross_entropy(weight * logits.double(), labels))

@@ -12,6 +12,7 @@ imported where it calls for tags of its own, and nowhere else.
 import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -68,14 +69,15 @@ class Calibrator(ABC):
         given, names = self._members_in(X), self.stack_.names
         if set(given) != set(names):
             raise ValueError(f"The members are {', '.join(given)}; this stack was fitted to {', '.join(names)}.")
-        logits = [_widened(check_logits(given[name], f'logits of member "{name}"')) for name in names]
+        logits = [check_logits(given[name], f'logits of member "{name}"') for name in names]
         for name, member in zip(names, logits, strict=True):
             if member.shape != (len(logits[-1]), self.n_features_in_):
                 raise ValueError(
                     f'Member "{name}" has shape {list(member.shape)}; expected [{len(logits[-1])}, {self.n_features_in_}]: as '
                     "many rows as the head and as many classes as in fit."
                 )
-        return _like(given[names[-1]], check_logits(combine(logits, self.stack_.weights), "calibrated logits"))
+        wide = [member.to(torch.promote_types(member.dtype, torch.float32)) for member in logits]
+        return _like(given[names[-1]], check_logits(combine(wide, self.stack_.weights), "calibrated logits"))
 
     def predict_proba(self, X: Any) -> Array:
         """Calibrated probabilities [n, classes]."""
@@ -112,9 +114,6 @@ class Calibrator(ABC):
             setattr(self, name, value)
         return self
 
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in self.get_params().items())})"
-
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "stack_")
 
@@ -129,6 +128,7 @@ class Calibrator(ABC):
         )
 
 
+@dataclass(eq=False)
 class TemperatureScaling(Calibrator):
     """softmax(logits / temperature_), fitted to labelled rows that were not used for training. X: logits [n, classes].
 
@@ -139,10 +139,9 @@ class TemperatureScaling(Calibrator):
     >>> lates.TemperatureScaling().fit(logits, labels).temperature_
     """
 
-    def __init__(self, regularise: float = 0.0, loss: str = "nll", prior: float = DEFAULT.prior) -> None:
-        self.regularise = regularise
-        self.loss = loss
-        self.prior = prior
+    regularise: float = 0.0
+    loss: str = "nll"
+    prior: float = DEFAULT.prior
 
     @property
     def temperature_(self) -> float:
@@ -155,6 +154,7 @@ class TemperatureScaling(Calibrator):
         return {"head": X}
 
 
+@dataclass(eq=False)
 class LogitStack(Calibrator):
     """softmax(sum_k weights_k · member_k), weights_ >= 0, fitted to labelled rows that were not used for training.
 
@@ -168,17 +168,10 @@ class LogitStack(Calibrator):
     >>> lates.LogitStack().fit({"layer3": probe_logits, "head": logits}, labels).contributions_
     """
 
-    def __init__(
-        self,
-        loss: str = "nll",
-        regularise: float = 0.0,
-        solver: Literal["exact", "sgd"] = "exact",
-        prior: float = DEFAULT.prior,
-    ) -> None:
-        self.loss = loss
-        self.regularise = regularise
-        self.solver = solver
-        self.prior = prior
+    loss: str = "nll"
+    regularise: float = 0.0
+    solver: Literal["exact", "sgd"] = "exact"
+    prior: float = DEFAULT.prior
 
     def _named_members(self, X: Array | Mapping[str, Array]) -> Mapping[str, Array]:
         if isinstance(X, Mapping):
@@ -227,11 +220,6 @@ def _not_fitted(message: str) -> Exception:
     except ImportError:
         return ValueError(message)
     return NotFittedError(message)
-
-
-def _widened(logits: Tensor) -> Tensor:
-    """Sums and softmax are not for half precision."""
-    return logits.to(torch.promote_types(logits.dtype, torch.float32))
 
 
 def _like(given: Array, values: Tensor) -> Array:

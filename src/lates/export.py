@@ -30,9 +30,6 @@ from lates.runtime import check_target, install_line, process_lock, write_whole
 OPSET = 18
 """The ONNX operator set written: the one that PyTorch's exporter is written in, and that runtimes since 2023 read."""
 
-LOGITS, PROBABILITIES = "logits", "probabilities"
-"""The outputs of an ONNX file, each [n, classes]."""
-
 TOLERANCE = 1e-4
 """How far an exported graph's probabilities may lie from PyTorch's: float32 sums in another order, through many layers."""
 
@@ -119,7 +116,7 @@ def check_onnx(calibrated: CalibratedModel, graph: str | os.PathLike[str] | byte
             f"The graph takes the inputs {', '.join(wanted)}; here are {', '.join(given)}. Pass inputs in the form of the "
             "example that it was exported with."
         )
-    (output,) = session.run([PROBABILITIES], {name: given[name].numpy() for name in wanted})
+    (output,) = session.run(["probabilities"], {name: given[name].numpy() for name in wanted})
     probabilities = torch.from_numpy(output).double()
     of_its_top_class = expected.gather(1, probabilities.argmax(1, keepdim=True))
     return Check(
@@ -161,7 +158,7 @@ def _translate(calibrated: CalibratedModel, example: Any) -> torch.onnx.ONNXProg
             translated = torch.onnx.export(
                 program,
                 input_names=list(_by_name(calibrated, example)),
-                output_names=(LOGITS, PROBABILITIES),
+                output_names=("logits", "probabilities"),
                 opset_version=OPSET,
                 dynamic_shapes=(_free_axes(example, "batch", "tokens"),),
                 dynamo=True,

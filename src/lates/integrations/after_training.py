@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
 from typing import Any
 
 from torch import nn
@@ -12,24 +13,19 @@ from lates.network import shard_loader
 from lates.runtime import check_target
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class AfterTraining:
     """Takes the loaders before training, calibrates after it. Each callback describes the arguments."""
 
-    def __init__(
-        self,
-        *,
-        holdout: Iterable[Any],
-        train: Iterable[Any] | None = None,
-        path: str | os.PathLike[str] | None = None,
-        calibration: Callable[..., CalibratedModel] = calibrate,
-    ) -> None:
-        if path is not None:
-            check_target(path)
-        self.holdout = holdout
-        self.train = train
-        self.path = path
-        self.calibration = calibration
-        self.calibrated: CalibratedModel | None = None
+    holdout: Iterable[Any]
+    train: Iterable[Any] | None = None
+    path: str | os.PathLike[str] | None = None
+    calibration: Callable[..., CalibratedModel] = calibrate
+    calibrated: CalibratedModel | None = field(default=None, init=False)
+
+    def __post_init__(self) -> None:
+        if self.path is not None:
+            check_target(self.path)
 
     def _calibrate(self, model: nn.Module, rank: int, world_size: int) -> CalibratedModel:
         """Without a training split, of the temperature alone. The first process saves."""

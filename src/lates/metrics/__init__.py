@@ -18,7 +18,6 @@ from lates.metrics.rows import Array as Array, Rows as Rows, checked as checked,
 from lates.metrics.calibration import BINS as BINS, class_errors as class_errors
 from lates.metrics.ranking import risk_coverage_of_rows as risk_coverage_of_rows
 from lates.metrics.overview import LARGER_IS_BETTER as LARGER_IS_BETTER, OF_ROWS as OF_ROWS
-from lates.metrics.intervals import bootstrap_shares as bootstrap_shares
 from lates.metrics.comparison import Intervals as Intervals, Verdict as Verdict
 from lates.metrics.selective import Selection as Selection, Selector as Selector, fit_selector as fit_selector
 

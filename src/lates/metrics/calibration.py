@@ -32,9 +32,9 @@ def bin_edges(values: Tensor, bins: int, binning: str) -> Tensor:
     return torch.cat([values.new_zeros(1), values.sort().values[ranks - 1], values.new_ones(1)])
 
 
-def assign_bins(values: Tensor, edges: Tensor) -> Tensor:
+def assign_bins(values: Tensor, bins: int, binning: str) -> Tensor:
     """The bin [n] of each value: how many inner edges lie strictly below it."""
-    return torch.searchsorted(edges[1:-1], values)
+    return torch.searchsorted(bin_edges(values, bins, binning)[1:-1], values)
 
 
 def binned_error(index: Tensor, residuals: Tensor, bins: int) -> Tensor:
@@ -74,16 +74,15 @@ class Reliability:
 
 
 def reliability_of_rows(rows: Rows, bins: int = BINS, binning: str = "width") -> Reliability:
-    edges = bin_edges(rows.confidence, bins, binning)
-    index = assign_bins(rows.confidence, edges)
+    index = assign_bins(rows.confidence, bins, binning)
     counts = torch.bincount(index, minlength=bins)
     confidence = torch.bincount(index, weights=rows.confidence, minlength=bins) / counts
     accuracy = torch.bincount(index, weights=rows.correct, minlength=bins) / counts
-    return Reliability(edges, counts, confidence, accuracy)
+    return Reliability(bin_edges(rows.confidence, bins, binning), counts, confidence, accuracy)
 
 
 def ece_of_rows(rows: Rows, bins: int = BINS, binning: str = "width") -> float:
-    index = assign_bins(rows.confidence, bin_edges(rows.confidence, bins, binning))
+    index = assign_bins(rows.confidence, bins, binning)
     return float(binned_error(index, rows.correct - rows.confidence, bins))
 
 
@@ -131,7 +130,7 @@ def class_errors(logits: Array, labels: Array, bins: int = BINS, binning: str = 
     logits, labels = checked(logits, labels)
     errors = []
     for c, p in enumerate(class_probabilities(logits)):
-        index = assign_bins(p, bin_edges(p, bins, binning))
+        index = assign_bins(p, bins, binning)
         errors.append(binned_error(index, (labels == c).double() - p, bins))
     return torch.stack(errors).cpu()
 
@@ -145,7 +144,7 @@ def ece_floor(logits: Array, bins: int = BINS, binning: str = "width", draws: in
     if draws < 1:
         raise ValueError(f"draws came as {draws}; expected at least 1.")
     confidence = confidence_of(logits).cpu()
-    index = assign_bins(confidence, bin_edges(confidence, bins, binning))
+    index = assign_bins(confidence, bins, binning)
     generator = torch.Generator().manual_seed(check_seed(seed))
     total = 0.0
     for _ in range(draws):

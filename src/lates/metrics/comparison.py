@@ -6,8 +6,8 @@ from typing import Literal
 
 from lates.metrics.calibration import ece_floor
 from lates.metrics.intervals import Interval, check_draws, interval_of
-from lates.metrics.overview import BOUNDS, METRICS
-from lates.metrics.resampling import resample, statistics_of
+from lates.metrics.overview import BOUNDS, METRICS, check_names
+from lates.metrics.resampling import resample
 from lates.metrics.rows import Array
 from lates.runtime import check_form
 
@@ -79,25 +79,15 @@ def compare(
     if draws is None:
         draws = min(MOST_DRAWS, max(FEWEST_DRAWS, DRAWN_ROWS // rows))
     check_draws(draws, confidence)
-    _check_names("metric", metrics, METRICS)
-    _check_names("baseline", baselines, logits)
-    chosen = [METRICS[name] for name in metrics]
-    statistics = {
-        (method, name): statistic
-        for method, values in logits.items()
-        for name, statistic in zip(metrics, statistics_of(chosen, values, labels), strict=True)
-    }
-    drawn = resample(statistics, rows, draws, seed)
+    check_names("metric", metrics, METRICS)
+    check_names("baseline", baselines, logits)
+    chosen = {name: METRICS[name] for name in metrics}
+    drawn = resample(chosen.values(), logits, labels, draws, seed)
 
-    bounds = {name: BOUNDS[METRICS[name]] for name in metrics}
-
-    def measured(method: str) -> Intervals:
-        return {name: interval_of(drawn[method, name], confidence, rows, bounds[name]) for name in metrics}
-
-    def difference(method: str, baseline: str) -> Intervals:
+    def intervals(*methods: str) -> Intervals:
         return {
-            name: interval_of(drawn[method, name] - drawn[baseline, name], confidence, rows, (low - high, high - low))
-            for name, (low, high) in bounds.items()
+            name: interval_of([drawn[method, metric] for method in methods], confidence, rows, BOUNDS[metric])
+            for name, metric in chosen.items()
         }
 
     methods = list(logits)
@@ -105,16 +95,10 @@ def compare(
         rows,
         classes,
         draws,
-        measured={method: measured(method) for method in methods},
+        measured={method: intervals(method) for method in methods},
         differences={
-            method: {baseline: difference(method, baseline) for baseline in methods[:place] if baseline in baselines}
+            method: {baseline: intervals(method, baseline) for baseline in methods[:place] if baseline in baselines}
             for place, method in enumerate(methods)
         },
         ece_floor={method: ece_floor(values, seed=seed) for method, values in logits.items()},
     )
-
-
-def _check_names(kind: str, names: Sequence[str], known: Mapping[str, object]) -> None:
-    for name in names:
-        if name not in known:
-            raise ValueError(f'Unknown {kind} "{name}". Known: {", ".join(known)}.')

@@ -39,7 +39,6 @@ BOUNDS: dict[Callable[..., float], Bounds] = {
 }
 """metric -> the smallest and the largest value that it can take"""
 
-
 MAIN = ("accuracy", "nll", "brier", "ece", "ece_floor", "classwise_ece", "auc", "aurc")
 """Right or wrong, proper scores, calibration with its floor, ranking."""
 
@@ -50,11 +49,12 @@ def summary(logits: Array, labels: Array, bins: int = BINS, metrics: Iterable[st
     Calibration errors take `bins` bins. Metrics that need a number or two per row share one softmax: this is faster than
     calling each.
     """
-    functions = {name: _find_metric(name) for name in metrics}
+    metrics = list(metrics)
+    check_names("metric", metrics, KNOWN)
     rows = describe_rows(logits, labels)
     values = dict[str, float]()
-    for name, metric in functions.items():
-        options = {"bins": bins} if name in BINNED else {}
+    for name in metrics:
+        metric, options = KNOWN[name], {"bins": bins} if name in BINNED else {}
         if metric in OF_ROWS:
             values[name] = OF_ROWS[metric](rows, **options)
         else:
@@ -62,7 +62,7 @@ def summary(logits: Array, labels: Array, bins: int = BINS, metrics: Iterable[st
     return values
 
 
-def _find_metric(name: str) -> Callable[..., float]:
-    if name not in KNOWN:
-        raise ValueError(f'Unknown metric "{name}". Known: {", ".join(KNOWN)}.')
-    return KNOWN[name]
+def check_names(kind: str, names: Iterable[str], known: Iterable[str]) -> None:
+    for name in names:
+        if name not in known:
+            raise ValueError(f'Unknown {kind} "{name}". Known: {", ".join(known)}.')

@@ -1,6 +1,7 @@
 """Does a higher probability mean a likelier class? Areas under curves that only the order of values decides."""
 
 import math
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
@@ -53,12 +54,26 @@ def auc_keras(logits: Array, labels: Array) -> float:
     return float(torch.trapezoid(positive / positive[-1], negative / negative[-1]))
 
 
-def risks_of_rows(rows: Rows) -> Tensor:
-    """The error rate among the k most confident rows, k = 1 … n; rows of equal confidence share their mean error."""
+def risks_of_draws(rows: Rows) -> Callable[[Tensor], Tensor]:
+    """How often each row is drawn [n], n rows in all -> the error rate among the k most confident of them, k = 1 … n.
+
+    Rows of equal confidence share their mean error.
+    """
     confidence, order = rows.confidence.sort(descending=True)
-    _, tie, sizes = confidence.unique_consecutive(return_inverse=True, return_counts=True)
-    errors = torch.bincount(tie, weights=1 - rows.correct[order]) / sizes
-    return errors[tie].cumsum(0) / torch.arange(1, len(rows) + 1)
+    tie = confidence.unique_consecutive(return_inverse=True)[1]
+    wrong, k = 1 - rows.correct[order], torch.arange(1, len(rows) + 1)
+
+    def risks(counts: Tensor) -> Tensor:
+        drawn = counts[order]
+        errors = torch.bincount(tie, drawn * wrong) / torch.bincount(tie, drawn)  # NaN where no row of a tie was drawn
+        return errors[tie].repeat_interleave(drawn.long()).cumsum(0) / k
+
+    return risks
+
+
+def risks_of_rows(rows: Rows) -> Tensor:
+    """The error rate among the k most confident rows, k = 1 … n."""
+    return risks_of_draws(rows)(torch.ones_like(rows.confidence))
 
 
 def risk_coverage_of_rows(rows: Rows) -> tuple[tuple[float, float], ...]:

@@ -2,37 +2,37 @@
 
 A draw of n rows is a vector of counts w [n], how often each row was drawn. A `Statistic` maps it to the value on that draw.
 For accuracy, log-loss and Brier score that is w · values / n. For the ECE, whose bins do not move, it is
-sum_b |w · residuals_b| / n with residuals_b = correct - confidence inside bin b.
-
-The area under the risk-coverage curve needs the order of rows too. Sort by falling confidence and let tie j have w_j rows, of
-which e_j are wrong, after N rows and E errors; r = e_j / w_j. Its rows k = N+1 … N+w_j have risk (E + (k - N) r) / k, so they
-add (E - N r)(H(N + w_j) - H(N)) + r w_j, where H(k) = 1 + 1/2 + … + 1/k.
-
-Every other metric is computed anew on each draw.
+sum_b |w · residuals_b| / n with residuals_b = correct - confidence inside bin b. For the area under the risk-coverage curve
+rows are sorted once. Every other metric is computed anew on each draw.
 """
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
-from typing import TypeVar
 
 import torch
 from torch import Tensor
 
-from lates.metrics.calibration import BINS, assign_bins, bin_edges, binned_error, ece
+from lates.metrics.calibration import BINS, assign_bins, binned_error, ece
 from lates.metrics.overview import OF_ROWS
-from lates.metrics.ranking import aurc
+from lates.metrics.ranking import aurc, risks_of_draws
 from lates.metrics.rows import Array, Rows, checked, describe_rows
 from lates.metrics.scores import accuracy, brier, brier_paper, nll
 from lates.runtime import check_seed
 
 Metric = Callable[[Array, Array], float]
 Statistic = Callable[[Tensor], Tensor | float]
-Key = TypeVar("Key", bound=Hashable)
 
 
-def resample(statistics: Mapping[Key, Statistic], rows: int, draws: int, seed: int) -> dict[Key, Tensor]:
-    """Each statistic on all rows once, followed by its values on the draws: [1 + draws]."""
-    generator = torch.Generator().manual_seed(check_seed(seed))
+def resample(
+    metrics: Iterable[Metric], methods: Mapping[str, Array], labels: Array, draws: int, seed: int
+) -> dict[tuple[str, Metric], Tensor]:
+    """Each method's metrics on all rows once, followed by their values on the draws: [1 + draws]."""
+    statistics = {
+        (method, metric): statistic
+        for method, logits in methods.items()
+        for metric, statistic in statistics_of(metrics, logits, labels).items()
+    }
+    rows, generator = len(labels), torch.Generator().manual_seed(check_seed(seed))
     counts = torch.ones(rows, dtype=torch.float64)
     values = [[float(statistic(counts)) for statistic in statistics.values()]]
     for _ in range(draws):
@@ -42,7 +42,7 @@ def resample(statistics: Mapping[Key, Statistic], rows: int, draws: int, seed: i
     return dict(zip(statistics, torch.tensor(values, dtype=torch.float64).T, strict=True))
 
 
-def statistics_of(metrics: Sequence[Metric], logits: Array, labels: Array) -> list[Statistic]:
+def statistics_of(metrics: Iterable[Metric], logits: Array, labels: Array) -> dict[Metric, Statistic]:
     """One for each metric. Those that need only per-row values share one softmax; the others see the drawn logits."""
     rows = describe_rows(logits, labels)
     logits, labels = checked(logits, labels)
@@ -53,7 +53,7 @@ def statistics_of(metrics: Sequence[Metric], logits: Array, labels: Array) -> li
             return OF_ROWS[metric](rows.take(index))
         return metric(logits[index.to(logits.device)], labels[index.to(labels.device)])
 
-    return [OF_COUNTS[each](rows) if each in OF_COUNTS else partial(statistic, each) for each in metrics]
+    return {each: OF_COUNTS[each](rows) if each in OF_COUNTS else partial(statistic, each) for each in metrics}
 
 
 def mean_of(values: Tensor) -> Statistic:
@@ -62,27 +62,14 @@ def mean_of(values: Tensor) -> Statistic:
 
 
 def _ece(rows: Rows) -> Statistic:
-    index = assign_bins(rows.confidence, bin_edges(rows.confidence, BINS, "width"))
+    index = assign_bins(rows.confidence, BINS, "width")
     residuals = rows.correct - rows.confidence
     return lambda counts: binned_error(index, counts * residuals, BINS)
 
 
 def _aurc(rows: Rows) -> Statistic:
-    confidence, order = rows.confidence.sort(descending=True)
-    ends = confidence.unique_consecutive(return_counts=True)[1].cumsum(0) - 1
-    wrong = 1 - rows.correct[order]
-    harmonic = (1 / torch.arange(len(rows) + 1).double().clamp(min=1)).cumsum(0) - 1
-
-    def statistic(counts: Tensor) -> Tensor:
-        drawn = counts[order]
-        N, E = drawn.cumsum(0)[ends], (drawn * wrong).cumsum(0)[ends]
-        H = harmonic[N.long()]
-        N_before, E_before, H_before = (torch.nn.functional.pad(sums[:-1], (1, 0)) for sums in (N, E, H))
-        size = N - N_before
-        r = (E - E_before) / size.clamp(min=1)
-        return ((E_before - N_before * r) * (H - H_before) + r * size).sum() / len(rows)
-
-    return statistic
+    risks = risks_of_draws(rows)
+    return lambda counts: risks(counts).mean()
 
 
 OF_COUNTS: dict[Metric, Callable[[Rows], Statistic]] = {

@@ -8,16 +8,13 @@ added to a row's logits, as long as that addition itself did not round.
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from lates.runtime import check_labels, check_logits, warn_if_probabilities
+from lates.runtime import Array, check_labels, check_logits, warn_if_probabilities
 
 CHUNK = 2**18  # float64 elements at once: 2 MiB, about the cache of a core
 COLUMNS = 32  # classes at once
-
-Array = Tensor | np.ndarray
 
 
 def checked(logits: Array, labels: Array) -> tuple[Tensor, Tensor]:

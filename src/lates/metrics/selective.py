@@ -27,9 +27,7 @@ from lates.binomial import binomial_tail
 from lates.metrics.rows import Array, confidence_of, describe_rows
 from lates.runtime import check_seed, check_share
 
-LAYOUT = 0.1
-MOST_LAYOUT = 200
-"""How many rows lay out the thresholds: this share of all, and at most this number."""
+LAYOUT, MOST_LAYOUT = 0.1, 200  # how many rows lay out the thresholds: this share of all, and at most this number
 
 
 @dataclass(frozen=True)
@@ -97,7 +95,8 @@ def fit_selector(
     risk, delta = (check_share(value, name, open_ends=True) for name, value in (("risk", risk), ("delta", delta)))
     rows = describe_rows(logits, labels)
     order = torch.randperm(len(rows), generator=torch.Generator().manual_seed(check_seed(seed)))
-    layout, tested = order.split([count := min(int(LAYOUT * len(rows)), MOST_LAYOUT), len(rows) - count])
+    count = min(int(LAYOUT * len(rows)), MOST_LAYOUT)
+    layout, tested = order[:count], order[count:]
     thresholds = [*rows.confidence[layout].sort(descending=True).values.tolist(), 0.0]
     confidence, correct = rows.confidence[tested], rows.correct[tested]
     needed = math.log(delta) / math.log1p(-risk)

@@ -27,10 +27,10 @@ FITTED = "fitted"
 """In the metadata of what `lates fit` wrote: weights for saved logits, without a network."""
 RENAMED = {"bounded": "unbounded"}
 """Fields of records that files of earlier versions have by another name."""
-METHODS = {"vector": ("none",), "tokens": ("class", "mean"), "raster": ("grid",)}
-"""Poolings of a layout, beside the paper's, which take any."""
+PAPERS = ("spatial", "flat")
+METHODS = {"vector": ("none", *PAPERS), "tokens": ("class", "mean", *PAPERS), "raster": ("grid", *PAPERS)}
+"""The paper's poolings take any layout."""
 FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
-DIMENSIONS = (1, 2, 3)
 
 
 @dataclass(frozen=True, eq=False)
@@ -114,9 +114,9 @@ def read_stack(fields: Mapping[str, Any]) -> Stack:
 
 def _network(saved: Mapping[str, Any], tensors: Mapping[str, Tensor], classes: int) -> NetworkCalibration:
     names, accuracies = tuple(saved["names"]), tuple(saved.get("accuracies", ()))
-    _demand({*map(type, names)} == {str} and names[-1] == HEAD and len({*names}) == len(names), "names", names)
-    known = len(accuracies) == len(names) and all(type(value) is float and 0 <= value <= 1 for value in accuracies)
-    _demand(known or not accuracies, "accuracies", accuracies)
+    _demand(names[-1] == HEAD, "names", names)
+    _demand(len(accuracies) in (0, len(names)), "accuracies", accuracies)
+    _demand(all(type(value) is float and 0 <= value <= 1 for value in accuracies), "accuracies", accuracies)
     for part in ("weights", "deviations"):
         _check_tensor(part, tensors[part], (len(names),))
         _demand(bool((tensors[part] >= 0).all()), part, tensors[part])
@@ -155,13 +155,13 @@ def _check_tensor(name: str, values: Tensor, shape: tuple[int, ...]) -> None:
 
 def _check_pooling(pooling: Pooling, width: int) -> None:
     """That it can give so many features, and takes no more memory than these: a grid's cells are part of the width."""
-    papers = pooling.method in ("spatial", "flat")
+    papers = pooling.method in PAPERS
     cells = pooling.size[:-1] if papers else pooling.size
     on_raster = pooling.layout == "raster" and pooling.method != "flat"
     fits = (
-        (papers or pooling.method in METHODS[pooling.layout])
+        pooling.method in METHODS[pooling.layout]
         and (not papers or pooling.size[-1:] == (width,))
-        and (len(cells) in DIMENSIONS if on_raster else not cells)
+        and (1 <= len(cells) <= 3 if on_raster else not cells)
         and all(side > 0 for side in cells)
         and (math.prod(cells) <= width if papers else width % math.prod(cells) == 0 < width)
         and pooling.rows_axis in (0, 1)

@@ -1,7 +1,7 @@
 """One network with its probes, as it is deployed: recorders and probes only where a weight is above 0."""
 
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import reduce
 from typing import Any
@@ -35,11 +35,6 @@ class LinearProbe(nn.Module):
         else:
             logits = F.linear(F.linear(features, self.down), self.up, self.bias)
         return leave_to_head(self.unseen, limited(logits, self.cap), head)
-
-
-def _without_autocast(device: str) -> AbstractContextManager[object]:
-    """Nothing where autocast is off: an exported graph would contain the switch."""
-    return torch.autocast(device, enabled=False) if torch.is_autocast_enabled(device) else nullcontext()
 
 
 def _frozen(values: Tensor) -> nn.Parameter:
@@ -112,7 +107,9 @@ class StackedNetwork(nn.Module):
 
     def _members(self, logits: Tensor, features: Mapping[str, Tensor]) -> tuple[Tensor, list[Tensor]]:
         logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
-        with _without_autocast(logits.device.type):
+        device = logits.device.type
+        # a switch of autocast where it is off would stand in an exported graph
+        with torch.autocast(device, enabled=False) if torch.is_autocast_enabled(device) else nullcontext():
             return logits, [probe(features[name], logits) for name, probe in zip(self.voting, self.probes, strict=True)]
 
     def network_then(self) -> tuple[dict[str, Sequence[Any]], list[str]]:
