@@ -53,9 +53,8 @@ def _train(chosen: argparse.Namespace, device: torch.device) -> None:
     available, test = load_dataset(chosen.dataset, chosen.data)
     cell = Cell("", chosen.dataset, chosen.network, chosen.seed, chosen.train_fraction, dropout=chosen.dropout)
     split, network = cell.split(available.labels), cell.build_network(len(available.classes))
-    hyper = choose_hyperparameters(chosen.dataset, dropout=chosen.dropout)
-    if chosen.recipe is not None:
-        hyper = RECIPES[chosen.recipe].training_of(cell)
+    paper = choose_hyperparameters(chosen.dataset, dropout=chosen.dropout)
+    hyper = paper if chosen.recipe is None else RECIPES[chosen.recipe].training_of(cell)
     if chosen.epochs is not None:
         hyper = replace(hyper, epochs=chosen.epochs)
 

@@ -43,7 +43,7 @@ from experiments.reporting.summaries import (
     over_architectures,
     trained,
 )
-from experiments.reporting.tables.comparisons import better_of, gain_text
+from experiments.reporting.tables.comparisons import better_of
 from experiments.reporting.tables.markdown import NOT_RUN, number
 
 PAGES = Path(__file__).parent / "pages"
@@ -115,9 +115,8 @@ def _place(measured: Sequence[Measured], text: str) -> Architectures:
     datasets = CIFAR_SETS if parsed["dataset"] == "both" else (parsed["dataset"],)
     if parsed["network"] is None:
         return [cells for dataset in datasets for cells in by_architecture(measured, dataset, training)]
-    share = float(parsed["train"] or PLAIN[0])
-    parts = (PLAIN, *RECIPES["low_data"].fractions, *RECIPES["holdout_size"].fractions)
-    part = next(part for part in parts if part[0] == share)
+    parts = {part[0]: part for part in (*RECIPES["low_data"].fractions, *RECIPES["holdout_size"].fractions)}
+    part = parts[float(parsed["train"] or PLAIN[0])]
     options = {"dropout": float(parsed["rate"] or 0), "training": training}
     return [trained(measured, dataset, parsed["network"], part, **options) for dataset in datasets]
 
@@ -143,7 +142,13 @@ def _mean(architectures: Architectures, method: str, metric: str, group: Group) 
 
 
 def _gain(architectures: Architectures, method: str, rival: str, metric: str, group: Group) -> str:
-    return gain_text(compare(architectures, method, rival, metric, group))
+    gain = compare(architectures, method, rival, metric, group)
+    intervals = [
+        f"{kind} {number(each.low, 3)} to {number(each.high, 3)}"
+        for kind, each in (("bootstrap", gain.bootstrap), ("t", gain.t))
+        if not math.isnan(each.low)
+    ]
+    return _number(gain.mean, 3) + (f" ({', '.join(intervals)})" if intervals else "")
 
 
 def _percent(architectures: Architectures, method: str, rival: str, metric: str, group: Group) -> str:

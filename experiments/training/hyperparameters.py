@@ -36,16 +36,9 @@ PAPER_IMAGENET = Hyperparameters(
 )
 # Uncertainty Baselines' recipe for MC dropout. Its penalty is 3e-4·‖w‖² without the half, so the decay is 6e-4.
 MC_DROPOUT = Hyperparameters(
-    epochs=200,
-    batch=128,
-    rate=0.05,
-    weight_decay=6e-4,
-    nesterov=True,
-    warmup_epochs=1,
-    milestones=(0.3, 0.6, 0.8),
-    factor=0.2,
-    crop=4,
-)
+    epochs=200, batch=128, rate=0.05, weight_decay=6e-4, nesterov=True, warmup_epochs=1, milestones=(0.3, 0.6, 0.8),
+    factor=0.2, crop=4,
+)  # fmt: skip
 # How people train such networks: crops, more decay, Nesterov's momentum. The warm-up is for group norm and attention.
 STRONG = Hyperparameters(epochs=100, batch=128, rate=0.1, weight_decay=5e-4, nesterov=True, warmup_epochs=5, crop=4)
 # Uncertainty Baselines' deterministic recipe for WRN-28-10. Its penalty is 2e-4·‖w‖² without the half, so the decay is 4e-4.

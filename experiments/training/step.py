@@ -31,14 +31,8 @@ class TrainingState:
         self.step = torch.zeros(1, dtype=torch.int64, device=device)
         self.loss_sum = torch.zeros((), dtype=torch.float64, device=device)
         self.rate = torch.zeros(1, device=device)
-        self.optimiser = torch.optim.SGD(
-            network.parameters(),
-            lr=self.rate,
-            momentum=hyper.momentum,
-            weight_decay=hyper.weight_decay,
-            nesterov=hyper.nesterov,
-            fused=True,
-        )
+        rule = {"momentum": hyper.momentum, "weight_decay": hyper.weight_decay, "nesterov": hyper.nesterov}
+        self.optimiser = torch.optim.SGD(network.parameters(), lr=self.rate, **rule, fused=True)
         for parameter in network.parameters():
             self.optimiser.state[parameter]["momentum_buffer"] = torch.zeros_like(parameter)
         self.loss = torch.compile(self._loss) if device.type == "cuda" else self._loss

@@ -49,7 +49,6 @@ from experiments.reporting.tables.markdown import (
     Table,
     interval,
     merge_missing,
-    number,
     p_value,
     signed,
 )
@@ -275,15 +274,3 @@ def _anova(architectures: Architectures, metric: str, types: Sequence[str]) -> t
     means = [each.mean(axis=0) for each in gains_of_each if len(each)]
     F, p = anova(np.asarray(means))
     return (ABSENT if math.isnan(F) else f"F(1, {len(types) - 1}) = {F:.2f}"), p_value(p)
-
-
-def gain_text(gain: Gain, digits: int = 3) -> str:
-    """For prose."""
-    if not gain.networks:
-        return NOT_RUN
-    parts = [
-        f"{kind} {number(each.low, digits)} to {number(each.high, digits)}"
-        for kind, each in (("bootstrap", gain.bootstrap), ("t", gain.t))
-        if not math.isnan(each.low)
-    ]
-    return number(gain.mean, digits) + (f" ({', '.join(parts)})" if parts else "")

@@ -150,27 +150,20 @@ BY_NETWORK = (
 )  # fmt: skip
 
 
-def by_network(name: str, title: str, measured: Sequence[Measured], metric: str, group: str) -> Table:
+def by_network(measured: Sequence[Measured], metric: str, group: str) -> Table:
     """A row for each network, a column for each method that was run on one."""
+    where = {"clean": " on the clean test set", "corrupted": ", mean over corrupted test sets"}
     shown = [method for method in BY_NETWORK if any(method in each.methods for each in measured)]
     rows: list[Row] = []
     for training, dataset, network in places(CIFAR):
         cells = trained(measured, dataset, network, training=training)
         values = [spread(cell.mean(method, metric, GROUPS[group].sets) for cell in cells) for method in shown]
-        where = (TRAINING_TITLES[training], *place(dataset, network))
-        rows.append((*where, str(len(cells)), *(with_deviation(each, 3) for each in values)))
+        named = (TRAINING_TITLES[training], *place(dataset, network))
+        rows.append((*named, str(len(cells)), *(with_deviation(each, 3) for each in values)))
     header = ("networks trained by", "data set", "network", "seeds", *map(method_title, shown))
     merged = merge_missing(rows, shared=2, text_columns=4)
-    return Table(name, title, header, merged, f"Mean ± standard deviation over seeds. {PUBLIC_NOTE}", text_columns=3)
-
-
-def network_tables(measured: Sequence[Measured]) -> list[Table]:
-    return [
-        by_network("clean_nll", "NLL on the clean test set", measured, "nll", "clean"),
-        by_network("clean_ece", "ECE on the clean test set", measured, "ece", "clean"),
-        by_network("corrupted_nll", "NLL, mean over corrupted test sets", measured, "nll", "corrupted"),
-        by_network("corrupted_ece", "ECE, mean over corrupted test sets", measured, "ece", "corrupted"),
-    ]
+    title, note = METRIC_TITLES[metric] + where[group], f"Mean ± standard deviation over seeds. {PUBLIC_NOTE}"
+    return Table(f"{group}_{metric}", title, header, merged, note, text_columns=3)
 
 
 ALL_METRICS = ("nll", "ece", "ece_floor", "ece_smooth", "classwise_ece", "brier", "accuracy", "auc", "aurc")

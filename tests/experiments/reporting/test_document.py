@@ -98,6 +98,7 @@ def test_hold_out_numbers_come_from_the_search_for_default_views() -> None:
         "mean nll clean cifar10 temprature",
         "mean nnl clean cifar10 sms",
         "mean nll dirty cifar10 sms",
+        "mean nll clean cifar10/vgg16@0.3 sms",
         "mode",
     ],
 )

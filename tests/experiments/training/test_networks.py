@@ -7,6 +7,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from experiments.evaluation.evaluate import count_parameters
 from experiments.training.networks import (
     NETWORKS,
     BasicBlock,
@@ -17,10 +18,6 @@ from experiments.training.networks import (
     WideResNet,
     build_network,
 )
-
-
-def count_parameters(network: nn.Module) -> int:
-    return sum(parameter.numel() for parameter in network.parameters())
 
 
 @pytest.mark.parametrize(
