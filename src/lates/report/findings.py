@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -112,23 +113,20 @@ def measure(
         for name, one in predictions.items()
     }
     plain = next(iter(predictions.values()))
-    rows = {method: metrics.describe_rows(logits, plain.labels) for method, logits in plain.logits.items()}
-    errors = {method: metrics.class_errors(logits, plain.labels) for method, logits in plain.logits.items()}
+    rows, errors = plain.by_method(metrics.describe_rows), plain.by_method(metrics.class_errors)
+    selectors = [plain.by_method(partial(fit_selector, risk=risk, seed=seed)) for risk in RISKS]
     return Findings(
         calibrated,
         sets,
         points={
             "classwise_ece": {method: float(of_class.mean()) for method, of_class in errors.items()},
-            "auc": {method: metrics.auc(logits, plain.labels) for method, logits in plain.logits.items()},
+            "auc": plain.by_method(metrics.auc),
         },
-        bins={method: bins_of(metrics.reliability(logits, plain.labels)) for method, logits in plain.logits.items()},
+        bins={method: bins_of(diagram) for method, diagram in plain.by_method(metrics.reliability).items()},
         coverage={method: metrics.risk_coverage_of_rows(of_method) for method, of_method in rows.items()},
         members=members_of(calibrated),
         classes=classes_of(plain, rows, errors, class_names),
-        selectors={
-            method: tuple(fit_selector(logits, plain.labels, risk=risk, seed=seed) for risk in RISKS)
-            for method, logits in plain.logits.items()
-        },
+        selectors={method: tuple(each[method] for each in selectors) for method in plain.logits},
     )
 
 
@@ -154,7 +152,7 @@ def classes_of(
     predictions: Predictions, rows: Mapping[str, Rows], errors: Mapping[str, Tensor], names: Sequence[str] | None
 ) -> tuple[ClassNumbers, ...]:
     """Every class, the one with the largest error of the main method first."""
-    classes = predictions.classes
+    classes = len(next(iter(errors.values())))
     scores: dict[str, list[ClassScore]] = {}
     for method, logits in predictions.logits.items():
         top = logits.argmax(1)
