@@ -38,11 +38,9 @@ def metric_chart(findings: Findings, metric: str) -> Spec:
     rows = [style.interval_row(findings.test, method, metric) for method in findings.methods]
     y = alt.Y("name:N", title=None, sort=[LABELS[method] for method in findings.methods]).axis(None)
     x = alt.X("value:Q", title=None).scale(zero=False, padding=12).axis(format=style.axis_format(metric), tickCount=4)
-    base = style.shown(style.chart_of(rows)).encode(
-        y=y, color=style.colour(findings.methods), tooltip=style.interval_tooltip(metric)
-    )
+    base = style.shown(style.chart_of(rows)).encode(y=y, color=style.COLOUR, tooltip=style.interval_tooltip(metric))
     whiskers = base.mark_rule(strokeWidth=2).encode(x=alt.X("low:Q", title=None), x2="high:Q")
-    dots = base.mark_point(filled=True, size=90, opacity=1).encode(x=x, shape=style.shape(findings.methods))
+    dots = base.mark_point(filled=True, size=90, opacity=1).encode(x=x, shape=style.SHAPE)
     height = 26 * len(findings.methods)
     return style.finished([whiskers, dots], sentences.metric_values(findings.test, metric), height, findings.methods)
 
@@ -69,14 +67,14 @@ def _member_chart(members: list[Member]) -> alt.Chart:
     rows = [
         {**asdict(one), "method": NETWORK if one.is_head else LATES, "text": share(one.contribution)} for one in members
     ]
-    y = alt.Y("name:N", title=None, sort=[one.name for one in members])
     hints = [
         alt.Tooltip("name:N", title="member"),
         *style.tooltip(".4f", ("weight", "weight")),
         *style.tooltip(".1%", ("contribution", "contribution"), ("accuracy", "accuracy on the hold-out")),
     ]
-    y = y.axis(labelLimit=style.NAME_LIMIT, labelColor="var(--ink)")
-    return style.chart_of(rows).encode(y=y, color=style.colour((NETWORK, LATES)), tooltip=hints)
+    return style.chart_of(rows).encode(
+        y=style.name_axis(one.name for one in members), color=style.COLOUR, tooltip=hints
+    )
 
 
 def reliability_chart(findings: Findings, method: str) -> Spec:
@@ -106,7 +104,8 @@ def reliability_chart(findings: Findings, method: str) -> Spec:
     size = alt.Size("count:Q", legend=None).scale(domain=[0, max(one.count for one in filled)], range=[25, 220])
     dots = base.mark_point(filled=True, color=ink, opacity=1, shape=style.SHAPES[method]).encode(y=y, size=size)
     alt_text = f"{LABELS[method]}: {sentences.reliability(findings, method)}"
-    return style.squared(style.finished([*corners, diagonal, gaps, whiskers, dots], alt_text, 280))
+    spec = style.finished([*corners, diagonal, gaps, whiskers, dots], alt_text, 280)
+    return {**spec, "usermeta": {"square": True}}  # only the page knows the width, and sets the height to it
 
 
 def histogram_chart(findings: Findings, method: str, of_errors: bool) -> Spec:
@@ -137,24 +136,15 @@ def coverage_chart(findings: Findings) -> Spec:
     x = x.scale(domain=[0, 1]).axis(format="~%", tickCount=5)
     y = alt.Y("risk:Q", title="error rate (lower is better)").axis(format="~%", tickCount=5)
     near = alt.selection_point(name="near", nearest=True, on="pointerover", fields=["coverage"], empty=False)
-    curves = style.shown(style.chart_of(rows)).encode(x=x, y=y, color=style.colour(findings.methods))
-    dots = curves.mark_point(filled=True, size=70).encode(
-        shape=style.shape(findings.methods), opacity=alt.condition(near, alt.value(1), alt.value(0))
-    )
+    curves = style.shown(style.chart_of(rows)).encode(x=x, y=y, color=style.COLOUR)
+    lines, dots = curves.mark_line(strokeWidth=2.5), curves.mark_point(filled=True, size=70)
+    dots = dots.encode(shape=style.SHAPE, opacity=alt.condition(near, alt.value(1), alt.value(0)))
     risks = style.tooltip(".2%", *((method, LABELS[method]) for method in findings.methods))
-    ruler = (
-        style.chart_of(rows)
-        .transform_pivot("method", value="risk", groupby=["coverage"])
-        .mark_rule(color="var(--soft)")
-    )
-    ruler = ruler.encode(
-        x=x,
-        opacity=alt.condition(near, alt.value(0.6), alt.value(0)),
-        tooltip=[*style.tooltip(".0%", ("coverage", "answered")), *risks],
-    ).add_params(near)
-    return style.finished(
-        [ruler, curves.mark_line(strokeWidth=2.5), dots], sentences.deferral(findings), 300, findings.methods
-    )
+    hints = [*style.tooltip(".0%", ("coverage", "answered")), *risks]
+    ruler = style.chart_of(rows).transform_pivot("method", value="risk", groupby=["coverage"])
+    ruler = ruler.mark_rule(color="var(--soft)").add_params(near)
+    ruler = ruler.encode(x=x, opacity=alt.condition(near, alt.value(0.6), alt.value(0)), tooltip=hints)
+    return style.finished([ruler, lines, dots], sentences.deferral(findings), 300, findings.methods)
 
 
 def class_chart(findings: Findings) -> Spec:
@@ -172,14 +162,10 @@ def class_chart(findings: Findings) -> Spec:
         *style.tooltip(",", ("rows", "inputs of this class"), ("predicted", "times predicted")),
         *style.tooltip(".1%", ("confidence", "mean confidence then"), ("precision", "correct then")),
     ]
-    y = alt.Y("name:N", title=None, sort=[one.name for one in worst])
-    y = y.axis(labelLimit=style.NAME_LIMIT, labelColor="var(--ink)", grid=True)
-    x = alt.X("error:Q", title="calibration error (lower is better)")
-    x = x.axis(format="~%", tickCount=5)
+    x = alt.X("error:Q", title="calibration error (lower is better)").axis(format="~%", tickCount=5)
+    y = style.name_axis((one.name for one in worst), grid=True)
     dots = style.shown(style.chart_of(rows)).mark_point(filled=True, size=80, opacity=1)
-    dots = dots.encode(
-        x=x, y=y, color=style.colour(findings.methods), shape=style.shape(findings.methods), tooltip=hints
-    )
+    dots = dots.encode(x=x, y=y, color=style.COLOUR, shape=style.SHAPE, tooltip=hints)
     return style.finished([dots], sentences.classwise(findings), 24 * len(worst), findings.methods)
 
 
@@ -192,10 +178,10 @@ def shift_chart(findings: Findings, metric: str) -> Spec:
     x = x.axis(labelAngle=angle, labelLimit=110, labelColor="var(--ink)", labelOverlap="greedy")
     y = alt.Y("value:Q", title=None).scale(zero=metric == "ece").axis(format=style.axis_format(metric), tickCount=5)
     offset = alt.XOffset("method:N", sort=methods).scale(domain=methods, range=[-5, 5])
-    base = style.shown(style.chart_of(rows)).encode(x=x, xOffset=offset, color=style.colour(methods))
+    base = style.shown(style.chart_of(rows)).encode(x=x, xOffset=offset, color=style.COLOUR)
     hints = [alt.Tooltip("set:N", title="test set"), *style.interval_tooltip(metric)]
     lines = base.mark_line(strokeWidth=1.5, opacity=0.6).encode(y=y)
     whiskers = base.mark_rule(strokeWidth=1.5).encode(y=alt.Y("low:Q", title=None), y2="high:Q", tooltip=hints)
-    dots = base.mark_point(filled=True, size=70, opacity=1).encode(y=y, shape=style.shape(methods), tooltip=hints)
+    dots = base.mark_point(filled=True, size=70, opacity=1).encode(y=y, shape=style.SHAPE, tooltip=hints)
     values = [f"{name}: {sentences.metric_values(one, metric)}" for name, one in sets.items()]
     return style.finished([lines, whiskers, dots], " ".join(values), 240, methods)

@@ -19,6 +19,8 @@ Row = dict[str, Any]
 
 SHAPES = {NETWORK: "circle", TEMPERATURE: "triangle-up", LATES: "square"}
 NAME_LIMIT = 150  # pixels
+COLOUR = alt.Color("method:N", legend=None).scale(domain=list(SHAPES), range=[f"var(--{method})" for method in SHAPES])
+SHAPE = alt.Shape("method:N", legend=None).scale(domain=list(SHAPES), range=list(SHAPES.values()))
 UNIT = [0, 1.04]  # shares, with room for the mark of a share of 1
 QUARTERS = [0, 0.25, 0.5, 0.75, 1]
 
@@ -43,16 +45,6 @@ CONFIG: Spec = {
 }
 
 
-def colour(methods: Iterable[str]) -> alt.Color:
-    chosen = list(methods)
-    return alt.Color("method:N", legend=None).scale(domain=chosen, range=[f"var(--{method})" for method in chosen])
-
-
-def shape(methods: Iterable[str]) -> alt.Shape:
-    chosen = list(methods)
-    return alt.Shape("method:N", legend=None).scale(domain=chosen, range=[SHAPES[method] for method in chosen])
-
-
 def chart_of(rows: list[Row]) -> alt.Chart:
     """A chart of these rows; numbers that are not finite become null, which draws nothing."""
     values = [
@@ -70,17 +62,18 @@ def finished(layers: Sequence[alt.Chart], alt_text: str, height: int, methods: I
     return chart.to_dict()
 
 
-def squared(spec: Spec) -> Spec:
-    """As high as wide: only the page knows the width, and sets the height to it."""
-    return {**spec, "usermeta": {"square": True}}
-
-
 def shown(chart: alt.Chart) -> alt.Chart:
     return chart.transform_filter("indexof(shown, datum.method) >= 0")
 
 
 def interval_row(one: Comparison, method: str, metric: str) -> Row:
     return {"method": method, "name": LABELS[method], **vars(one.measured[method][metric])}
+
+
+def name_axis(names: Iterable[str], grid: bool = False) -> alt.Y:
+    """A row for each name, in this order."""
+    axis = alt.Y("name:N", title=None, sort=list(names))
+    return axis.axis(labelLimit=NAME_LIMIT, labelColor="var(--ink)", grid=grid)
 
 
 def tooltip(style: str, *fields: tuple[str, str]) -> list[alt.Tooltip]:
