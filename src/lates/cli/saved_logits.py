@@ -7,7 +7,7 @@ an order, so among several arrays the head is the one named "head" or "logits".
 
 import csv
 import io
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -120,7 +120,7 @@ def read_arrays(path: Path) -> dict[str, Tensor]:
         raise FileNotFoundError(f"There is no file {path}.")
     if path.suffix not in READERS:
         raise ValueError(f"{path}: cannot read {path.suffix or 'a file without suffix'}. Known: {', '.join(READERS)}.")
-    kind, load, arrays_of = READERS[path.suffix]
+    kind, load = READERS[path.suffix]
     try:
         content = load(path)
     except PermissionError:
@@ -128,22 +128,19 @@ def read_arrays(path: Path) -> dict[str, Tensor]:
     except Exception as error:  # a damaged file may break the readers in any way
         reason = f"{type(error).__name__}: {error}".partition("\n")[0]
         raise ValueError(f"{path} is damaged, or no {kind} ({reason}). {FORMS}") from error
-    return arrays_of(content, path)
+    if isinstance(content, tuple):
+        return parse_table(*content, path)
+    return {name: as_tensor(values, f"{path}: {name}") for name, values in content.items()}
 
 
-def _load_numpy(path: Path) -> dict[str, np.ndarray]:
+def load_numpy(path: Path) -> dict[str, np.ndarray]:
+    """In the byte order of this machine."""
     loaded = np.load(path, allow_pickle=False)
-    return {"logits": loaded} if isinstance(loaded, np.ndarray) else dict(loaded.items())
+    arrays = {"logits": loaded} if isinstance(loaded, np.ndarray) else dict(loaded.items())
+    return {name: values.astype(values.dtype.newbyteorder("="), copy=False) for name, values in arrays.items()}
 
 
-def _arrays_of_numpy(arrays: Mapping[str, np.ndarray], path: Path) -> dict[str, Tensor]:
-    return {
-        name: as_tensor(np.ascontiguousarray(values, dtype=values.dtype.newbyteorder("=")), f"{path}: {name}")
-        for name, values in arrays.items()
-    }
-
-
-def _load_text(path: Path) -> tuple[str, list[str]]:
+def load_text(path: Path) -> tuple[str, list[str]]:
     """The text and the cells of its first line."""
     text = path.read_text("utf-8-sig").strip()
     if "\0" in text:
@@ -151,12 +148,24 @@ def _load_text(path: Path) -> tuple[str, list[str]]:
     return text, next(csv.reader(io.StringIO(text)), [])
 
 
-def _arrays_of_csv(content: tuple[str, list[str]], path: Path) -> dict[str, Tensor]:
+READERS: dict[str, tuple[str, Callable[[Path], Any]]] = {
+    ".npz": ("archive of plain arrays", load_numpy),
+    ".npy": ("plain array", load_numpy),
+    ".safetensors": (".safetensors file", load_file),
+    ".csv": ("text in UTF-8", load_text),
+}
+"""suffix -> what such a file is, and what reads it"""
+
+
+def parse_table(text: str, first: Sequence[str], path: Path) -> dict[str, Tensor]:
     """One column per class, in the order of the classes, and one named "label"; without a header, all are classes."""
-    text, first = content
     if not text:
         raise ValueError(f"{path} is empty. {FORMS}")
-    header = [] if all(map(_is_number, first)) else [cell.strip() for cell in first]
+    try:
+        list(map(float, first))
+        header = []
+    except ValueError:
+        header = [cell.strip() for cell in first]
     if header and "\n" not in text:
         raise ValueError(f"{path} is empty below its header. {FORMS}")
     for name in header:
@@ -176,14 +185,6 @@ def _arrays_of_csv(content: tuple[str, list[str]], path: Path) -> dict[str, Tens
     return {**labels, **({"logits": table[:, classes]} if classes else {})}
 
 
-def _is_number(cell: str) -> bool:
-    try:
-        float(cell)
-    except ValueError:
-        return False
-    return True
-
-
 def _to_integers(values: Tensor, path: Path) -> Tensor:
     """Labels of a text file, where every number was read as a float."""
     fractions = ((values != values.round()) | (values.abs() > 2**53)).nonzero()
@@ -191,12 +192,3 @@ def _to_integers(values: Tensor, path: Path) -> Tensor:
         row = int(fractions[0, 0])
         raise ValueError(f"{path}: label {float(values.reshape(-1)[row])} in row {row}; expected whole class numbers.")
     return values.long()
-
-
-READERS: dict[str, tuple[str, Callable[[Path], Any], Callable[[Any, Path], dict[str, Tensor]]]] = {
-    ".npz": ("archive of plain arrays", _load_numpy, _arrays_of_numpy),
-    ".npy": ("plain array", _load_numpy, _arrays_of_numpy),
-    ".safetensors": (".safetensors file", load_file, lambda tensors, path: tensors),
-    ".csv": ("text in UTF-8", _load_text, _arrays_of_csv),
-}
-"""suffix -> what such a file is, what reads it, and what makes arrays by name of its content"""
