@@ -129,7 +129,8 @@ def read_arrays(path: Path) -> dict[str, Tensor]:
         reason = f"{type(error).__name__}: {error}".partition("\n")[0]
         raise ValueError(f"{path} is damaged, or no {kind} ({reason}). {FORMS}") from error
     if isinstance(content, tuple):
-        return parse_table(*content, path)
+        text, first = content
+        return parse_table(text, first, path)
     return {name: as_tensor(values, f"{path}: {name}") for name, values in content.items()}
 
 

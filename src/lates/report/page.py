@@ -13,11 +13,11 @@ from string import Template
 import vl_convert
 from altair import SCHEMA_VERSION
 
+from lates.report.charts import Spec
 from lates.report.findings import Findings
 from lates.report.formats import LABELS
 from lates.report.sections import sections_of
 from lates.report.sentences import headline, lead, warning
-from lates.report.style import CONFIG, Spec
 
 
 def page_of(findings: Findings, specs: Mapping[str, Spec], title: str) -> str:
@@ -40,7 +40,7 @@ def page_of(findings: Findings, specs: Mapping[str, Spec], title: str) -> str:
         lead=escape(lead(findings)),
         switches="".join(switches),
         sections="".join(sections_of(findings)),
-        charts=embedded({"config": CONFIG, "charts": dict(specs)}),
+        charts=embedded(dict(specs)),
         library=library,
         script=script,
     )
