@@ -28,12 +28,11 @@ def save_fitted(stack: Stack, path: Path) -> None:
 
 def parse_fitted(metadata: dict[str, Any], path: Path) -> Stack:
     with naming_damage(path, "Fit again."):
-        saved = metadata[FITTED]
-        weights = torch.tensor(saved["weights"], dtype=torch.float64)
-        unknown = {"deviations": torch.full_like(weights, math.nan), "nll_temperature": math.nan}
-        known = {"weights": weights, "names": saved["names"], "nll_network": saved["nll_before"]}
-        numbers = {name: value for name, value in saved.items() if name != "nll_before"}
-        return read_stack({**numbers, **known, **unknown, "temperature_weights": []})
+        saved = {**metadata[FITTED]}
+        saved["weights"] = torch.tensor(saved["weights"], dtype=torch.float64)
+        saved["nll_network"] = saved.pop("nll_before")
+        unknown = {"deviations": torch.full_like(saved["weights"], math.nan), "nll_temperature": math.nan}
+        return read_stack({**saved, **unknown, "temperature_weights": []})
 
 
 def read_fitted(path: Path) -> Stack:
