@@ -118,6 +118,7 @@ def read_methods(file: Path, labels: Path | None, fitted: Path | None) -> "Predi
     from lates.cli.contents import holds_calibration
     from lates.cli.fitted import apply_fitted, read_fitted
     from lates.cli.saved_logits import read_logits
+    from lates.network import HEAD
     from lates.report import Predictions
 
     if holds_calibration(file):
@@ -125,9 +126,9 @@ def read_methods(file: Path, labels: Path | None, fitted: Path | None) -> "Predi
             f"{file} is a calibration. Pass its network and data too: --model module:function --data module:function; "
             "or, if `lates fit` wrote it, pass saved logits first and this file as --fitted."
         )
-    saved = read_logits(file, labels)
+    members, truth = read_logits(file, labels)
     if fitted is None:
-        return Predictions(saved.labels, saved.members)
+        return Predictions(truth, members)
     stack = read_fitted(fitted)
     method = "temperature" if len(stack.names) == 1 else "stack"
-    return Predictions(saved.labels, {"logits": saved.head, method: apply_fitted(stack, saved)})
+    return Predictions(truth, {"logits": members[HEAD], method: apply_fitted(stack, members)})

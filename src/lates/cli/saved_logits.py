@@ -8,7 +8,6 @@ an order, so among several arrays the head is the one named "head" or "logits".
 import csv
 import io
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -24,20 +23,8 @@ INDEX_COLUMNS = ("", "id", "index")
 FORMS = 'Save logits [n, classes] and labels [n], e.g. np.savez("logits.npz", logits=logits, labels=labels).'
 
 
-@dataclass(frozen=True)
-class SavedLogits:
-    """Members, name -> logits [n, classes], the head last; and labels [n]."""
-
-    members: dict[str, Tensor]
-    labels: Tensor
-
-    @property
-    def head(self) -> Tensor:
-        return self.members[HEAD]
-
-
-def read_logits(path: Path, labels_path: Path | None = None) -> SavedLogits:
-    """The logits of a file with its labels, or those of a separate file; everything is checked."""
+def read_logits(path: Path, labels_path: Path | None = None) -> tuple[dict[str, Tensor], Tensor]:
+    """Members, name -> logits [n, classes], the head last; and the file's labels [n], or a separate file's. All is checked."""
     arrays = read_arrays(path)
     labels = [arrays.pop(key) for key in LABEL_KEYS if key in arrays]
     if len(labels) + (labels_path is not None) > 1:
@@ -58,16 +45,16 @@ def read_logits(path: Path, labels_path: Path | None = None) -> SavedLogits:
                 f'{path}: member "{name}" has shape {list(logits.shape)}, the head {list(members[HEAD].shape)}; expected '
                 "the same rows and classes."
             )
-    saved = SavedLogits(members, check_labels(labels[0], *members[HEAD].shape, name=f"{labels_path or path}: labels"))
+    checked = check_labels(labels[0], *members[HEAD].shape, name=f"{labels_path or path}: labels")
     if path.suffix == ".csv":
-        refuse_label_column(saved, path)
-    return saved
+        refuse_label_column(members[HEAD], checked, path)
+    return members, checked
 
 
-def refuse_label_column(saved: SavedLogits, path: Path) -> None:
+def refuse_label_column(logits: Tensor, labels: Tensor, path: Path) -> None:
     """A column of labels without that name would count as one more class."""
-    same = (saved.head == saved.labels[:, None]).all(dim=0)
-    if saved.labels.unique().numel() > 1 and bool(same.any()):
+    same = (logits == labels[:, None]).all(dim=0)
+    if labels.unique().numel() > 1 and bool(same.any()):
         raise ValueError(
             f"{path}: column {int(same.nonzero()[0, 0]) + 1} holds the labels, not logits. Give the file a header that "
             'names it "label", and leave out --labels.'
