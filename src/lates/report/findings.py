@@ -71,7 +71,10 @@ class ClassNumbers:
 
 @dataclass(frozen=True)
 class Findings:
-    """`sets` begins with the plain test set, to which everything but the charts of shifts refers."""
+    """`sets` begins with the plain test set, to which everything but the charts of shifts refers.
+
+    `points` are metrics without an interval, by name and method; `selectors` are by the error rate allowed and by method.
+    """
 
     calibrated: CalibratedModel
     sets: dict[str, Comparison]
@@ -80,7 +83,7 @@ class Findings:
     coverage: dict[str, tuple[tuple[float, float], ...]]
     members: tuple[Member, ...]
     classes: tuple[ClassNumbers, ...]
-    selectors: dict[str, tuple[Selector, ...]]
+    selectors: dict[float, dict[str, Selector]]
 
     @property
     def test(self) -> Comparison:
@@ -114,7 +117,6 @@ def measure(
     }
     plain = next(iter(predictions.values()))
     rows, errors = plain.by_method(metrics.describe_rows), plain.by_method(metrics.class_errors)
-    selectors = [plain.by_method(partial(fit_selector, risk=risk, seed=seed)) for risk in RISKS]
     return Findings(
         calibrated,
         sets,
@@ -126,7 +128,7 @@ def measure(
         coverage={method: metrics.risk_coverage_of_rows(of_method) for method, of_method in rows.items()},
         members=members_of(calibrated),
         classes=classes_of(plain, rows, errors, class_names),
-        selectors={method: tuple(each[method] for each in selectors) for method in plain.logits},
+        selectors={risk: plain.by_method(partial(fit_selector, risk=risk, seed=seed)) for risk in RISKS},
     )
 
 

@@ -210,12 +210,12 @@ def _coverage(findings: Findings) -> str:
 def _thresholds(findings: Findings) -> str:
     """The confidence needed and the share answered, by the error rate allowed."""
     head = [("Error rate allowed", "")]
-    for method in findings.selectors:
+    for method in findings.methods:
         head += [(f"{LABELS[method]}: confidence", method), ("answered", method)]
     rows: list[list[Cell]] = []
-    for by_method in zip(*findings.selectors.values(), strict=True):
-        cells: list[Cell] = [percent(by_method[0].risk, 0)]
-        for selector in by_method:
+    for risk, selectors in findings.selectors.items():
+        cells: list[Cell] = [percent(risk, 0)]
+        for selector in selectors.values():
             promise = f"{selector.threshold:.4f}", percent(selector.fitted.coverage)
             cells += promise if selector.fitted.accepted else ("none", percent(0, 0))
         rows.append(cells)
