@@ -59,9 +59,9 @@ def test_labels_are_read_from_a_separate_file(tmp_path: Path, suffix: str) -> No
         save_file({"y": torch.from_numpy(labels)}, path)
     else:
         np.savetxt(path, labels, fmt="%d")
-    saved = read_logits(tmp_path / "logits.npy", path)
-    assert np.array_equal(saved.head.numpy(), logits)
-    assert np.array_equal(saved.labels.numpy(), labels)
+    members, truth = read_logits(tmp_path / "logits.npy", path)
+    assert np.array_equal(members["head"].numpy(), logits)
+    assert np.array_equal(truth.numpy(), labels)
 
 
 @settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -80,10 +80,10 @@ def test_written_files_are_read_back(
     labels = random.integers(0, classes, rows)
     path = tmp_path / f"saved{suffix}"
     write(path, logits if suffix != ".safetensors" else logits.astype(logits.dtype.newbyteorder("=")), labels)
-    saved = read_logits(path)
-    assert list(saved.members) == ["head"]
-    assert np.array_equal(saved.head.double().numpy(), logits.astype(np.float64))
-    assert np.array_equal(saved.labels.numpy(), labels)
+    members, truth = read_logits(path)
+    assert list(members) == ["head"]
+    assert np.array_equal(members["head"].double().numpy(), logits.astype(np.float64))
+    assert np.array_equal(truth.numpy(), labels)
 
 
 @pytest.mark.parametrize("form", ["stacked", "named", "named logits"])
@@ -95,9 +95,9 @@ def test_members_keep_their_names_and_the_head_is_last(tmp_path: Path, form: str
     else:
         last = "head" if form == "named" else "logits"
         (tmp_path / "m.npz").write_bytes(save_npz(**{last: head, "a": first, "b": second, "labels": labels.numpy()}))
-    saved = read_logits(tmp_path / "m.npz")
-    assert list(saved.members) == (["0", "1", "head"] if form == "stacked" else ["a", "b", "head"])
-    assert np.array_equal(saved.head.numpy(), head)
+    found, _ = read_logits(tmp_path / "m.npz")
+    assert list(found) == (["0", "1", "head"] if form == "stacked" else ["a", "b", "head"])
+    assert np.array_equal(found["head"].numpy(), head)
 
 
 def save_npz(**arrays: Any) -> bytes:

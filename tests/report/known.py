@@ -96,10 +96,10 @@ KNOWN = Findings(
     members=MEMBERS,
     classes=CLASSES,
     selectors={
-        method: (
-            Selector(math.inf, 0.01, 0.05, Selection(1800, 0, 0)),
-            Selector(threshold, 0.05, 0.05, Selection(1800, accepted, 30)),
-        )
-        for method, threshold, accepted in zip(METHODS, (0.95, 0.75, 0.7), (900, 900, 1080), strict=True)
+        0.01: dict.fromkeys(METHODS, Selector(math.inf, 0.01, 0.05, Selection(1800, 0, 0))),
+        0.05: {
+            method: Selector(threshold, 0.05, 0.05, Selection(1800, accepted, 30))
+            for method, threshold, accepted in zip(METHODS, (0.95, 0.75, 0.7), (900, 900, 1080), strict=True)
+        },
     },
 )

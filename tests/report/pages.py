@@ -39,7 +39,7 @@ class Page(HTMLParser):
 def charts_in(html: str) -> dict[str, Any]:
     found = re.search(r'<script type="application/json" id="charts">(.*?)</script>', html, re.S)
     assert found is not None
-    return json.loads(found[1])["charts"]
+    return json.loads(found[1])
 
 
 def lines_of(html: str) -> list[str]:

@@ -73,7 +73,7 @@ def test_page_renders_without_message_request_or_sideways_scrolling(
 ) -> None:
     opened = open_report(browser, report, viewport={"width": width, "height": height}, color_scheme=scheme)
     page = opened.page
-    charts = page.evaluate("Object.keys(JSON.parse(document.getElementById('charts').textContent).charts)")
+    charts = page.evaluate("Object.keys(JSON.parse(document.getElementById('charts').textContent))")
     assert page.evaluate("document.documentElement.dataset.drawn") == str(len(charts))
     for place in charts:
         assert opened.marks(place) >= 2, place

@@ -78,7 +78,8 @@ def test_page_has_every_sentence_and_a_place_and_alternative_text_for_every_char
     for sentence in (*said, sentences.deferral, sentences.guarantee, sentences.classwise, sentences.shifts):
         assert sentence(findings) in found.text
     assert sentences.headline(findings)[0] in found.text
-    assert found.text.index("Is the confidence calibrated?") < found.text.index("What was calibrated")
+    headings = ("Is the confidence calibrated?", "What was calibrated", "How to read this page")
+    assert list(headings) == sorted(headings, key=found.text.index)
 
 
 def test_page_is_one_small_file_that_requests_nothing(page: str) -> None:

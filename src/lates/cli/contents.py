@@ -13,7 +13,6 @@ from safetensors import SafetensorError, safe_open
 from lates.cli.fitted import fit_record, parse_fitted
 from lates.model import FITTED, KEY, SavedCalibration, fit_lines, member_table, parse_saved, read_calibration
 from lates.network import HEAD
-from lates.probes import Probe
 from lates.stack import Stack
 
 CALIBRATION, FITTED_WEIGHTS = "calibration of a network", "weights for saved logits"
@@ -56,32 +55,24 @@ def _members(stack: Stack) -> list[dict[str, Any]]:
 
 
 def _calibration_contents(saved: SavedCalibration) -> dict[str, Any]:
-    stack, places = saved.fit, [(network, name) for network in saved.networks for name in network.names]
-    members = [
-        {
-            **member,
-            "spread": stack.spread[member["name"]],
-            "probe": _probe(network.probes.get(name)),
-            "pooling": asdict(network.poolings[name]) if name in network.poolings else None,
-        }
-        for (network, name), member in zip(places, _members(stack), strict=True)
-    ]
+    members, added = _members(saved.fit), 0
+    places = [(network, name) for network in saved.networks for name in network.names]
+    for member, (network, name) in zip(members, places, strict=True):
+        member |= {"spread": saved.fit.spread[member["name"]], "probe": None, "pooling": None}
+        if probe := network.probes.get(name):
+            rank, features = probe.down.shape
+            size = {"features": features, "rank": None if probe.up is None else rank, "parameters": probe.parameters}
+            member |= {"probe": size, "pooling": asdict(network.poolings[name])}
+            added += probe.parameters
     return {
         "kind": CALIBRATION,
         "members": members,
         "samples": saved.samples,
         "seed": saved.seed,
-        "added_parameters": sum(member["probe"]["parameters"] for member in members if member["probe"]),
-        "fit": {**stack.numbers, "outcome": stack.outcome},
+        "added_parameters": added,
+        "fit": {**saved.fit.numbers, "outcome": saved.fit.outcome},
         "networks": [_network(network.fingerprint) for network in saved.networks],
     }
-
-
-def _probe(probe: Probe | None) -> dict[str, Any] | None:
-    if probe is None:
-        return None
-    rank, features = probe.down.shape
-    return {"features": features, "rank": None if probe.up is None else rank, "parameters": probe.parameters}
 
 
 def _network(entries: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,6 +1,5 @@
 """`lates evaluate`: metrics with intervals, of a calibration on its network or of saved logits."""
 
-from collections.abc import Mapping
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -13,11 +12,8 @@ from lates.cli.options import AsJson, Checkpoints, Device, OtherWeights, Seed, p
 from lates.cli.outputs import print_json, say
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
     from lates.model import CalibratedModel
-
-    Test = tuple[Mapping[str, Tensor], Tensor]  # method -> logits [n, classes], the main method last; labels [n]
+    from lates.report import Predictions
 
 saved_logits = partial(typer.Option, rich_help_panel="Saved logits", show_default=False)
 
@@ -86,15 +82,12 @@ def evaluate_file(
         tests = predict_tests(load_calibrated(file, model, checkpoints, device, other_weights), data, seed)
     else:
         tests = {file.name: read_methods(file, labels, fitted)}
-    others = list(next(iter(tests.values()))[0])[:-1] if model is not None or fitted is not None else []
+    others = list(next(iter(tests.values())).logits)[:-1] if model is not None or fitted is not None else []
     baseline = others[-1] if others else None
     comparisons = {
-        name: metrics.compare(methods, truth, baselines=others, seed=seed) for name, (methods, truth) in tests.items()
+        name: metrics.compare(one.logits, one.labels, baselines=others, seed=seed) for name, one in tests.items()
     }
-    auc = {
-        name: {method: metrics.auc(logits, truth) for method, logits in methods.items()}
-        for name, (methods, truth) in tests.items()
-    }
+    auc = {name: one.by_method(metrics.auc) for name, one in tests.items()}
     selected = None if wanted is None else select_all(tests, wanted, seed)
     if as_json:
         sets = [{"name": name, **asdict(one), "auc": auc[name]} for name, one in comparisons.items()]
@@ -107,34 +100,35 @@ def evaluate_file(
         say(f"\n{selective_lines(selected)}")
 
 
-def predict_tests(calibrated: "CalibratedModel", data: str, seed: int) -> "dict[str, Test]":
+def predict_tests(calibrated: "CalibratedModel", data: str, seed: int) -> "dict[str, Predictions]":
     """What network, temperature scaling and LATES predict on each test set."""
     from lates.cli.user_code import make_loaders
     from lates.report import read_predictions
     from lates.runtime import shown
 
-    tests: dict[str, Test] = {}
     with shown(True) as progress:
-        for name, loader in make_loaders(data)["test"].items():
-            predictions = read_predictions(calibrated, loader, name, seed=seed, progress=progress)
-            tests[name] = predictions.logits, predictions.labels
-    return tests
+        return {
+            name: read_predictions(calibrated, loader, name, seed=seed, progress=progress)
+            for name, loader in make_loaders(data)["test"].items()
+        }
 
 
-def read_methods(file: Path, labels: Path | None, fitted: Path | None) -> "Test":
+def read_methods(file: Path, labels: Path | None, fitted: Path | None) -> "Predictions":
     """Saved logits, member by member, the head last; or the head before and after `lates fit`."""
     from lates.cli.contents import holds_calibration
     from lates.cli.fitted import apply_fitted, read_fitted
     from lates.cli.saved_logits import read_logits
+    from lates.network import HEAD
+    from lates.report import Predictions
 
     if holds_calibration(file):
         raise ValueError(
             f"{file} is a calibration. Pass its network and data too: --model module:function --data module:function; "
             "or, if `lates fit` wrote it, pass saved logits first and this file as --fitted."
         )
-    saved = read_logits(file, labels)
+    members, truth = read_logits(file, labels)
     if fitted is None:
-        return saved.members, saved.labels
+        return Predictions(truth, members)
     stack = read_fitted(fitted)
     method = "temperature" if len(stack.names) == 1 else "stack"
-    return {"logits": saved.head, method: apply_fitted(stack, saved)}, saved.labels
+    return Predictions(truth, {"logits": members[HEAD], method: apply_fitted(stack, members)})

@@ -62,14 +62,13 @@ def export_calibration(
         import_package("onnxruntime")  # fail before the work, not after it
     calibrated = load_calibrated(file, model, checkpoints, device, other_weights)
     inputs = make_loaders(data).first_inputs()
-    checks: list[Check] = []
     if output.suffix == PROGRAM:
         program = io.BytesIO()
         torch.export.save(export_program(calibrated, inputs), program)
         content = program.getvalue()
     else:
         content = make_onnx(calibrated, inputs)
-        checks = check_sizes(calibrated, content, inputs) if check else []
+    checks = check_sizes(calibrated, content, inputs) if check else []
     write_whole(output, content)
     print_written(output)
     if as_json:

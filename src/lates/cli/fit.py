@@ -65,15 +65,16 @@ def fit_cached(
     from lates.network import HEAD
     from lates.stack import fit_stack
 
-    saved = read_logits(logits, labels)
-    if method == "stack" and len(saved.members) == 1:
+    members, truth = read_logits(logits, labels)
+    if method == "stack" and len(members) == 1:
         raise ValueError(f"{logits} holds the head alone; a stack needs further members. Use --method temperature.")
-    members = {HEAD: saved.head} if method == "temperature" else saved.members
-    stack = fit_stack(members, saved.labels, loss=loss, prior=prior, regularise=regularise)
+    if method == "temperature":
+        members = {HEAD: members[HEAD]}
+    stack = fit_stack(members, truth, loss=loss, prior=prior, regularise=regularise)
     if output is not None:
         save_fitted(stack, output)
         print_written(output)
-    before, after = (metrics.ece(values, saved.labels) for values in (saved.head, apply_fitted(stack, saved)))
+    before, after = (metrics.ece(values, truth) for values in (members[HEAD], apply_fitted(stack, members)))
     contents = fitted_contents(stack)
     if as_json:
         print_json({**contents, "ece": {"before": before, "after": after}, "residual": stack.residual})

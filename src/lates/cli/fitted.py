@@ -1,14 +1,15 @@
 """The stack that `lates fit` fitted on saved logits, as a small file."""
 
 import math
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from lates.cli.saved_logits import SavedLogits
 from lates.model import FITTED, naming_damage, read_calibration, read_stack, write_calibration
+from lates.network import HEAD
 from lates.stack import Stack, combine
 
 SAVED = ("loss", "prior", "regularise", "rows", "classes", "nll", "certified", "unbounded", "residual")
@@ -28,12 +29,11 @@ def save_fitted(stack: Stack, path: Path) -> None:
 
 def parse_fitted(metadata: dict[str, Any], path: Path) -> Stack:
     with naming_damage(path, "Fit again."):
-        saved = metadata[FITTED]
-        weights = torch.tensor(saved["weights"], dtype=torch.float64)
-        unknown = {"deviations": torch.full_like(weights, math.nan), "nll_temperature": math.nan}
-        known = {"weights": weights, "names": saved["names"], "nll_network": saved["nll_before"]}
-        numbers = {name: value for name, value in saved.items() if name != "nll_before"}
-        return read_stack({**numbers, **known, **unknown, "temperature_weights": []})
+        saved = {**metadata[FITTED]}
+        saved["weights"] = torch.tensor(saved["weights"], dtype=torch.float64)
+        saved["nll_network"] = saved.pop("nll_before")
+        unknown = {"deviations": torch.full_like(saved["weights"], math.nan), "nll_temperature": math.nan}
+        return read_stack({**saved, **unknown, "temperature_weights": []})
 
 
 def read_fitted(path: Path) -> Stack:
@@ -43,12 +43,12 @@ def read_fitted(path: Path) -> Stack:
     return parse_fitted(metadata, path)
 
 
-def apply_fitted(stack: Stack, saved: SavedLogits) -> Tensor:
+def apply_fitted(stack: Stack, members: Mapping[str, Tensor]) -> Tensor:
     """The calibrated logits [n, classes] of the same members, on any rows."""
-    if not set(stack.names) <= set(saved.members):
+    if not set(stack.names) <= set(members):
         raise ValueError(
-            f"The weights are for the members {', '.join(stack.names)}; the logits have {', '.join(saved.members)}."
+            f"The weights are for the members {', '.join(stack.names)}; the logits have {', '.join(members)}."
         )
-    if saved.head.shape[1] != stack.classes:
-        raise ValueError(f"The weights are for {stack.classes} classes; the logits have {saved.head.shape[1]}.")
-    return combine(tuple(saved.members[name].double() for name in stack.names), stack.weights)
+    if (classes := members[HEAD].shape[1]) != stack.classes:
+        raise ValueError(f"The weights are for {stack.classes} classes; the logits have {classes}.")
+    return combine(tuple(members[name].double() for name in stack.names), stack.weights)

@@ -7,8 +7,7 @@ an order, so among several arrays the head is the one named "head" or "logits".
 
 import csv
 import io
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,20 +23,8 @@ INDEX_COLUMNS = ("", "id", "index")
 FORMS = 'Save logits [n, classes] and labels [n], e.g. np.savez("logits.npz", logits=logits, labels=labels).'
 
 
-@dataclass(frozen=True)
-class SavedLogits:
-    """Members, name -> logits [n, classes], the head last; and labels [n]."""
-
-    members: dict[str, Tensor]
-    labels: Tensor
-
-    @property
-    def head(self) -> Tensor:
-        return self.members[HEAD]
-
-
-def read_logits(path: Path, labels_path: Path | None = None) -> SavedLogits:
-    """The logits of a file with its labels, or those of a separate file; everything is checked."""
+def read_logits(path: Path, labels_path: Path | None = None) -> tuple[dict[str, Tensor], Tensor]:
+    """Members, name -> logits [n, classes], the head last; and the file's labels [n], or a separate file's. All is checked."""
     arrays = read_arrays(path)
     labels = [arrays.pop(key) for key in LABEL_KEYS if key in arrays]
     if len(labels) + (labels_path is not None) > 1:
@@ -58,16 +45,16 @@ def read_logits(path: Path, labels_path: Path | None = None) -> SavedLogits:
                 f'{path}: member "{name}" has shape {list(logits.shape)}, the head {list(members[HEAD].shape)}; expected '
                 "the same rows and classes."
             )
-    saved = SavedLogits(members, check_labels(labels[0], *members[HEAD].shape, name=f"{labels_path or path}: labels"))
+    checked = check_labels(labels[0], *members[HEAD].shape, name=f"{labels_path or path}: labels")
     if path.suffix == ".csv":
-        refuse_label_column(saved, path)
-    return saved
+        refuse_label_column(members[HEAD], checked, path)
+    return members, checked
 
 
-def refuse_label_column(saved: SavedLogits, path: Path) -> None:
+def refuse_label_column(logits: Tensor, labels: Tensor, path: Path) -> None:
     """A column of labels without that name would count as one more class."""
-    same = (saved.head == saved.labels[:, None]).all(dim=0)
-    if saved.labels.unique().numel() > 1 and bool(same.any()):
+    same = (logits == labels[:, None]).all(dim=0)
+    if labels.unique().numel() > 1 and bool(same.any()):
         raise ValueError(
             f"{path}: column {int(same.nonzero()[0, 0]) + 1} holds the labels, not logits. Give the file a header that "
             'names it "label", and leave out --labels.'
@@ -120,7 +107,7 @@ def read_arrays(path: Path) -> dict[str, Tensor]:
         raise FileNotFoundError(f"There is no file {path}.")
     if path.suffix not in READERS:
         raise ValueError(f"{path}: cannot read {path.suffix or 'a file without suffix'}. Known: {', '.join(READERS)}.")
-    kind, load, arrays_of = READERS[path.suffix]
+    kind, load = READERS[path.suffix]
     try:
         content = load(path)
     except PermissionError:
@@ -128,22 +115,20 @@ def read_arrays(path: Path) -> dict[str, Tensor]:
     except Exception as error:  # a damaged file may break the readers in any way
         reason = f"{type(error).__name__}: {error}".partition("\n")[0]
         raise ValueError(f"{path} is damaged, or no {kind} ({reason}). {FORMS}") from error
-    return arrays_of(content, path)
+    if isinstance(content, tuple):
+        text, first = content
+        return parse_table(text, first, path)
+    return {name: as_tensor(values, f"{path}: {name}") for name, values in content.items()}
 
 
-def _load_numpy(path: Path) -> dict[str, np.ndarray]:
+def load_numpy(path: Path) -> dict[str, np.ndarray]:
+    """In the byte order of this machine."""
     loaded = np.load(path, allow_pickle=False)
-    return {"logits": loaded} if isinstance(loaded, np.ndarray) else dict(loaded.items())
+    arrays = {"logits": loaded} if isinstance(loaded, np.ndarray) else dict(loaded.items())
+    return {name: values.astype(values.dtype.newbyteorder("="), copy=False) for name, values in arrays.items()}
 
 
-def _arrays_of_numpy(arrays: Mapping[str, np.ndarray], path: Path) -> dict[str, Tensor]:
-    return {
-        name: as_tensor(np.ascontiguousarray(values, dtype=values.dtype.newbyteorder("=")), f"{path}: {name}")
-        for name, values in arrays.items()
-    }
-
-
-def _load_text(path: Path) -> tuple[str, list[str]]:
+def load_text(path: Path) -> tuple[str, list[str]]:
     """The text and the cells of its first line."""
     text = path.read_text("utf-8-sig").strip()
     if "\0" in text:
@@ -151,12 +136,24 @@ def _load_text(path: Path) -> tuple[str, list[str]]:
     return text, next(csv.reader(io.StringIO(text)), [])
 
 
-def _arrays_of_csv(content: tuple[str, list[str]], path: Path) -> dict[str, Tensor]:
+READERS: dict[str, tuple[str, Callable[[Path], Any]]] = {
+    ".npz": ("archive of plain arrays", load_numpy),
+    ".npy": ("plain array", load_numpy),
+    ".safetensors": (".safetensors file", load_file),
+    ".csv": ("text in UTF-8", load_text),
+}
+"""suffix -> what such a file is, and what reads it"""
+
+
+def parse_table(text: str, first: Sequence[str], path: Path) -> dict[str, Tensor]:
     """One column per class, in the order of the classes, and one named "label"; without a header, all are classes."""
-    text, first = content
     if not text:
         raise ValueError(f"{path} is empty. {FORMS}")
-    header = [] if all(map(_is_number, first)) else [cell.strip() for cell in first]
+    try:
+        list(map(float, first))
+        header = []
+    except ValueError:
+        header = [cell.strip() for cell in first]
     if header and "\n" not in text:
         raise ValueError(f"{path} is empty below its header. {FORMS}")
     for name in header:
@@ -176,14 +173,6 @@ def _arrays_of_csv(content: tuple[str, list[str]], path: Path) -> dict[str, Tens
     return {**labels, **({"logits": table[:, classes]} if classes else {})}
 
 
-def _is_number(cell: str) -> bool:
-    try:
-        float(cell)
-    except ValueError:
-        return False
-    return True
-
-
 def _to_integers(values: Tensor, path: Path) -> Tensor:
     """Labels of a text file, where every number was read as a float."""
     fractions = ((values != values.round()) | (values.abs() > 2**53)).nonzero()
@@ -191,12 +180,3 @@ def _to_integers(values: Tensor, path: Path) -> Tensor:
         row = int(fractions[0, 0])
         raise ValueError(f"{path}: label {float(values.reshape(-1)[row])} in row {row}; expected whole class numbers.")
     return values.long()
-
-
-READERS: dict[str, tuple[str, Callable[[Path], Any], Callable[[Any, Path], dict[str, Tensor]]]] = {
-    ".npz": ("archive of plain arrays", _load_numpy, _arrays_of_numpy),
-    ".npy": ("plain array", _load_numpy, _arrays_of_numpy),
-    ".safetensors": (".safetensors file", load_file, lambda tensors, path: tensors),
-    ".csv": ("text in UTF-8", _load_text, _arrays_of_csv),
-}
-"""suffix -> what such a file is, what reads it, and what makes arrays by name of its content"""

@@ -2,26 +2,24 @@
 
 import textwrap
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
-
-from torch import Tensor
 
 from lates.cli.outputs import COLUMNS
 from lates.cli.table import TITLES, short
 from lates.metrics import Selection, Selector, fit_selector
+from lates.report import Predictions
 
-Tests = Mapping[str, tuple[Mapping[str, Tensor], Tensor]]
 Selected = dict[str, tuple[Selector, dict[str, Selection]]]
 """method -> its selector, and test set -> what the selector does there"""
 
 
-def select_all(tests: Tests, risk: float, seed: int) -> Selected:
+def select_all(tests: Mapping[str, Predictions], risk: float, seed: int) -> Selected:
     """Selectors fitted on the first test set, which fitted nothing else, and applied to all others."""
-    (first, (methods, labels)), *others = tests.items()
+    (first, fitting), *others = tests.items()
     selected: Selected = {}
-    for method, logits in methods.items():
-        selector = fit_selector(logits, labels, risk=risk, seed=seed)
-        elsewhere = {name: selector.measure(of_set[method], truth) for name, (of_set, truth) in others}
+    for method, selector in fitting.by_method(partial(fit_selector, risk=risk, seed=seed)).items():
+        elsewhere = {name: selector.measure(one.logits[method], one.labels) for name, one in others}
         selected[method] = selector, {first: selector.fitted, **elsewhere}
     return selected
 
@@ -31,8 +29,8 @@ def selective_lines(selected: Selected) -> str:
     selector, sets = next(iter(selected.values()))
     first = next(iter(sets))
     lines = [f"  {'':<18}{'confidence':>12}{'accepted':>12}{'wrong':>12}"]
-    for name, rows in ((name, one.rows) for name, one in sets.items()):
-        lines.append(f"\n{name}, {rows:,} rows{' that tested them' if name == first else ', the same thresholds'}")
+    for name, one in sets.items():
+        lines.append(f"\n{name}, {one.rows:,} rows{' that tested them' if name == first else ', the same thresholds'}")
         for method, (of_method, selections) in selected.items():
             selection = selections[name]
             threshold = "none" if of_method.threshold > 1 else short(of_method.threshold)

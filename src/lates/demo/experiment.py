@@ -13,6 +13,7 @@ from lates.algorithm import calibrate
 from lates.demo.images import Split, Splits
 from lates.demo.shifts import shift_split
 from lates.model import CalibratedModel
+from lates.report import Predictions
 from lates.runtime import Progress
 
 NETWORK, TEMPERATURE, NO_VIEWS, LATES = "network as is", "temperature scaling", "LATES, no views", "LATES"
@@ -75,20 +76,17 @@ def compare_all(
     """Measure every method on the test images and their shifted copies, against temperature scaling."""
     models: dict[str, nn.Module] = {NETWORK: network, **{name: one.model for name, one in calibrated.items()}}
     tests = shift_split(splits.test, seed)
-    logits, times = predict_all(models, tests, progress)
+    predictions, times = predict_all(models, tests, progress)
     parameters = sum(value.numel() for value in network.parameters())
     return Results(
         parameters=parameters,
         images={"train": len(splits.train), "holdout": len(splits.holdout), "test": len(splits.test)},
         seed=seed,
         comparisons={
-            test: metrics.compare(methods, splits.test.labels, baselines=[TEMPERATURE], seed=seed)
-            for test, methods in logits.items()
+            name: metrics.compare(one.logits, one.labels, baselines=[TEMPERATURE], seed=seed)
+            for name, one in predictions.items()
         },
-        auc={
-            test: {method: metrics.auc(values, splits.test.labels) for method, values in methods.items()}
-            for test, methods in logits.items()
-        },
+        auc={name: one.by_method(metrics.auc) for name, one in predictions.items()},
         costs={
             name: Cost(one.model.contributions, one.model.added_parameters / parameters, one.seconds, times[name])
             for name, one in calibrated.items()
@@ -98,8 +96,8 @@ def compare_all(
 
 def predict_all(
     models: Mapping[str, nn.Module], tests: Mapping[str, Split], progress: Progress | None = None
-) -> tuple[dict[str, dict[str, Tensor]], dict[str, float]]:
-    """Every model's logits [n, classes] on every test set, and its time as a multiple of the first model's.
+) -> tuple[dict[str, Predictions], dict[str, float]]:
+    """Every model's logits on every test set, and its time as a multiple of the first model's.
 
     The models take turns on each batch, and the multiple is the median over batches: other load on the machine then
     affects all of them alike.
@@ -116,8 +114,9 @@ def predict_all(
             times[-1][method] = time.perf_counter() - start
         if progress is not None:
             progress("predicting", len(times), len(batches))
+    predictions = {
+        test: Predictions(split.labels, {method: torch.cat(parts) for method, parts in logits[test].items()})
+        for test, split in tests.items()
+    }
     first = next(iter(models))
-    return (
-        {test: {method: torch.cat(parts) for method, parts in methods.items()} for test, methods in logits.items()},
-        {method: median(batch[method] / batch[first] for batch in times) for method in models},
-    )
+    return predictions, {method: median(batch[method] / batch[first] for batch in times) for method in models}

@@ -4,8 +4,7 @@ Only a new figure imports matplotlib, so that `lates.plot` can be named where it
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from lates.metrics import Array
 from lates.runtime import install_line
@@ -16,12 +15,15 @@ if TYPE_CHECKING:
 
 Methods = Array | Mapping[str, Array]
 """Logits [n, classes], or method -> logits"""
+Look = dict[str, Any]
+"""Of a method, as matplotlib's options: hue and brightness, and, for print in grey, marker and line"""
 
 INK, SOFT, GRID = "#1d2126", "#5d646d", "#e4e1da"
-DOTS_PER_INCH = 150
 LABEL_SIZE, TITLE_SIZE = 10, 12
 NOTE = {"color": INK, "fontsize": LABEL_SIZE, "bbox": {"color": "white", "alpha": 0.75, "pad": 1}}
-"""A text that marks may run into."""
+"""A text that marks may run into"""
+REFERENCE = {"color": SOFT, "linewidth": 1, "linestyle": (0, (4, 3)), "zorder": 1}
+"""A dashed line behind the marks"""
 
 
 def by_name(logits: Methods) -> Mapping[str, Array]:
@@ -33,29 +35,21 @@ def by_name(logits: Methods) -> Mapping[str, Array]:
     return logits
 
 
-@dataclass(frozen=True)
-class Look:
-    """Of a method: hue and brightness, and, for print in grey, marker and line."""
-
-    colour: str
-    marker: str
-    line: str | tuple[float, tuple[float, ...]]
-
-
-LOOKS = (
-    Look("#6f7680", "o", ":"),
-    Look("#e08a00", "^", "--"),
-    Look("#0b5394", "s", "-"),
-    Look("#009e73", "D", "-."),
-    Look("#b3508c", "v", (0, (5, 1, 1, 1, 1, 1))),
+LOOKS: tuple[Look, ...] = (
+    {"color": "#6f7680", "marker": "o", "linestyle": ":"},
+    {"color": "#e08a00", "marker": "^", "linestyle": "--"},
+    {"color": "#0b5394", "marker": "s", "linestyle": "-"},
+    {"color": "#009e73", "marker": "D", "linestyle": "-."},
+    {"color": "#b3508c", "marker": "v", "linestyle": (0, (5, 1, 1, 1, 1, 1))},
 )
 HEAD_LOOK, PROBE_LOOK = LOOKS[0], LOOKS[2]
 
 
 def looks_of(count: int) -> list[Look]:
     """One method has the strongest look; several begin with the pale one, as "before" and "after" would."""
-    chosen = LOOKS[2:3] if count == 1 else (LOOKS[0], LOOKS[2]) if count == 2 else LOOKS
-    return [chosen[place % len(chosen)] for place in range(count)]
+    if count <= 2:
+        return [LOOKS[0], LOOKS[2]][-count:]
+    return [LOOKS[place % len(LOOKS)] for place in range(count)]
 
 
 def open_axes(given: "Axes | Iterable[Axes] | None", panels: int, width: float, height: float) -> "list[Axes]":
@@ -77,7 +71,7 @@ def new_figure(width: float, height: float) -> "Figure":
         raise ModuleNotFoundError(
             f"Pictures are drawn with matplotlib, which is not installed. {install_line('plot')}", name=fault.name
         ) from fault
-    figure = NotebookFigure(figsize=(width, height), dpi=DOTS_PER_INCH)
+    figure = NotebookFigure(figsize=(width, height), dpi=150)
     figure.set_layout_engine("constrained", wspace=0.06)
     return figure
 

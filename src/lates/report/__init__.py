@@ -4,7 +4,6 @@ predictions    one pass over a test set -> the logits of each method
 findings       all numbers
 formats        how numbers and names are written
 sentences      what the numbers mean
-style          what all charts share
 charts         all charts
 sections       the text, the places of the charts, the tables
 page           one HTML file

@@ -1,15 +1,31 @@
-"""The charts, as Vega-Lite specifications made with Altair: each function turns numbers into marks and computes nothing."""
+"""The charts, as Vega-Lite specifications made with Altair: each function turns numbers into marks and computes nothing.
 
+Colours are CSS variables of the page, so that light, dark and print need no second drawing; the rest of the look stands in
+`page.js`. The methods shown are one parameter, `shown`, which the switches of the page set in every chart.
+"""
+
+import math
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict
+from typing import Any
 
 import altair as alt
 
-from lates.report import sentences, style
+from lates.metrics import Comparison
+from lates.report import sentences
 from lates.report.findings import Findings, Member
-from lates.report.formats import LABELS, share
-from lates.report.predictions import LATES, NETWORK
-from lates.report.style import Spec
+from lates.report.formats import IN_PERCENT, LABELS, inside_name, share
+from lates.report.predictions import LATES, NETWORK, TEMPERATURE
 
+Spec = dict[str, Any]
+Row = dict[str, Any]
+
+SHAPES = {NETWORK: "circle", TEMPERATURE: "triangle-up", LATES: "square"}
+NAME_LIMIT = 150  # pixels
+COLOUR = alt.Color("method:N", legend=None).scale(domain=list(SHAPES), range=[f"var(--{method})" for method in SHAPES])
+SHAPE = alt.Shape("method:N", legend=None).scale(domain=list(SHAPES), range=list(SHAPES.values()))
+UNIT = [0, 1.04]  # shares, with room for the mark of a share of 1
+QUARTERS = [0, 0.25, 0.5, 0.75, 1]
 WORST_CLASSES = 20
 FEW_SETS = 8  # as many fit into a third of the page
 
@@ -35,16 +51,14 @@ def draw_all(findings: Findings) -> dict[str, Spec]:
 
 def metric_chart(findings: Findings, metric: str) -> Spec:
     """Each method's value, a dot, with its interval."""
-    rows = [style.interval_row(findings.test, method, metric) for method in findings.methods]
+    rows = [interval_row(findings.test, method, metric) for method in findings.methods]
     y = alt.Y("name:N", title=None, sort=[LABELS[method] for method in findings.methods]).axis(None)
-    x = alt.X("value:Q", title=None).scale(zero=False, padding=12).axis(format=style.axis_format(metric), tickCount=4)
-    base = style.shown(style.chart_of(rows)).encode(
-        y=y, color=style.colour(findings.methods), tooltip=style.interval_tooltip(metric)
-    )
+    x = alt.X("value:Q", title=None).scale(zero=False, padding=12).axis(format=axis_format(metric), tickCount=4)
+    base = shown(chart_of(rows)).encode(y=y, color=COLOUR, tooltip=interval_tooltip(metric))
     whiskers = base.mark_rule(strokeWidth=2).encode(x=alt.X("low:Q", title=None), x2="high:Q")
-    dots = base.mark_point(filled=True, size=90, opacity=1).encode(x=x, shape=style.shape(findings.methods))
+    dots = base.mark_point(filled=True, size=90, opacity=1).encode(x=x, shape=SHAPE)
     height = 26 * len(findings.methods)
-    return style.finished([whiskers, dots], sentences.metric_values(findings.test, metric), height, findings.methods)
+    return finished([whiskers, dots], sentences.metric_values(findings.test, metric), height, findings.methods)
 
 
 def contribution_chart(members: list[Member], findings: Findings) -> Spec:
@@ -53,7 +67,7 @@ def contribution_chart(members: list[Member], findings: Findings) -> Spec:
     x = alt.X("contribution:Q", title="share of the sum of weights").scale(padding=24).axis(format="~%", tickCount=5)
     bars = base.mark_bar(cornerRadius=3, height=14).encode(x=x)
     labels = base.mark_text(align="left", dx=6).encode(x=x, text="text:N", color=alt.value("var(--ink)"))
-    return style.finished([bars, labels], text, max(60, 24 * len(members)))
+    return finished([bars, labels], text, max(60, 24 * len(members)))
 
 
 def depth_chart(members: list[Member], findings: Findings) -> Spec:
@@ -61,7 +75,7 @@ def depth_chart(members: list[Member], findings: Findings) -> Spec:
     x = alt.X("accuracy:Q", title="accuracy on the hold-out").scale(zero=False, padding=12)
     dots = _member_chart(members).mark_point(filled=True, size=80, opacity=1)
     dots = dots.encode(x=x.axis(format="~%", tickCount=5))
-    return style.finished([dots], sentences.depth(findings), max(60, 24 * len(members)))
+    return finished([dots], sentences.depth(findings), max(60, 24 * len(members)))
 
 
 def _member_chart(members: list[Member]) -> alt.Chart:
@@ -69,44 +83,43 @@ def _member_chart(members: list[Member]) -> alt.Chart:
     rows = [
         {**asdict(one), "method": NETWORK if one.is_head else LATES, "text": share(one.contribution)} for one in members
     ]
-    y = alt.Y("name:N", title=None, sort=[one.name for one in members])
     hints = [
         alt.Tooltip("name:N", title="member"),
-        *style.tooltip(".4f", ("weight", "weight")),
-        *style.tooltip(".1%", ("contribution", "contribution"), ("accuracy", "accuracy on the hold-out")),
+        *tooltip(".4f", ("weight", "weight")),
+        *tooltip(".1%", ("contribution", "contribution"), ("accuracy", "accuracy on the hold-out")),
     ]
-    y = y.axis(labelLimit=style.NAME_LIMIT, labelColor="var(--ink)")
-    return style.chart_of(rows).encode(y=y, color=style.colour((NETWORK, LATES)), tooltip=hints)
+    return chart_of(rows).encode(y=name_axis(one.name for one in members), color=COLOUR, tooltip=hints)
 
 
 def reliability_chart(findings: Findings, method: str) -> Spec:
     """A square of accuracy over confidence, one dot per bin with its gap to the diagonal."""
     filled = [one for one in findings.bins[method] if one.count]
     hints = [
-        *style.tooltip(".1%", ("low", "confidence above"), ("high", "up to")),
-        *style.tooltip(",", ("count", "inputs")),
-        *style.tooltip(".1%", ("confidence", "mean confidence"), ("accuracy", "accuracy")),
-        *style.tooltip(".1%", ("likely_low", "95 % from"), ("likely_high", "to")),
+        *tooltip(".1%", ("low", "confidence above"), ("high", "up to")),
+        *tooltip(",", ("count", "inputs")),
+        *tooltip(".1%", ("confidence", "mean confidence"), ("accuracy", "accuracy")),
+        *tooltip(".1%", ("likely_low", "95 % from"), ("likely_high", "to")),
     ]
-    x = style.unit_axis("confidence:Q")
-    y = alt.Y("accuracy:Q", title="accuracy").scale(domain=style.UNIT, nice=False)
-    y = y.axis(format=".0%", values=style.QUARTERS, minExtent=38, maxExtent=38)
+    x = unit_axis("confidence:Q")
+    y = alt.Y("accuracy:Q", title="accuracy").scale(domain=UNIT, nice=False)
+    y = y.axis(format=".0%", values=QUARTERS, minExtent=38, maxExtent=38)
     ink = f"var(--{method})"
-    diagonal = style.chart_of([{"confidence": 0, "accuracy": 0}, {"confidence": 1, "accuracy": 1}])
+    diagonal = chart_of([{"confidence": 0, "accuracy": 0}, {"confidence": 1, "accuracy": 1}])
     diagonal = diagonal.mark_line(color="var(--soft)", strokeDash=[4, 3], strokeWidth=1).encode(x=x, y=y)
     sides = [{"confidence": 0.03, "accuracy": 0.95, "side": "underconfident"}]
     sides += [{"confidence": 0.97, "accuracy": 0.05, "side": "overconfident"}]
     corners = [
-        style.chart_of([side]).mark_text(align=align, color="var(--soft)").encode(x=x, y=y, text="side:N")
+        chart_of([side]).mark_text(align=align, color="var(--soft)").encode(x=x, y=y, text="side:N")
         for side, align in zip(sides, ("left", "right"), strict=True)
     ]
-    base = style.chart_of([asdict(one) for one in filled]).encode(x=x, tooltip=hints)
+    base = chart_of([asdict(one) for one in filled]).encode(x=x, tooltip=hints)
     gaps = base.mark_rule(strokeWidth=6, opacity=0.25, color=ink).encode(y=alt.Y("confidence:Q"), y2="accuracy:Q")
     whiskers = base.mark_rule(color=ink, strokeWidth=1.5).encode(y=alt.Y("likely_low:Q"), y2="likely_high:Q")
     size = alt.Size("count:Q", legend=None).scale(domain=[0, max(one.count for one in filled)], range=[25, 220])
-    dots = base.mark_point(filled=True, color=ink, opacity=1, shape=style.SHAPES[method]).encode(y=y, size=size)
+    dots = base.mark_point(filled=True, color=ink, opacity=1, shape=SHAPES[method]).encode(y=y, size=size)
     alt_text = f"{LABELS[method]}: {sentences.reliability(findings, method)}"
-    return style.squared(style.finished([*corners, diagonal, gaps, whiskers, dots], alt_text, 280))
+    spec = finished([*corners, diagonal, gaps, whiskers, dots], alt_text, 280)
+    return {**spec, "usermeta": {"square": True}}  # only the page knows the width, and sets the height to it
 
 
 def histogram_chart(findings: Findings, method: str, of_errors: bool) -> Spec:
@@ -116,14 +129,14 @@ def histogram_chart(findings: Findings, method: str, of_errors: bool) -> Spec:
         for one in findings.bins[method]
     ]
     top, title, ink = ("wrong", "errors", "var(--wrong)") if of_errors else ("count", "inputs", f"var(--{method})")
-    hints = style.tooltip(".1%", ("low", "confidence above"), ("high", "up to"))
-    hints += style.tooltip(",", ("count", "inputs"), ("wrong", "errors"))
+    hints = tooltip(".1%", ("low", "confidence above"), ("high", "up to"))
+    hints += tooltip(",", ("count", "inputs"), ("wrong", "errors"))
     y = alt.Y("foot:Q", title=title).scale(domain=[0, 1.05 * max(1, *(row[top] for row in rows))], nice=False)
     y = y.axis(tickCount=3, tickMinStep=1, format="~s", minExtent=38, maxExtent=38)
-    bars = style.chart_of(rows).mark_rect(stroke="var(--paper)", strokeWidth=1, color=ink)
-    x = style.unit_axis("low:Q", "confidence" if of_errors else None)
+    bars = chart_of(rows).mark_rect(stroke="var(--paper)", strokeWidth=1, color=ink)
+    x = unit_axis("low:Q", "confidence" if of_errors else None)
     bars = bars.encode(x=x, x2="high:Q", y=y, y2=f"{top}:Q", tooltip=hints)
-    return style.finished([bars], f"{LABELS[method]}: {sentences.histogram(findings, method)}", 60)
+    return finished([bars], f"{LABELS[method]}: {sentences.histogram(findings, method)}", 60)
 
 
 def coverage_chart(findings: Findings) -> Spec:
@@ -137,24 +150,15 @@ def coverage_chart(findings: Findings) -> Spec:
     x = x.scale(domain=[0, 1]).axis(format="~%", tickCount=5)
     y = alt.Y("risk:Q", title="error rate (lower is better)").axis(format="~%", tickCount=5)
     near = alt.selection_point(name="near", nearest=True, on="pointerover", fields=["coverage"], empty=False)
-    curves = style.shown(style.chart_of(rows)).encode(x=x, y=y, color=style.colour(findings.methods))
-    dots = curves.mark_point(filled=True, size=70).encode(
-        shape=style.shape(findings.methods), opacity=alt.condition(near, alt.value(1), alt.value(0))
-    )
-    risks = style.tooltip(".2%", *((method, LABELS[method]) for method in findings.methods))
-    ruler = (
-        style.chart_of(rows)
-        .transform_pivot("method", value="risk", groupby=["coverage"])
-        .mark_rule(color="var(--soft)")
-    )
-    ruler = ruler.encode(
-        x=x,
-        opacity=alt.condition(near, alt.value(0.6), alt.value(0)),
-        tooltip=[*style.tooltip(".0%", ("coverage", "answered")), *risks],
-    ).add_params(near)
-    return style.finished(
-        [ruler, curves.mark_line(strokeWidth=2.5), dots], sentences.deferral(findings), 300, findings.methods
-    )
+    curves = shown(chart_of(rows)).encode(x=x, y=y, color=COLOUR)
+    lines, dots = curves.mark_line(strokeWidth=2.5), curves.mark_point(filled=True, size=70)
+    dots = dots.encode(shape=SHAPE, opacity=alt.condition(near, alt.value(1), alt.value(0)))
+    risks = tooltip(".2%", *((method, LABELS[method]) for method in findings.methods))
+    hints = [*tooltip(".0%", ("coverage", "answered")), *risks]
+    ruler = chart_of(rows).transform_pivot("method", value="risk", groupby=["coverage"])
+    ruler = ruler.mark_rule(color="var(--soft)").add_params(near)
+    ruler = ruler.encode(x=x, opacity=alt.condition(near, alt.value(0.6), alt.value(0)), tooltip=hints)
+    return finished([ruler, lines, dots], sentences.deferral(findings), 300, findings.methods)
 
 
 def class_chart(findings: Findings) -> Spec:
@@ -168,34 +172,84 @@ def class_chart(findings: Findings) -> Spec:
     hints = [
         alt.Tooltip("name:N", title="class"),
         alt.Tooltip("label:N", title="method"),
-        *style.tooltip(".2%", ("error", "calibration error")),
-        *style.tooltip(",", ("rows", "inputs of this class"), ("predicted", "times predicted")),
-        *style.tooltip(".1%", ("confidence", "mean confidence then"), ("precision", "correct then")),
+        *tooltip(".2%", ("error", "calibration error")),
+        *tooltip(",", ("rows", "inputs of this class"), ("predicted", "times predicted")),
+        *tooltip(".1%", ("confidence", "mean confidence then"), ("precision", "correct then")),
     ]
-    y = alt.Y("name:N", title=None, sort=[one.name for one in worst])
-    y = y.axis(labelLimit=style.NAME_LIMIT, labelColor="var(--ink)", grid=True)
-    x = alt.X("error:Q", title="calibration error (lower is better)")
-    x = x.axis(format="~%", tickCount=5)
-    dots = style.shown(style.chart_of(rows)).mark_point(filled=True, size=80, opacity=1)
-    dots = dots.encode(
-        x=x, y=y, color=style.colour(findings.methods), shape=style.shape(findings.methods), tooltip=hints
-    )
-    return style.finished([dots], sentences.classwise(findings), 24 * len(worst), findings.methods)
+    x = alt.X("error:Q", title="calibration error (lower is better)").axis(format="~%", tickCount=5)
+    y = name_axis((one.name for one in worst), grid=True)
+    dots = shown(chart_of(rows)).mark_point(filled=True, size=80, opacity=1)
+    dots = dots.encode(x=x, y=y, color=COLOUR, shape=SHAPE, tooltip=hints)
+    return finished([dots], sentences.classwise(findings), 24 * len(worst), findings.methods)
 
 
 def shift_chart(findings: Findings, metric: str) -> Spec:
     """A metric of every method on each test set, in the given order."""
     sets, methods = findings.sets, list(findings.methods)
-    rows = [{**style.interval_row(one, m, metric), "set": name} for name, one in sets.items() for m in methods]
+    rows = [{**interval_row(one, m, metric), "set": name} for name, one in sets.items() for m in methods]
     x = alt.X("set:N", title=None, sort=list(sets)).scale(type="point", padding=0.3)
     angle = -35 if len(sets) <= FEW_SETS else -90
     x = x.axis(labelAngle=angle, labelLimit=110, labelColor="var(--ink)", labelOverlap="greedy")
-    y = alt.Y("value:Q", title=None).scale(zero=metric == "ece").axis(format=style.axis_format(metric), tickCount=5)
+    y = alt.Y("value:Q", title=None).scale(zero=metric == "ece").axis(format=axis_format(metric), tickCount=5)
     offset = alt.XOffset("method:N", sort=methods).scale(domain=methods, range=[-5, 5])
-    base = style.shown(style.chart_of(rows)).encode(x=x, xOffset=offset, color=style.colour(methods))
-    hints = [alt.Tooltip("set:N", title="test set"), *style.interval_tooltip(metric)]
+    base = shown(chart_of(rows)).encode(x=x, xOffset=offset, color=COLOUR)
+    hints = [alt.Tooltip("set:N", title="test set"), *interval_tooltip(metric)]
     lines = base.mark_line(strokeWidth=1.5, opacity=0.6).encode(y=y)
     whiskers = base.mark_rule(strokeWidth=1.5).encode(y=alt.Y("low:Q", title=None), y2="high:Q", tooltip=hints)
-    dots = base.mark_point(filled=True, size=70, opacity=1).encode(y=y, shape=style.shape(methods), tooltip=hints)
+    dots = base.mark_point(filled=True, size=70, opacity=1).encode(y=y, shape=SHAPE, tooltip=hints)
     values = [f"{name}: {sentences.metric_values(one, metric)}" for name, one in sets.items()]
-    return style.finished([lines, whiskers, dots], " ".join(values), 240, methods)
+    return finished([lines, whiskers, dots], " ".join(values), 240, methods)
+
+
+def chart_of(rows: list[Row]) -> alt.Chart:
+    """A chart of these rows; numbers that are not finite become null, which draws nothing."""
+    values = [
+        {key: None if isinstance(value, float) and not math.isfinite(value) else value for key, value in row.items()}
+        for row in rows
+    ]
+    return alt.Chart(alt.Data(values=values))
+
+
+def finished(layers: Sequence[alt.Chart], alt_text: str, height: int, methods: Iterable[str] = ()) -> Spec:
+    """The specification: as wide as its place on the page, with its alternative text; switchable if methods are given."""
+    chart = alt.LayerChart(layer=list(layers), width="container", height=height, description=alt_text)
+    if methods:
+        chart = chart.add_params(alt.param(name="shown", value=list(methods)))
+    return chart.to_dict()
+
+
+def shown(chart: alt.Chart) -> alt.Chart:
+    return chart.transform_filter("indexof(shown, datum.method) >= 0")
+
+
+def interval_row(one: Comparison, method: str, metric: str) -> Row:
+    return {"method": method, "name": LABELS[method], **vars(one.measured[method][metric])}
+
+
+def name_axis(names: Iterable[str], grid: bool = False) -> alt.Y:
+    """A row for each name, in this order."""
+    axis = alt.Y("name:N", title=None, sort=list(names))
+    return axis.axis(labelLimit=NAME_LIMIT, labelColor="var(--ink)", grid=grid)
+
+
+def tooltip(style: str, *fields: tuple[str, str]) -> list[alt.Tooltip]:
+    """(field, title) of numbers, all in this format."""
+    return [alt.Tooltip(f"{field}:Q", title=title, format=style) for field, title in fields]
+
+
+def interval_tooltip(metric: str) -> list[alt.Tooltip]:
+    style = ".2%" if metric in IN_PERCENT else ".4f"
+    numbers = tooltip(style, ("value", inside_name(metric)), ("low", "95 % from"), ("high", "to"))
+    return [alt.Tooltip("name:N", title="method"), *numbers]
+
+
+def axis_format(metric: str) -> str:
+    return "~%" if metric in IN_PERCENT else "~g"
+
+
+def unit_axis(field: str, title: str | None = None) -> alt.X:
+    """Confidence from 0 to 1; labelled where it has a title, for charts below each other share the labels of the last."""
+    axis = alt.X(field, title=title).scale(domain=UNIT, nice=False)
+    at_end = {"test": "datum.value === 1", "value": "right"}
+    align = {"condition": [{"test": "datum.value === 0", "value": "left"}, at_end], "value": "center"}
+    return axis.axis(format=".0%", values=QUARTERS, labels=title is not None, labelAlign=align, labelFlush=False)

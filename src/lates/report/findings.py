@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -70,7 +71,10 @@ class ClassNumbers:
 
 @dataclass(frozen=True)
 class Findings:
-    """`sets` begins with the plain test set, to which everything but the charts of shifts refers."""
+    """`sets` begins with the plain test set, to which everything but the charts of shifts refers.
+
+    `points` are metrics without an interval, by name and method; `selectors` are by the error rate allowed and by method.
+    """
 
     calibrated: CalibratedModel
     sets: dict[str, Comparison]
@@ -79,7 +83,7 @@ class Findings:
     coverage: dict[str, tuple[tuple[float, float], ...]]
     members: tuple[Member, ...]
     classes: tuple[ClassNumbers, ...]
-    selectors: dict[str, tuple[Selector, ...]]
+    selectors: dict[float, dict[str, Selector]]
 
     @property
     def test(self) -> Comparison:
@@ -112,23 +116,19 @@ def measure(
         for name, one in predictions.items()
     }
     plain = next(iter(predictions.values()))
-    rows = {method: metrics.describe_rows(logits, plain.labels) for method, logits in plain.logits.items()}
-    errors = {method: metrics.class_errors(logits, plain.labels) for method, logits in plain.logits.items()}
+    rows, errors = plain.by_method(metrics.describe_rows), plain.by_method(metrics.class_errors)
     return Findings(
         calibrated,
         sets,
         points={
             "classwise_ece": {method: float(of_class.mean()) for method, of_class in errors.items()},
-            "auc": {method: metrics.auc(logits, plain.labels) for method, logits in plain.logits.items()},
+            "auc": plain.by_method(metrics.auc),
         },
-        bins={method: bins_of(metrics.reliability(logits, plain.labels)) for method, logits in plain.logits.items()},
+        bins={method: bins_of(diagram) for method, diagram in plain.by_method(metrics.reliability).items()},
         coverage={method: metrics.risk_coverage_of_rows(of_method) for method, of_method in rows.items()},
         members=members_of(calibrated),
         classes=classes_of(plain, rows, errors, class_names),
-        selectors={
-            method: tuple(fit_selector(logits, plain.labels, risk=risk, seed=seed) for risk in RISKS)
-            for method, logits in plain.logits.items()
-        },
+        selectors={risk: plain.by_method(partial(fit_selector, risk=risk, seed=seed)) for risk in RISKS},
     )
 
 
@@ -154,7 +154,7 @@ def classes_of(
     predictions: Predictions, rows: Mapping[str, Rows], errors: Mapping[str, Tensor], names: Sequence[str] | None
 ) -> tuple[ClassNumbers, ...]:
     """Every class, the one with the largest error of the main method first."""
-    classes = predictions.classes
+    classes = len(next(iter(errors.values())))
     scores: dict[str, list[ClassScore]] = {}
     for method, logits in predictions.logits.items():
         top = logits.argmax(1)

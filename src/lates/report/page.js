@@ -1,9 +1,20 @@
 "use strict";
 (async () => {
   const root = document.documentElement;
+  const config = { // the look of all charts, in the colours of the page
+    background: "transparent",
+    font: "system-ui, -apple-system, 'Segoe UI', sans-serif",
+    view: { stroke: null },
+    axis: {
+      labelColor: "var(--soft)", titleColor: "var(--soft)", titleFontWeight: "normal", labelFontSize: 11, titleFontSize: 11,
+      gridColor: "var(--grid)", domain: false, ticks: false, labelPadding: 6, titlePadding: 8,
+    },
+    text: { color: "var(--ink)", fontSize: 11 },
+    rule: { color: "var(--soft)" },
+  };
   // Vega keys plain objects by names: one that every object has, such as "constructor", gets a character of no width
   const named = (_, value) => (typeof value === "string" && value in {} ? `\u200b${value}` : value);
-  const { config, charts } = JSON.parse(document.getElementById("charts").textContent, named);
+  const charts = JSON.parse(document.getElementById("charts").textContent, named);
   const boxes = [...document.querySelectorAll("input[data-switch]")];
   const chosen = () => boxes.filter((box) => box.checked).map((box) => box.dataset.switch);
 

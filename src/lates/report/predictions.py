@@ -5,9 +5,9 @@ scaling is the baseline, and sum_k weight_k logits_k is LATES. With several draw
 """
 
 import copy
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -15,6 +15,8 @@ from torch import Tensor
 from lates.model import CalibratedModel
 from lates.network import HEAD, IGNORED, count_batches, device_of, mean_log_probability, read_batches
 from lates.runtime import Progress, check_labels, check_logits
+
+T = TypeVar("T")
 
 NETWORK, TEMPERATURE, LATES = "network", "temperature", "lates"
 
@@ -26,9 +28,9 @@ class Predictions:
     labels: Tensor
     logits: dict[str, Tensor]
 
-    @property
-    def classes(self) -> int:
-        return next(iter(self.logits.values())).shape[1]
+    def by_method(self, metric: Callable[[Tensor, Tensor], T]) -> dict[str, T]:
+        """A function of logits and labels, for each method."""
+        return {method: metric(logits, self.labels) for method, logits in self.logits.items()}
 
 
 def methods_of(calibrated: CalibratedModel) -> tuple[str, ...]:

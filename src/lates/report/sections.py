@@ -11,7 +11,6 @@ from lates.report import sentences
 from lates.report.charts import FEW_SETS, WORST_CLASSES
 from lates.report.findings import Findings
 from lates.report.formats import EXPLAINED, INSIDE, LABELS, TITLES, between, direction, number, percent, signed
-from lates.report.predictions import NETWORK, TEMPERATURE
 
 LOSSES = {"nll": "log-loss", "brier": "Brier score", "soft_ece": "soft calibration error"}
 
@@ -30,8 +29,7 @@ def sections_of(findings: Findings) -> list[str]:
     ]
     if len(findings.sets) > 1:
         parts.append(_section("shifts", "Under distribution shift", _shifts(findings)))
-    parts.append(_section("subject", "What was calibrated", _facts(findings)))
-    return [*parts, _section("reading", "How to read this page", _reading())]
+    return [*parts, _section("subject", "What was calibrated", _facts(findings))]
 
 
 def _section(place: str, title: str, content: str) -> str:
@@ -212,12 +210,12 @@ def _coverage(findings: Findings) -> str:
 def _thresholds(findings: Findings) -> str:
     """The confidence needed and the share answered, by the error rate allowed."""
     head = [("Error rate allowed", "")]
-    for method in findings.selectors:
+    for method in findings.methods:
         head += [(f"{LABELS[method]}: confidence", method), ("answered", method)]
     rows: list[list[Cell]] = []
-    for by_method in zip(*findings.selectors.values(), strict=True):
-        cells: list[Cell] = [percent(by_method[0].risk, 0)]
-        for selector in by_method:
+    for risk, selectors in findings.selectors.items():
+        cells: list[Cell] = [percent(risk, 0)]
+        for selector in selectors.values():
             promise = f"{selector.threshold:.4f}", percent(selector.fitted.coverage)
             cells += promise if selector.fitted.accepted else ("none", percent(0, 0))
         rows.append(cells)
@@ -267,22 +265,3 @@ def _shifts(findings: Findings) -> str:
         + f'<div class="grid {"three" if len(findings.sets) <= FEW_SETS else ""}">{figures}</div>'
         + _details("Numbers of every test set", _table(head, rows, "Every test set, with 95\u00a0% intervals"))
     )
-
-
-def _reading() -> str:
-    paragraphs = [
-        "Accuracy: the share of inputs whose most probable class is the label. Log-loss: the mean of −log of the label's "
-        "probability. Brier score: the mean squared distance between the probabilities and the one-hot label. Calibration "
-        "error (ECE): the mean gap between confidence and accuracy over 15 bins of equal width; on a finite test set even "
-        "a perfectly calibrated model measures more than 0, so compare it with what is expected by chance.",
-        "Area under risk–coverage: the error rate averaged over all shares of inputs answered, highest confidence first. "
-        "Classwise calibration error: the same gap for each class's probability, averaged over classes. Area under ROC: how "
-        "well each class's probability ranks its inputs above others, averaged over classes.",
-        f"{LABELS[NETWORK]}: the network before calibration. {LABELS[TEMPERATURE]}: its logits divided by one number. LATES "
-        "(layer-stack temperature scaling): the weighted sum of its logits and those of linear probes on earlier blocks. "
-        "The weights were fitted on held-out inputs; nothing on this page was fitted on the test inputs.",
-        "A difference is called better or worse if its 95\u00a0% interval excludes zero. Of twenty comparisons without any "
-        "true difference, about one would still be called so. The intervals describe how the numbers vary with the test "
-        "inputs; training the same network again would vary them further.",
-    ]
-    return "".join(_paragraph(text, "note") for text in paragraphs)

@@ -180,13 +180,9 @@ def deferral(findings: Findings) -> str:
 
 def guarantee(findings: Findings) -> str:
     """What the thresholds of selective prediction promise, what they cost at 5 %, and what is assumed."""
-    parts = [
-        f"{percent(selector.fitted.coverage)} ({INSIDE[method]})"
-        for method, selectors in findings.selectors.items()
-        for selector in selectors
-        if selector.risk == MAIN_RISK
-    ]
-    delta = next(iter(findings.selectors.values()))[0].delta
+    selectors = findings.selectors[MAIN_RISK]
+    parts = [f"{percent(selector.fitted.coverage)} ({INSIDE[method]})" for method, selector in selectors.items()]
+    delta = selectors[findings.main].delta
     return (
         "Thresholds with a guarantee: if only inputs of at least this confidence are answered, the error rate of the answers "
         f"stays at or below the allowed one, with a probability of {percent(1 - delta, 0)} over the draw of test inputs. For "
