@@ -1,6 +1,6 @@
 """Algorithm 1 of the paper: probes on the blocks, trained on the training split; weights for all, fitted on the hold-out."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -21,10 +21,10 @@ from lates.network import (
     read_draws,
     refuse_overlap,
 )
-from lates.probes import Probe, check_budget, member_logits, train_and_cut
+from lates.probes import ChosenProbes, check_budget, member_logits, train_and_cut
 from lates.runtime import Progress, Run
 from lates.settings import DEFAULT, SHIFT_EXPECTED, Settings
-from lates.stack import MemberRows, check_loss, fit_weights, rescale
+from lates.stack import MemberRows, Stack, check_loss, fit_weights, rescale
 
 VIEWS_ADVICE = (
     'Pass views=: "robust" for images, "noise" or "swap" for table rows, lates.views.mask_tokens(tokenizer) for text, or a '
@@ -97,29 +97,35 @@ def calibrate(
         holdouts = extract_holdout(draws, holdout, holdout_reading, run)
         firsts = [_without_copies(rows) if expect_shift else rows for rows in holdouts[:: draws.samples]]
         trainings = extract_training(draws, train, reading, run, firsts)
-        # Step 1: one linear probe per block, trained on the training split, then cut to the budget.
+        # Step 1: one linear probe per block, trained on the training split (freed network by network), cut to the budget.
         spare = replace(run, memory=run.memory - sum(rows.bytes_in_memory for rows in (*trainings, *holdouts)))
-        # popped, so that each network's training features are freed once its probes are trained
         chosen = [train_and_cut(trainings.pop(0), rows, loss, budget, settings, spare) for rows in firsts]
-        probes = [of_network.probes for of_network in chosen]
         # Step 2: the logits of all members, the probes and the network itself, on the hold-out.
-        members = _read_members(draws, probes, holdouts, run)
+        members = _read_members(draws, chosen, holdouts, run)
         # Steps 3 and 4: from the network as it is, (0, …, 0, 1), to the weights beta >= 0 that minimise the loss.
         stack = fit_weights(members.first_pass() if expect_shift else members, loss, settings, run.seed)
         # Beyond the paper: where shift is expected, changed copies of the hold-out choose the scale of all weights.
         stack = rescale(stack, members, settings) if expect_shift else stack
-    stack = stack.with_budgets([of_network.curve for of_network in chosen])
-    poolings, accuracies = [rows.poolings for rows in firsts], [of_network.accuracies for of_network in chosen]
-    return CalibratedModel.assemble(model, probes, stack, poolings, accuracies, run.seed)
+    return _assemble(model, chosen, stack, firsts, run.seed)
 
 
-def _read_members(
-    draws: Draws, probes: Sequence[Mapping[str, Probe]], holdouts: Sequence[Features], run: Run
-) -> MemberRows:
-    pairs, memory = zip(draws.repeat(probes), holdouts, strict=True), run.memory // 4 // len(holdouts)
-    logits = [member_logits(of_network, rows, memory=memory) for of_network, rows in pairs]
+def _read_members(draws: Draws, chosen: Sequence[ChosenProbes], holdouts: Sequence[Features], run: Run) -> MemberRows:
+    pairs, memory = zip(draws.repeat(chosen), holdouts, strict=True), run.memory // 4 // len(holdouts)
+    logits = [member_logits(of_network.probes, rows, memory=memory) for of_network, rows in pairs]
     passes, reduce = holdouts[0].passes, run.processes.sum
     return MemberRows.of(logits, holdouts[0].labels, samples=draws.samples, passes=passes, reduce=reduce)
+
+
+def _assemble(
+    model: nn.Module | Sequence[nn.Module],
+    chosen: Sequence[ChosenProbes],
+    stack: Stack,
+    holdouts: Sequence[Features],
+    seed: int,
+) -> CalibratedModel:
+    stack = stack.with_budgets([of_network.curve for of_network in chosen])
+    probes, accuracies = [each.probes for each in chosen], [each.accuracies for each in chosen]
+    return CalibratedModel.assemble(model, probes, stack, [rows.poolings for rows in holdouts], accuracies, seed)
 
 
 def _read_holdout(reading: Reading, holdout_views: Views, expect_shift: bool) -> Reading:

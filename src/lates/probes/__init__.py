@@ -10,4 +10,4 @@ budget    `fit_budget`: parameters spent where the hold-out gains most; `train_a
 
 from lates.probes.probe import Probe, TrainedProbe, leave_to_head, limited, member_logits
 from lates.probes.training import train_probes
-from lates.probes.budget import check_budget, fit_budget, train_and_cut
+from lates.probes.budget import ChosenProbes, check_budget, fit_budget, train_and_cut
