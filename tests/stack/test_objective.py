@@ -7,7 +7,7 @@ from torch import Tensor
 from lates.settings import Settings
 from lates.stack.losses import LOSSES, NLL
 from lates.stack.members import MemberRows
-from lates.stack.objective import Objective, mean_log_loss
+from lates.stack.objective import Objective, log_losses
 from tests.problems import noisy_views
 from tests.stack.oracles import penalised
 
@@ -39,7 +39,7 @@ def test_expansion_matches_autograd(members: int, regularise: float, prior: floa
     torch.testing.assert_close(here.gradient, torch.autograd.functional.jacobian(value_at, point))
     assert here.value == pytest.approx(float(value_at(point)), abs=1e-12)
     plain = float(NLL(torch.stack(logits, dim=2) @ point, labels))
-    assert mean_log_loss(objective.members, point)[0] == pytest.approx(plain, abs=1e-12)
+    assert log_losses(objective.members, point, 2 * point)[0] == pytest.approx(plain, abs=1e-12)
 
 
 @pytest.mark.parametrize("perfect", [False, True])

@@ -15,6 +15,6 @@ rescaling   the weights for expected shift
 from lates.stack.losses import Loss, MeanLoss, find_probe_loss
 from lates.stack.members import MemberRows
 from lates.stack.record import Stack, combine, member_names
-from lates.stack.objective import best_stack, best_temperature
+from lates.stack.objective import Objective, best_stack, best_temperature
 from lates.stack.stack import check_loss, fit_stack, fit_weights
 from lates.stack.rescaling import rescale

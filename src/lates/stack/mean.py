@@ -26,25 +26,25 @@ from lates.stack.safeguards import PredictionCounts
 
 def fit_mean(members: MemberRows, settings: Settings) -> Stack:
     """Temperature scaling from the networks as they are, then all members from there: neither ends above its start."""
-    heads = members.heads()
-    temperature = _descend(heads, heads.networks_alone, settings)
-    end = temperature if heads.names == members.names else _descend(members, temperature.point, settings)
-    return Stack.of(members, end, temperature.point, "nll", settings)
+    objectives = [Objective.of(network, settings) for network in members.networks()]
+    heads, of_heads = members.heads(), [objective.of_head() for objective in objectives]
+    temperature = _descend(heads, of_heads, heads.networks_alone)
+    end = temperature if heads.names == members.names else _descend(members, objectives, temperature.point)
+    deviations = torch.cat([objective.deviations for objective in objectives])
+    return Stack.of(members, deviations, end, temperature.point, "nll", settings)
 
 
-def _descend(members: MemberRows, heads: Tensor, settings: Settings) -> Minimum:
+def _descend(members: MemberRows, objectives: Sequence[Objective], heads: Tensor) -> Minimum:
     """From each network's convex fit, to the rows of all its draws, or from these weights of the heads where that is better."""
-    networks = members.networks()
-    starts = [best_stack(network, settings, best_temperature(network, settings)) for network in networks]
-    objectives = [Objective.of(network, settings) for network in networks]
-    if settings.prior > 0:
+    starts = [best_stack(objective, best_temperature(objective)) for objective in objectives]
+    if objectives[0].prior.strength > 0:
         objectives = _with_common_errors(objectives, members)
 
     def value_and_gradient(weights: Tensor) -> tuple[float, Tensor]:
         value, gradient = mean_log_loss(members, weights)
         parts = weights.split([len(names) for names in members.names])
         penalties, slopes = zip(*(of.penalties(part) for of, part in zip(objectives, parts, strict=True)), strict=True)
-        return value + sum(penalties) / len(networks), gradient + torch.cat(slopes) / len(networks)
+        return value + sum(penalties) / len(objectives), gradient + torch.cat(slopes) / len(objectives)
 
     convex = torch.cat([start.point for start in starts])
     first = min(convex, members.heads_alone(heads), key=lambda weights: value_and_gradient(weights)[0])

@@ -32,14 +32,22 @@ class Objective:
 
     members: MemberRows
     rows: int  # of all draws
-    scales: Tensor  # the members' deviations, and 1 for members that have none
+    deviations: Tensor
     prior: Prior
 
     @classmethod
     def of(cls, members: MemberRows, settings: Settings) -> "Objective":
         deviations = members.deviations()
-        scales = torch.where(deviations > 0, deviations, 1.0)
-        return cls(members, members.rows * len(members.draws), scales, Prior.of(members, deviations, settings))
+        return cls(members, members.rows * len(members.draws), deviations, Prior.of(members, deviations, settings))
+
+    def of_head(self) -> "Objective":
+        """The same rows with the head as the only member: temperature scaling."""
+        return replace(self, members=self.members.heads(), deviations=self.deviations[-1:], prior=self.prior.of_head())
+
+    @property
+    def scales(self) -> Tensor:
+        """The members' deviations, and 1 for members that have none."""
+        return torch.where(self.deviations > 0, self.deviations, 1.0)
 
     @property
     def cap(self) -> float:
@@ -127,29 +135,29 @@ def _expand(chunk: Chunk, weights: Tensor) -> Tensor:
     return torch.cat([chunk.sum(of_rows), hessian.flatten()])
 
 
-def best_temperature(members: MemberRows, settings: Settings) -> Minimum:
+def best_temperature(objective: Objective) -> Minimum:
     """The optimum of the log-loss for the head alone, from the network as it is."""
-    heads = members.heads()
-    return Objective.of(heads, settings).minimise(heads.networks_alone)
+    return objective.of_head().minimise(torch.ones(1, dtype=torch.float64))
 
 
-def best_stack(members: MemberRows, settings: Settings, temperature: Minimum) -> Minimum:
+def best_stack(objective: Objective, temperature: Minimum) -> Minimum:
     """The optimum of the log-loss for all members of one network, from the best temperature.
 
     Where no minimum exists, this is still an orderly descent: the stack never ends above the temperature.
     """
-    if members.names == members.heads().names:
+    if len(objective.deviations) == 1:
         return temperature
-    return Objective.of(members, settings).minimise(members.heads_alone(temperature.point))
+    return objective.minimise(objective.members.heads_alone(temperature.point))
 
 
-def local_optimum(members: MemberRows, settings: Settings, loss: Loss, start: Minimum) -> Minimum:
+def local_optimum(objective: Objective, loss: Loss, start: Minimum) -> Minimum:
     """Descend to a local minimum of a loss that is not convex, from the optimum of the log-loss."""
-    objective = Objective.of(members, settings)
-    highest = (1 + NLL_RISE) * mean_log_loss(members, start.point)[0] if loss.name == "soft_ece" else math.inf
+    members, highest = objective.members, math.inf
+    if loss.name == "soft_ece":
+        highest = (1 + NLL_RISE) * log_losses(members, start.point)[0]
 
     def value_and_gradient(weights: Tensor) -> tuple[float, Tensor]:
-        if highest < math.inf and mean_log_loss(members, weights)[0] > highest:
+        if highest < math.inf and log_losses(members, weights)[0] > highest:
             return math.inf, torch.zeros_like(weights)
         return objective.loss_and_gradient(loss, weights)
 
@@ -168,6 +176,20 @@ def descend_scaled(
 
     end = descend(function, start * scales, (start * scales).clamp(min=cap))
     return replace(end, point=end.point / scales)
+
+
+def log_losses(members: MemberRows, *points: Tensor) -> list[float]:
+    """The log-loss of the mean prediction of all draws, with each of these weights, in one pass over the rows."""
+    of_points = [members.split(weights) for weights in points]
+
+    def sums(chunks: list[Chunk]) -> Tensor:
+        losses = []
+        for vectors in of_points:
+            of_draws = [chunk.logits(vector).logsumexp(dim=1) for chunk, vector in zip(chunks, vectors, strict=True)]
+            losses.append(math.log(len(chunks)) - torch.stack(of_draws).neg_().logsumexp(dim=0))
+        return chunks[0].sum(torch.stack(losses, dim=1))
+
+    return (members.sum_jointly(sums) / members.rows).tolist()
 
 
 def mean_log_loss(members: MemberRows, weights: Tensor) -> tuple[float, Tensor]:

@@ -19,7 +19,7 @@ F is convex, and grows along every member that is not constant: it always has a 
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -55,11 +55,16 @@ class Prior:
         penalty = settings.regularise / math.sqrt(members.rows)
         if settings.prior == 0:
             return cls(0.0, slopes, 0.0, slopes[0], penalty)
-        wrong, excess = _assumed_error(members)
         reference = float(deviations[-1]) or 1.0  # a constant head has no scale
         slopes[0, -1], slopes[1, :-1] = 1.0, PROBE_PENALTY * deviations[:-1] / reference
-        errors = 0.0 if wrong else 1 / members.inputs
-        return cls(settings.prior * reference / members.inputs, slopes, errors, excess, penalty)
+        strength, excess = settings.prior * reference / members.inputs, _assumed_error(members)
+        if excess is None:
+            return cls(strength, slopes, 0.0, torch.zeros_like(deviations), penalty)
+        return cls(strength, slopes, 1 / members.inputs, excess, penalty)
+
+    def of_head(self) -> "Prior":
+        """With the head as the only member."""
+        return replace(self, slopes=self.slopes[:, -1:], excess=self.excess[-1:])
 
     @property
     def has_minimum(self) -> bool:
@@ -81,15 +86,16 @@ class Prior:
         )
 
 
-def _assumed_error(members: MemberRows) -> tuple[int, Tensor]:
-    """In how many rows the head is wrong, and m."""
+def _assumed_error(members: MemberRows) -> Tensor | None:
+    """m, or None where the head is wrong in some row: where another class leads the label, or is level with it."""
 
-    def sums(chunk: Chunk) -> Tensor:
+    def wrong(chunk: Chunk) -> Tensor:
+        return ((chunk.excess[-1] >= 0).sum(dim=1) > 1).sum()[None].double()
+
+    def excess_of_others(chunk: Chunk) -> Tensor:
         others = chunk.excess[-1].scatter(1, chunk.labels[:, None], -torch.inf)
-        wrong = (others.amax(dim=1) >= 0).sum()
-        return torch.cat([wrong[None], (chunk.excess * others.softmax(dim=1)).sum(dim=(1, 2))])
+        return (chunk.excess * others.softmax(dim=1)).sum(dim=(1, 2))
 
-    if members.classes == 1:
-        return members.rows, torch.zeros(len(members.draws[0]), dtype=torch.float64)
-    wrong, *excess = members.sum(sums).tolist()
-    return int(wrong), torch.tensor(excess, dtype=torch.float64) / (len(members.draws) * members.rows)
+    if members.classes == 1 or bool(members.heads().sum(wrong)):
+        return None
+    return members.sum(excess_of_others) / (len(members.draws) * members.rows)

@@ -11,7 +11,7 @@ from torch import Tensor
 from lates.settings import Settings
 from lates.stack.members import MemberRows, Members
 from lates.stack.newton import STATIONARY, TOLERANCE, Minimum
-from lates.stack.objective import mean_log_loss
+from lates.stack.objective import log_losses
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,20 +59,21 @@ class Stack:
     budget_nll: tuple[float, ...] = ()
 
     @classmethod
-    def of(cls, members: MemberRows, end: Minimum, temperature: Tensor, loss: str, settings: Settings) -> "Stack":
+    def of(
+        cls, members: MemberRows, deviations: Tensor, end: Minimum, temperature: Tensor, loss: str, settings: Settings
+    ) -> "Stack":
         """The record of a descent in the weights of these members; `temperature` are the heads' best weights alone."""
-        heads = members.heads()
-        nll_temperature = mean_log_loss(heads, temperature)[0]
+        nll_network, nll_temperature = log_losses(members.heads(), torch.ones_like(temperature), temperature)
         same = torch.equal(end.point, temperature)
         return cls(
             weights=end.point,
             names=member_names(members.names),
-            deviations=members.deviations(),
+            deviations=deviations,
             loss=loss,
             rows=members.rows,
             classes=members.classes,
-            nll=nll_temperature if same else mean_log_loss(members, end.point)[0],
-            nll_network=mean_log_loss(heads, torch.ones_like(temperature))[0],
+            nll=nll_temperature if same else log_losses(members, end.point)[0],
+            nll_network=nll_network,
             nll_temperature=nll_temperature,
             temperature_weights=tuple(temperature.tolist()),
             certified=len(members.draws) == 1 and loss == "nll" and not end.unbounded and end.residual <= TOLERANCE,

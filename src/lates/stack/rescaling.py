@@ -10,7 +10,7 @@ from dataclasses import replace
 from lates.runtime import warn_caller
 from lates.settings import DEFAULT, Settings
 from lates.stack.members import MemberRows
-from lates.stack.objective import mean_log_loss
+from lates.stack.objective import log_losses
 from lates.stack.record import Stack, combine
 from lates.stack.safeguards import find_outliers
 from lates.stack.stack import fit_optimum
@@ -40,4 +40,4 @@ def rescale(stack: Stack, members: MemberRows, settings: Settings) -> Stack:
         )
         return stack
     weights = scale * stack.weights
-    return replace(stack, weights=weights, nll=mean_log_loss(plain, weights)[0], scale=scale)
+    return replace(stack, weights=weights, nll=log_losses(plain, weights)[0], scale=scale)

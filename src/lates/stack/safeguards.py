@@ -48,8 +48,10 @@ class PredictionCounts:
 
         def counts(chunks: list[Chunk]) -> Tensor:
             labels = chunks[0].labels
-            before, after = _mean_probabilities(chunks, network), _mean_probabilities(chunks, stack)
-            was_right, is_right = _right(before, labels), _right(after, labels)
+            before = _mean_probabilities(chunks, network)
+            was_right = is_right = _right(before, labels)
+            if len(weights) > 1:  # a temperature changes no prediction
+                is_right = _right(_mean_probabilities(chunks, stack), labels)
             confidence, predicted = before.max(dim=1)
             changes = was_right.sum(), (was_right & ~is_right).sum(), (is_right & ~was_right).sum()
             of_classes = [torch.bincount(values, minlength=classes) for values in (labels, predicted)]

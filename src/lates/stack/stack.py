@@ -97,14 +97,15 @@ def fit_optimum(members: MemberRows, loss: str, settings: Settings, seed: int = 
     """As `fit_weights`, without safeguards."""
     if len(members.draws) > 1:
         return fit_mean(members, settings)
-    temperature = best_temperature(members, settings)
+    objective = Objective.of(members, settings)
+    temperature = best_temperature(objective)
     if settings.solver == "sgd":
-        end = _projected_sgd(Objective.of(members, settings), LOSSES[loss], seed)
+        end = _projected_sgd(objective, LOSSES[loss], seed)
     else:
-        end = best_stack(members, settings, temperature)
+        end = best_stack(objective, temperature)
         if loss != "nll":
-            end = local_optimum(members, settings, LOSSES[loss], end)
-    return Stack.of(members, end, temperature.point, loss, settings)
+            end = local_optimum(objective, LOSSES[loss], end)
+    return Stack.of(members, objective.deviations, end, temperature.point, loss, settings)
 
 
 @single_threaded()
