@@ -12,7 +12,7 @@ from PIL import Image
 from experiments.reporting.figures import draw_figures, main
 from experiments.reporting.figures.curves import draw_severity
 from experiments.reporting.figures.networks import draw_clean
-from experiments.reporting.figures.style import COLOURS, figure_style, save
+from experiments.reporting.figures.style import COLOURS, SHOWN, figure_style, save
 from experiments.reporting.summaries import PAPER_TRAINING, Measured, mean_over_networks, read_measured
 from tests.experiments.reporting.synthetic import write_cell
 
@@ -81,7 +81,7 @@ def test_every_trained_network_is_a_dot_of_its_own(measured: tuple[Measured, ...
     expected = [each.mean("sms", "nll") for each in measured if each.cell.recipe == "in_distribution"]
     assert sorted(points(axes, "sms")[:, 1]) == pytest.approx(sorted(expected))
     assert texts(axes).count("not run") == 3
-    places = [round(float(x), 6) for method in COLOURS for x in np.unique(points(axes, method)[:, 0])]
+    places = [round(float(x), 6) for method in SHOWN[PAPER] for x in np.unique(points(axes, method)[:, 0])]
     assert len(places) == len(set(places)), "no two methods stand at one place"
 
 

@@ -7,7 +7,7 @@ from experiments.data.corruptions import NAMES
 from experiments.reporting.summaries import of_each_part, read_measured
 from experiments.reporting.tables import make_tables
 from experiments.reporting.tables.markdown import markdown
-from experiments.reporting.tables.scores import main_table
+from experiments.reporting.tables.scores import methods_table
 from experiments.reporting.tables.variations import low_data
 from tests.experiments.reporting.synthetic import column, read_column, rows_of, write_cell
 
@@ -65,9 +65,9 @@ def test_released_networks_are_averaged_over_the_severities_of_their_recipe(tmp_
     where, shares = (tmp_path, "public", "cifar10", "resnet32", 0), {"train_fraction": 1.0, "holdout_fraction": 0.0}
     sets = ["clean", *(f"{name}-3" for name in NAMES)]
     values = read_column(write_cell(*where, **shares, sets=sets, severities=[3]), "temperature", "nll")
-    table = markdown(main_table(read_measured(tmp_path)))
-    (row,) = rows_of(table, "public networks (crops)", "CIFAR-10", "temperature scaling")
-    assert row["NLL, corrupted"] == f"{mean(values[name] for name in sets[1:]):.3f}"
+    table = markdown(methods_table(read_measured(tmp_path)))
+    (row,) = rows_of(table, "public networks (crops)", "CIFAR-10", "temperature")
+    assert row["NLL, corrupted"] == f"{mean(values[name] for name in sets[1:]):.4f}"
 
 
 def test_a_network_trained_again_counts_in_no_table_but_that_of_all_runs(tmp_path: Path) -> None:
