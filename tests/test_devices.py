@@ -51,6 +51,14 @@ def test_batches_of_the_device_a_caller_s_stream_and_spilled_features_change_not
             assert calibrate(here, budget=None, **choices).fit.nll == pytest.approx(on_device.fit.nll, abs=1e-4)
 
 
+def test_probes_are_trained_where_the_hold_out_is_also_from_spilled_features(here: Problem) -> None:
+    holdout = lates.extract(here.model, here.holdout)
+    spilled = lates.extract(here.model, here.train, like=holdout, memory=0)
+    probes = lates.train_probes(spilled, holdout)
+    assert {trained.probe.bias.device.type for trained in probes.values()} == {DEVICE.type}
+    assert spilled.logits.device.type == "cpu"
+
+
 def test_a_file_goes_from_device_to_device(
     problem: Problem, here: Problem, on_device: lates.CalibratedModel, tmp_path: Path
 ) -> None:

@@ -44,7 +44,8 @@ class StandardisedRows:
     def take(self, places: Tensor | slice) -> Tensor:
         """The standardised rows at these places."""
         raw = self.features[places if isinstance(places, slice) else places.to(self.features.device)]
-        return raw.to(self.device, torch.float64, copy=True).sub_(self.centre).div_(self.scale).float()
+        raw = raw.to(self.device)  # before it grows to float64: what is slow is the way to a GPU
+        return raw.to(torch.float64, copy=True).sub_(self.centre).div_(self.scale).float()
 
     def sum(self, of_chunk: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
         """The sum, in float64, of a term of each chunk's features and labels, over all processes."""
