@@ -57,9 +57,9 @@ def train_probes(
     """Train one probe per block on the training split's features.
 
     `loss`: "nll" or "brier" ("soft_ece" is for the stack alone; its probes train to the log-loss). With a `holdout` each
-    block's weight decay is the one best for it; without, it is fixed. The work is done on `device`: by default where the hold-out
-    is, because training features that did not fit a GPU are elsewhere. Standardised copies of the features at work are kept
-    while they take at most `memory` bytes (default: a share of what is free), otherwise made anew in every pass.
+    block's weight decay is the one best for it; without, it is fixed. `device` is by default where the hold-out is: training
+    features that did not fit a GPU are on the host. Standardised copies of the features at work are kept while they take at
+    most `memory` bytes (default: a share of what is free), otherwise made anew in every pass.
     """
     target = torch.device(device or (holdout or train).logits.device)
     memory = default_memory(target, train.processes.on_this_host()) if memory is None else memory
