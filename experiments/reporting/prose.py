@@ -3,11 +3,15 @@
 A template in `pages/` holds `{{…}}` where something is filled in:
 
     {{table NAME}}                                   a table, as Markdown
+    {{scores PLACES COLUMNS METHODS}}                a table of means: a row for each method, for instance
+                                                     {{scores strong:cifar100,strong:cifar10 nll:clean,ece:bar temperature sms}}
+    {{gains PLACES COLUMNS METHOD RIVAL}}            a table of gains with intervals, likewise
     {{mean METRIC SETS PLACE METHOD}}                1.375
     {{gain METRIC SETS PLACE METHOD RIVAL}}          0.209 (bootstrap 0.180 to 0.242, t 0.150 to 0.268)
     {{percent METRIC SETS PLACE METHOD RIVAL}}       15 %: the gain as a share of the rival's mean
     {{wins METRIC SETS PLACE METHOD RIVAL}}          9 of 9: networks on which METHOD is better
     {{ahead METRIC SETS PLACE METHOD}}               5 of 7: networks on which METHOD is better than every rival
+    {{worse METRIC SETS PLACE METHOD RIVAL}}         4 of 399: test sets, of all networks, on which METHOD is worse
     {{rivals PLACE}}                                 20: rivals that were run on some network
     {{networks PLACE}}                               9
     {{seeds PLACE}}                                  3, or 1 to 3
@@ -15,23 +19,34 @@ A template in `pages/` holds `{{…}}` where something is filled in:
     {{holdout METRIC IMAGES CANDIDATE}}              0.713: of the search for defaults, on hold-out images
     {{third METRIC IMAGES CANDIDATE}}                0.536: of its third round
 
-SETS is clean, corrupted, like or unlike (the jitter), or bar. PLACE is `both`, a data set, or `DATASET/NETWORK`, with `@TRAIN`
-for a share of the training split and `~RATE` for dropout, after `strong:` where networks of the strong recipe are meant,
-after `public:` for released ones. What was not run reads "not run".
+SETS is clean, corrupted, like or unlike (the jitter), or bar. PLACE is `both`, a data set, or `DATASET/NETWORK`; with
+`!NETWORK` for a data set without one network, `@TRAIN` for a share of the training split and `~RATE` for dropout; after
+`strong:` where networks of the strong recipe are meant, after `public:` for released ones. COLUMNS are METRIC:SETS; PLACES and
+COLUMNS are joined by commas. What was not run reads "not run".
 """
 
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 
 import numpy as np
 
 from experiments.recipes import CIFAR_SETS, RECIPES
-from experiments.reporting.names import METHOD_TITLES, METRIC_TITLES, RIVALS, method_title
+from experiments.reporting.names import (
+    DATASET_TITLES,
+    DEFAULT,
+    EXPECT_SHIFT,
+    METHOD_TITLES,
+    METRIC_TITLES,
+    NETWORK_TITLES,
+    RIVALS,
+    method_title,
+)
 from experiments.reporting.shift_search import Search
-from experiments.reporting.significance import architecture_gains, compare, network_gains
+from experiments.reporting.significance import architecture_gains, compare, network_gains, set_gains
 from experiments.reporting.summaries import (
     GROUPS,
     PAPER_TRAINING,
@@ -43,13 +58,13 @@ from experiments.reporting.summaries import (
     over_architectures,
     trained,
 )
-from experiments.reporting.tables.comparisons import better_of
-from experiments.reporting.tables.markdown import NOT_RUN, number
+from experiments.reporting.tables.comparisons import GAIN_COLUMNS, better_of, shown
+from experiments.reporting.tables.markdown import ABSENT, NOT_RUN, grid, number
 
 PAGES = Path(__file__).parent / "pages"
 _FIELD = re.compile(r"\{\{(.*?)\}\}", re.DOTALL)
 _PLACE = re.compile(
-    r"((?P<training>strong|public):)?(?P<dataset>\w+)(/(?P<network>\w+))?(@(?P<train>[\d.]+))?(~(?P<rate>[\d.]+))?"
+    r"((?P<training>strong|public):)?(?P<dataset>\w+)(/(?P<network>\w+))?(!(?P<without>\w+))?(@(?P<train>[\d.]+))?(~(?P<rate>[\d.]+))?"
 )
 
 
@@ -76,7 +91,7 @@ def _filled(words: list[str], sources: Sources) -> str:
     try:
         return _value(words, sources)
     except (KeyError, TypeError, ValueError) as error:
-        quantities = ", ".join(("holdout", "third", *_COMPARED, "networks", "seeds", "most"))
+        quantities = ", ".join(("holdout", "third", *_COMPARED, "scores", "gains", "networks", "seeds", "most"))
         known = f"tables: {', '.join(sorted(sources.tables))}; quantities: {quantities}"
         raise TemplateError(f"{{{{{' '.join(words)}}}}} cannot be filled: {error}. Known {known}.") from error
 
@@ -88,6 +103,10 @@ def _value(words: list[str], sources: Sources) -> str:
         case ["holdout" | "third" as kind, metric, images, *candidate]:
             search = sources.search if kind == "holdout" else sources.third
             return _number(search.value(" ".join(candidate), images, metric), 3)
+        case ["scores", places, columns, *methods]:
+            return _score_table(sources.measured, places.split(","), _columns(columns), methods)
+        case ["gains", places, columns, method, rival]:
+            return _gain_table(sources.measured, places.split(","), _columns(columns), method, rival)
         case ["networks", place]:
             return str(sum(map(len, _place(sources.measured, place))))
         case ["seeds", place]:
@@ -114,7 +133,8 @@ def _place(measured: Sequence[Measured], text: str) -> Architectures:
     training = parsed["training"] or PAPER_TRAINING
     datasets = CIFAR_SETS if parsed["dataset"] == "both" else (parsed["dataset"],)
     if parsed["network"] is None:
-        return [cells for dataset in datasets for cells in by_architecture(measured, dataset, training)]
+        everywhere = [cells for dataset in datasets for cells in by_architecture(measured, dataset, training)]
+        return [cells for cells in everywhere if not cells or cells[0].cell.network != parsed["without"]]
     parts = {part[0]: part for part in (*RECIPES["low_data"].fractions, *RECIPES["holdout_size"].fractions)}
     part = parts[float(parsed["train"] or PLAIN[0])]
     options = {"dropout": float(parsed["rate"] or 0), "training": training}
@@ -128,6 +148,60 @@ def _check(metric: str, *methods: str) -> None:
     for method in methods:
         if method not in METHOD_TITLES and method_title(method) == method:
             raise ValueError(f'"{method}" is no method')
+
+
+def _columns(text: str) -> list[tuple[str, Group]]:
+    """Metric and group of test sets of each column."""
+    pairs = [column.split(":") for column in text.split(",")]
+    return [(metric, GROUPS[group]) for metric, group in pairs]
+
+
+# Tables of methods
+
+
+def _score_table(
+    measured: Sequence[Measured], places: Sequence[str], columns: Sequence[tuple[str, Group]], methods: Sequence[str]
+) -> str:
+    """A method that was not run in a place has dashes there."""
+    header = ["method"]
+    for place, (metric, group) in product(places, columns):
+        of_column = f"{METRIC_TITLES[metric]}, {group.title}" if len(columns) > 1 or len(places) == 1 else ""
+        header.append(": ".join(filter(None, (_title(place) if len(places) > 1 else "", of_column))))
+    rows: list[tuple[str, ...]] = []
+    for method in methods:
+        _check("nll", method)
+        values = [
+            _mean(_place(measured, place), method, metric, group) for place, (metric, group) in product(places, columns)
+        ]
+        title = f"**{method_title(method)}**" if method in (DEFAULT, EXPECT_SHIFT) else method_title(method)
+        rows.append((title, *(value.replace(NOT_RUN, ABSENT) for value in values)))
+    return grid(tuple(header), rows)
+
+
+def _gain_table(
+    measured: Sequence[Measured],
+    places: Sequence[str],
+    columns: Sequence[tuple[str, Group]],
+    method: str,
+    rival: str,
+) -> str:
+    _check("nll", method, rival)
+    rows = [
+        (
+            *(_title(place), METRIC_TITLES[metric], group.title),
+            *shown(compare(_place(measured, place), method, rival, metric, group)),
+        )
+        for place in places
+        for metric, group in columns
+    ]
+    return grid(("data set", "metric", "test sets", *GAIN_COLUMNS), rows, text_columns=3)
+
+
+def _title(place: str) -> str:
+    """The network of a place, or its data set."""
+    parsed = _PLACE.fullmatch(place)
+    dataset, network = (parsed["dataset"], parsed["network"]) if parsed else (place, None)
+    return NETWORK_TITLES.get(network, network) if network else DATASET_TITLES.get(dataset, "both")
 
 
 def _number(value: float, digits: int) -> str:
@@ -164,6 +238,11 @@ def _wins(architectures: Architectures, method: str, rival: str, metric: str, gr
     return better_of(gains, NOT_RUN)
 
 
+def _worse(architectures: Architectures, method: str, rival: str, metric: str, group: Group) -> str:
+    gains = [set_gains(cell, method, rival, metric, group.sets) for cells in architectures for cell in cells]
+    return better_of(-np.concatenate([np.empty(0), *gains]), NOT_RUN)
+
+
 def _ahead(architectures: Architectures, method: str, metric: str, group: Group) -> str:
     """Of every rival that was run on the network."""
     cells = [cell for cells in architectures for cell in cells if method in cell.methods]
@@ -179,5 +258,6 @@ _COMPARED: Mapping[str, Callable[..., str]] = {
     "gain": _gain,
     "percent": _percent,
     "wins": _wins,
+    "worse": _worse,
     "ahead": _ahead,
 }

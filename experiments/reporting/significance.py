@@ -72,6 +72,12 @@ def count_better(gains: Array) -> int:
     return int((np.round(gains, TIE) > 0).sum())
 
 
+def set_gains(cell: Measured, method: str, rival: str, metric: str, sets: Sequence[str]) -> Array:
+    """[sets]: of those test sets that were measured with both."""
+    gains = _gains(cell, method, rival, metric, sets)
+    return gains[np.isfinite(gains)]
+
+
 def _gains(cell: Measured, method: str, rival: str, metric: str, sets: Sequence[str]) -> Array:
     return sign(metric) * (cell.values(method, metric, sets) - cell.values(rival, metric, sets))
 

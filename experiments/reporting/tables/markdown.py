@@ -32,10 +32,14 @@ class Table:
 
 
 def markdown(table: Table) -> str:
-    """Title, rows, note. The first `text_columns` are aligned left, numbers right."""
-    rule = [":--" if place < table.text_columns else "--:" for place in range(len(table.header))]
-    lines = [_line(table.header), _line(rule), *map(_line, table.rows)]
-    return f"**{table.title}**\n\n" + "\n".join(lines) + f"\n\n{table.note}\n"
+    """Title, rows, note."""
+    return f"**{table.title}**\n\n{grid(table.header, table.rows, table.text_columns)}\n\n{table.note}\n"
+
+
+def grid(header: tuple[str, ...], rows: Sequence[tuple[str, ...]], text_columns: int = 1) -> str:
+    """Header and rows. The first `text_columns` are aligned left, numbers right."""
+    rule = [":--" if place < text_columns else "--:" for place in range(len(header))]
+    return "\n".join([_line(header), _line(rule), *map(_line, rows)])
 
 
 def as_csv(table: Table) -> str:

@@ -1,4 +1,4 @@
-"""Tables of scores: the front page's, every method, every network, the paper's numbers beside ours."""
+"""Tables of scores: every method, every network, the paper's numbers beside ours."""
 
 from collections.abc import Mapping, Sequence
 from itertools import product
@@ -9,23 +9,16 @@ from experiments.reporting.names import (
     CIFAR,
     DATASET_TITLES,
     DEFAULT,
-    EXPECT_SHIFT,
-    FORMER_DEFAULT,
-    LOGIT_RIVALS,
     METHOD_TITLES,
     METRIC_TITLES,
     NETWORK_TITLES,
-    PRIMARY_RIVAL,
     TRAINING_TITLES,
-    VIEW_RIVALS,
     method_title,
 )
 from experiments.reporting.summaries import (
     CLEAN_SET,
     CORRUPTED,
     GROUPS,
-    PAPER_TRAINING,
-    STRONG_TRAINING,
     TRAININGS,
     Measured,
     mean_over_networks,
@@ -53,58 +46,6 @@ def corrupted_titles(metrics: Sequence[str]) -> Row:
 
 def place(dataset: str, network: str) -> tuple[str, str]:
     return DATASET_TITLES[dataset], NETWORK_TITLES.get(network, network)
-
-
-# The front page
-
-
-def best_rival(
-    measured: Sequence[Measured], dataset: str, rivals: Mapping[str, str], group: str, training: str
-) -> str | None:
-    """The rival with the least NLL on these test sets: chosen on them, in its favour. None if none was run."""
-    known = [method for method in rivals if method in methods_run(measured, dataset, training)]
-    sets = GROUPS[group].sets
-    return min(known, key=lambda each: mean_over_networks(measured, dataset, each, "nll", sets, training), default=None)
-
-
-FRONT: Mapping[str, tuple[Sequence[str], Sequence[str]]] = {
-    STRONG_TRAINING: (("temperature", PRIMARY_RIVAL), (DEFAULT, EXPECT_SHIFT, "lates_robust_holdout")),
-    PAPER_TRAINING: (("temperature",), (FORMER_DEFAULT, "lates_jitter_1")),
-}
-"""Rivals and LATES methods of the front page, by training; the best rivals come between."""
-
-
-def main_table(measured: Sequence[Measured]) -> Table:
-    metrics = ("nll", "ece", "accuracy")
-    rows: list[Row] = []
-    for (training, (rivals, ours)), dataset in product(FRONT.items(), CIFAR):
-        labelled = {method: method_title(method) for method in rivals}
-        for kind, known, group in (("logit", LOGIT_RIVALS, "clean"), ("view-aware", VIEW_RIVALS, "corrupted")):
-            best = best_rival(measured, dataset, known, group, training)
-            if best is not None and best not in labelled:
-                labelled[best] = f"best {kind} rival run: {method_title(best)}"
-        labelled |= {method: method_title(method) for method in ours}
-        where = (TRAINING_TITLES[training], DATASET_TITLES[dataset])
-        run = methods_run(measured, dataset, training)
-        for method, label in labelled.items():
-            values = [
-                number(mean_over_networks(measured, dataset, method, metric, sets, training), 3)
-                for sets, metric in product((CLEAN_SET, CORRUPTED), metrics)
-            ]
-            name = f"**{label}**" if method in (DEFAULT, EXPECT_SHIFT) else label
-            cells = values if method in run else [NOT_RUN, *[ABSENT] * (len(values) - 1)]
-            rows.append((*where, name, *cells) if run else (*where, NOT_RUN, *[ABSENT] * len(values)))
-    return Table(
-        "main",
-        "Clean test set, and the mean over 19 corruptions",
-        ("networks trained by", "data set", "method", *titles(metrics), *corrupted_titles(metrics)),
-        tuple(dict.fromkeys(rows)),
-        f"{MEANS} LATES stays within 1 % of the network's parameters. The best rivals were chosen on these very test sets, in "
-        "their favour: by clean NLL among those that need logits alone, by corrupted NLL among those that see views, features "
-        "or training images. Severities 1, 3 and 5; on networks of the paper's recipe, which were measured before robust views "
-        "existed, all five.",
-        text_columns=3,
-    )
 
 
 # Every method, every network

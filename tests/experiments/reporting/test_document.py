@@ -12,7 +12,7 @@ from experiments.reporting.names import DEFAULT, EXPECT_SHIFT, METHOD_TITLES, RI
 from experiments.reporting.prose import PAGES, Sources, TemplateError, fill
 from experiments.reporting.shift_search import Search, read_search
 from experiments.reporting.summaries import Measured, read_measured
-from tests.experiments.reporting.synthetic import SEEDS_RUN, column, write_cell
+from tests.experiments.reporting.synthetic import SEEDS_RUN, column, rows_of, write_cell
 
 ROOT = Path(__file__).parents[3]
 
@@ -57,6 +57,15 @@ def test_gains_shares_and_wins_agree_with_the_files(results: Path, measured: tup
     assert filled(measured, f"{{{{wins {place}}}}}") == ("1 of 1" if ours < theirs else "0 of 1")
 
 
+def test_worse_counts_the_test_sets_of_all_networks(results: Path, measured: tuple[Measured, ...]) -> None:
+    name = "in_distribution-cifar100-vgg19-s0"
+    ours, theirs = (column(results, name, method, "nll") for method in ("lates_shift_1", "temperature"))
+    corrupted = [each for each in theirs if each != "clean"]
+    worse = sum(ours[each] > theirs[each] for each in corrupted)
+    field = "{{worse nll corrupted cifar100/vgg19 lates_shift_1 temperature}}"
+    assert filled(measured, field) == f"{worse} of {len(corrupted)}"
+
+
 def test_ahead_counts_networks_on_which_no_rival_is_as_good(results: Path, measured: tuple[Measured, ...]) -> None:
     name, place = "in_distribution-cifar100-vgg19-s0", "nll clean cifar100/vgg19"
     (cell,) = (each for each in measured if each.cell.name == name)
@@ -65,6 +74,29 @@ def test_ahead_counts_networks_on_which_no_rival_is_as_good(results: Path, measu
     least = min(scores[method] for method in RIVALS.keys() & scores.keys())
     assert filled(measured, f"{{{{ahead {place} lates_shift_1}}}}") == ("1 of 1" if ours < least else "0 of 1")
     assert filled(measured, f"{{{{rivals {place.split()[-1]}}}}}") == str(len(RIVALS.keys() & scores.keys()))
+
+
+def test_tables_of_scores_and_gains_agree_with_the_fields_of_sentences(measured: tuple[Measured, ...]) -> None:
+    places, columns = "cifar100,cifar10", "nll:clean,ece:corrupted"
+    scores = rows_of(filled(measured, f"{{{{scores {places} {columns} temperature lates_shift_1 ensemble}}}}"))
+    assert [row["method"] for row in scores] == ["temperature", "LATES, shifted views", "ensemble of the seeds"]
+    assert scores[0]["CIFAR-100: NLL, clean"] == filled(measured, "{{mean nll clean cifar100 temperature}}")
+    assert scores[1]["CIFAR-10: ECE, corrupted"] == filled(measured, "{{mean ece corrupted cifar10 lates_shift_1}}")
+    assert scores[2]["CIFAR-10: NLL, clean"] == "–"
+    gains = rows_of(filled(measured, f"{{{{gains {places} {columns} lates_shift_1 temperature}}}}"))
+    assert [(row["data set"], row["metric"], row["test sets"]) for row in gains] == [
+        (dataset, *of_column)
+        for dataset in ("CIFAR-100", "CIFAR-10")
+        for of_column in (("NLL", "clean"), ("ECE", "corrupted"))
+    ]
+    assert filled(measured, "{{gain nll clean cifar100 lates_shift_1 temperature}}").startswith(gains[0]["gain"][1:6])
+
+
+def test_a_place_may_leave_one_network_out(measured: tuple[Measured, ...]) -> None:
+    everywhere, others = (
+        int(filled(measured, f"{{{{networks {place}}}}}")) for place in ("cifar100", "cifar100!vgg16")
+    )
+    assert everywhere - others == int(filled(measured, "{{networks cifar100/vgg16}}")) > 0
 
 
 def test_places_may_be_parts_of_the_split_and_rates_of_dropout(results: Path, measured: tuple[Measured, ...]) -> None:
@@ -132,11 +164,11 @@ def test_check_fails_if_one_number_of_a_sentence_or_table_differs(
     arguments = [f"--results={few_results}", f"--out={tmp_path}"]
     main(arguments)
     front, table = tmp_path / "RESULTS.md", few_results / "tables" / "paper_tests.csv"
-    front.write_text(front.read_text().replace("on 0 networks trained", "on 2 networks trained"))
+    front.write_text(front.read_text().replace("On 0 networks trained", "On 2 networks trained"))
     table.write_text(table.read_text().replace("63.4", "63.5"))
     assert main([*arguments, "--check"]) == 1
     said = capsys.readouterr().out
-    assert "on 2 networks trained" in said
+    assert "On 2 networks trained" in said
     assert "63.5" in said
     assert "cost.csv" not in said
 

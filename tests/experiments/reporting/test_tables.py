@@ -8,14 +8,14 @@ from statistics import mean, stdev
 import pytest
 
 from experiments.recipes import ensemble_cell
-from experiments.reporting.names import VIEW_RIVALS, method_title
+from experiments.reporting.names import method_title
 from experiments.reporting.summaries import Spread, mean_over_networks, read_measured, spread, trained
 from experiments.reporting.tables import make_tables
 from experiments.reporting.tables.costs import timing_table
 from experiments.reporting.tables.markdown import markdown, number, p_value, signed, with_deviation
-from experiments.reporting.tables.scores import imagenet, main_table, methods_table
+from experiments.reporting.tables.scores import imagenet, methods_table
 from experiments.runner.results import CellResults, read_results, write_results
-from tests.experiments.reporting.synthetic import PLAIN_METHODS, SEEDS_RUN, column, read_column, rows_of, write_cell
+from tests.experiments.reporting.synthetic import SEEDS_RUN, column, read_column, rows_of, write_cell
 
 PAPER = "paper's recipe"
 
@@ -25,29 +25,6 @@ def texts(results: Path) -> dict[str, str]:
 
 
 # The numbers
-
-
-def over_networks(results: Path, dataset: str, method: str, metric: str, corrupted: bool) -> float:
-    def of(network: str, seed: int) -> float:
-        by_set = column(results, f"in_distribution-{dataset}-{network}-s{seed}", method, metric)
-        return mean(value for name, value in by_set.items() if (name != "clean") == corrupted)
-
-    return mean(mean(of(network, seed) for seed in range(n)) for network, n in SEEDS_RUN.items())
-
-
-def test_the_front_table_holds_means_and_names_the_best_rivals(results: Path, tables: dict[str, str]) -> None:
-    (row,) = rows_of(tables["main"], PAPER, "CIFAR-10", "LATES, jittered views")
-    assert row["NLL"] == f"{over_networks(results, 'cifar10', 'lates_jitter_1', 'nll', False):.3f}"
-    assert row["ECE, corrupted"] == f"{over_networks(results, 'cifar10', 'lates_jitter_1', 'ece', True):.3f}"
-    (best,) = (row for row in rows_of(tables["main"], PAPER, "CIFAR-10") if row["method"].startswith("best view-aware"))
-    losses = {
-        method_title(method): over_networks(results, "cifar10", method, "nll", True)
-        for method in VIEW_RIVALS
-        if method in PLAIN_METHODS
-    }
-    assert best["method"] == f"best view-aware rival run: {min(losses, key=losses.__getitem__)}"
-    assert best["NLL, corrupted"] == f"{min(losses.values()):.3f}"
-    assert rows_of(tables["main"], "strong recipe", "CIFAR-10")[0]["method"] == "not run"
 
 
 def test_scores_by_network_have_mean_and_deviation_over_seeds(results: Path, tables: dict[str, str]) -> None:
@@ -168,7 +145,7 @@ def test_without_results_no_table_holds_a_measured_number(tmp_path: Path, tables
 
 def test_a_mean_over_a_part_of_the_sets_is_missing(tmp_path: Path) -> None:
     write_cell(tmp_path, "in_distribution", "cifar10", "vgg16", 0, sets=["clean", "fog-1", "fog-2"])
-    (row,) = rows_of(markdown(main_table(read_measured(tmp_path))), PAPER, "CIFAR-10", "temperature")
+    (row,) = rows_of(markdown(methods_table(read_measured(tmp_path))), PAPER, "CIFAR-10", "temperature")
     assert row["NLL, corrupted"] == "–"
     assert row["NLL"] != "–"
 
