@@ -1,5 +1,7 @@
 """The report's numbers are those of the metrics."""
 
+from typing import Any
+
 import pytest
 import torch
 
@@ -95,19 +97,23 @@ def test_class_names_that_occur_twice_get_their_number(
     assert {one.name for one in found.classes} == {"crane (0)", "crane (1)", *names[2:]}
 
 
+def read_one(calibrated: lates.CalibratedModel, loader: Any, seed: int = 0) -> Predictions:
+    return read_predictions(calibrated, {"test": loader}, seed=seed)["test"]
+
+
 def test_predictions_leave_out_ignored_rows_and_refuse_unknown_labels(
     calibrated: lates.CalibratedModel, problem: Problem
 ) -> None:
     labels = problem.labels.clone()
     labels[:100] = -100
-    assert read_predictions(calibrated, loader_of(problem.images, labels), "test", seed=0).labels.shape == (900,)
+    assert read_one(calibrated, loader_of(problem.images, labels)).labels.shape == (900,)
     labels[0] = 10
     with pytest.raises(ValueError, match="10"):
-        read_predictions(calibrated, loader_of(problem.images, labels), "test", seed=0)
+        read_one(calibrated, loader_of(problem.images, labels))
     with pytest.raises(ValueError, match="A test batch has 4 labels, but the network gave 5 rows"):
-        read_predictions(calibrated, [(problem.images[:5], problem.labels[:4])], "test", seed=0)
+        read_one(calibrated, [(problem.images[:5], problem.labels[:4])])
     with pytest.raises(ValueError, match="No row is left"):
-        read_predictions(calibrated, [(problem.images[:5], torch.full((5,), -100))], "test", seed=0)
+        read_one(calibrated, [(problem.images[:5], torch.full((5,), -100))])
 
 
 def test_predictions_with_dropout_are_the_mean_of_samples_from_the_seed(problem: Problem) -> None:
@@ -115,7 +121,7 @@ def test_predictions_with_dropout_are_the_mean_of_samples_from_the_seed(problem:
     calibrated = lates.calibrate(sampled, holdout=problem.holdout, blocks=[], progress=False)
     batches = [(problem.images, problem.labels)]
     state = calibrated.generator.get_state()
-    one, other, again = (read_predictions(calibrated, batches, "test", seed=seed) for seed in (7, 8, 7))
+    one, other, again = (read_one(calibrated, batches, seed) for seed in (7, 8, 7))
     assert torch.equal(calibrated.generator.get_state(), state)
     assert torch.equal(one.logits[NETWORK], again.logits[NETWORK])
     assert not torch.equal(one.logits[NETWORK], other.logits[NETWORK])

@@ -17,7 +17,7 @@ from typing import Any
 from lates.model import CalibratedModel
 from lates.report.predictions import LATES, NETWORK, TEMPERATURE, Predictions, read_predictions
 from lates.report.findings import measure
-from lates.runtime import Progress, check_seed, check_target, install_line, shown, write_whole
+from lates.runtime import Progress, check_seed, check_target, install_line, write_whole
 
 __all__ = ["LATES", "NETWORK", "TEMPERATURE", "Predictions", "read_predictions", "write_report"]
 
@@ -72,11 +72,7 @@ def write_report(
             f"The report is drawn with {fault.name}, which is not installed. {install_line('report')}",
             name=fault.name,
         ) from fault
-    with shown(progress) as report:
-        predictions = {
-            name: read_predictions(calibrated, loader, name, seed=seed, progress=report)
-            for name, loader in sets.items()
-        }
+    predictions = read_predictions(calibrated, sets, seed=seed, progress=progress)
     findings = measure(calibrated, predictions, class_names, seed)
     heading = title or f"{type(calibrated.networks[0].network.network).__name__}, {calibrated.fit.classes:,} classes"
     write_whole(Path(path), page_of(findings, draw_all(findings), heading).encode("utf-8", "backslashreplace"))
