@@ -71,20 +71,20 @@ def test_coverage_curve_ends_at_the_error_rate_and_its_area_is_the_aurc(
 def test_classes_are_ordered_by_an_error_whose_mean_is_the_classwise_ece(
     findings: Findings, predictions: dict[str, Predictions]
 ) -> None:
-    errors = [one.scores[LATES].error for one in findings.classes]
+    errors = [one.error for one in findings.classes[LATES]]
     assert errors == sorted(errors, reverse=True)
     for method, logits in predictions["clean"].logits.items():
-        mean = sum(one.scores[method].error for one in findings.classes) / len(findings.classes)
+        mean = sum(one.error for one in findings.classes[method]) / len(errors)
         assert mean == pytest.approx(metrics.classwise_ece(logits, predictions["clean"].labels), abs=1e-12)
         assert findings.points["auc"][method] == metrics.auc(logits, predictions["clean"].labels)
-    assert sum(one.rows for one in findings.classes) == findings.test.rows
+    assert sum(one.rows for one in findings.classes[LATES]) == findings.test.rows
     sure, top = predictions["clean"].logits[LATES].double().softmax(1).max(1)
-    for one in findings.classes:
+    for one in findings.classes[LATES]:
         chosen = top == int(one.name)
         assert one.rows == int((predictions["clean"].labels == int(one.name)).sum())
-        assert one.scores[LATES].confidence == pytest.approx(float(sure[chosen].mean()))
-        assert one.scores[LATES].predicted == int(chosen.sum())
-        assert one.scores[LATES].precision == pytest.approx(
+        assert one.confidence == pytest.approx(float(sure[chosen].mean()))
+        assert one.predicted == int(chosen.sum())
+        assert one.precision == pytest.approx(
             float((predictions["clean"].labels[chosen] == int(one.name)).double().mean())
         )
 
@@ -94,7 +94,7 @@ def test_class_names_that_occur_twice_get_their_number(
 ) -> None:
     names = ["crane", "crane", *(str(c) for c in range(8))]
     found = measure(calibrated, predictions, names, seed=0)
-    assert {one.name for one in found.classes} == {"crane (0)", "crane (1)", *names[2:]}
+    assert {one.name for one in found.classes[LATES]} == {"crane (0)", "crane (1)", *names[2:]}
 
 
 def read_one(calibrated: lates.CalibratedModel, loader: Any, seed: int = 0) -> Predictions:

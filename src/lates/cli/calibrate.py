@@ -128,8 +128,8 @@ def calibrate_model(
         return None if name == NONE else find_named(name, option) if ":" in name else name
 
     with process_group(device):
-        loaders = make_loaders(data)
-        train, holdout = loaders.by_role.get("train"), loaders["holdout"]
+        loaders = make_loaders(data, "holdout")
+        train, holdout = loaders.get("train"), loaders["holdout"]
         network = make_network(model, checkpoints, device)
         if world_size > 1:
             train = None if train is None else shard_loader(train, rank, world_size)

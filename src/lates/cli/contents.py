@@ -12,6 +12,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
+from lates.cli.saved_logits import read_logits
 from lates.model import (
     FITTED,
     KEY,
@@ -25,6 +26,7 @@ from lates.model import (
     write_calibration,
 )
 from lates.network import HEAD
+from lates.report import Predictions
 from lates.stack import Stack, combine
 
 CALIBRATION, FITTED_WEIGHTS = "calibration of a network", "weights for saved logits"
@@ -40,15 +42,6 @@ def read_contents(path: Path) -> tuple[Stack, dict[str, Any]]:
         return stack, {**file, **fitted_contents(stack)}
     saved = parse_saved(tensors, metadata, path)
     return saved.fit, {**file, **_calibration_contents(saved)}
-
-
-def holds_calibration(path: Path) -> bool:
-    """Whether a file is one of ours; saved logits may have the same suffix."""
-    try:
-        with safe_open(str(path), framework="pt") as file:
-            return KEY in (file.metadata() or {})
-    except (SafetensorError, OSError):
-        return False
 
 
 def fitted_contents(stack: Stack) -> dict[str, Any]:
@@ -144,11 +137,31 @@ def parse_fitted(metadata: dict[str, Any], path: Path) -> Stack:
         return read_stack({**saved, **unknown, "temperature_weights": []})
 
 
-def read_fitted(path: Path) -> Stack:
-    _, metadata = read_calibration(path)
+def read_methods(path: Path, labels: Path | None, fitted: Path | None) -> Predictions:
+    """Saved logits, member by member, the head last; or the head before and after what `lates fit` wrote to a file."""
+    if _holds_calibration(path):
+        raise ValueError(
+            f"{path} is a calibration. Pass its network and data too: --model module:function --data module:function; "
+            "or, if `lates fit` wrote it, pass saved logits first and this file as --fitted."
+        )
+    members, truth = read_logits(path, labels)
+    if fitted is None:
+        return Predictions(truth, members)
+    _, metadata = read_calibration(fitted)
     if FITTED not in metadata:
-        raise ValueError(f"{path} calibrates a network; expected a file written by `lates fit`.")
-    return parse_fitted(metadata, path)
+        raise ValueError(f"{fitted} calibrates a network; expected a file written by `lates fit`.")
+    stack = parse_fitted(metadata, fitted)
+    method = "temperature" if len(stack.names) == 1 else "stack"
+    return Predictions(truth, {"logits": members[HEAD], method: apply_fitted(stack, members)})
+
+
+def _holds_calibration(path: Path) -> bool:
+    """Whether a file is one of ours; saved logits may have the same suffix."""
+    try:
+        with safe_open(str(path), framework="pt") as file:
+            return KEY in (file.metadata() or {})
+    except (SafetensorError, OSError):
+        return False
 
 
 def apply_fitted(stack: Stack, members: Mapping[str, Tensor]) -> Tensor:

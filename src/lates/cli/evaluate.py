@@ -3,16 +3,13 @@
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 from rich.console import Console
 
 from lates.cli.console import print_json, say
 from lates.cli.options import AsJson, Checkpoints, Device, OtherWeights, Seed, parse_share, source
-
-if TYPE_CHECKING:
-    from lates.report import Predictions
 
 saved_logits = partial(typer.Option, rich_help_panel="Saved logits", show_default=False)
 
@@ -79,8 +76,10 @@ def evaluate_file(
         from lates.report import read_predictions
 
         calibrated = load_calibrated(file, model, checkpoints, device, other_weights)
-        tests = read_predictions(calibrated, make_loaders(data)["test"], seed=seed)
+        tests = read_predictions(calibrated, make_loaders(data, "test")["test"], seed=seed)
     else:
+        from lates.cli.contents import read_methods
+
         tests = {file.name: read_methods(file, labels, fitted)}
     others = list(next(iter(tests.values())).logits)[:-1] if model is not None or fitted is not None else []
     comparisons = {
@@ -96,23 +95,3 @@ def evaluate_file(
     Console().print(comparison_text(comparisons, auc, baseline, intervals=True), soft_wrap=True)
     if selected is not None:
         say(f"\n{selective_lines(selected)}")
-
-
-def read_methods(file: Path, labels: Path | None, fitted: Path | None) -> "Predictions":
-    """Saved logits, member by member, the head last; or the head before and after `lates fit`."""
-    from lates.cli.contents import apply_fitted, holds_calibration, read_fitted
-    from lates.cli.saved_logits import read_logits
-    from lates.network import HEAD
-    from lates.report import Predictions
-
-    if holds_calibration(file):
-        raise ValueError(
-            f"{file} is a calibration. Pass its network and data too: --model module:function --data module:function; "
-            "or, if `lates fit` wrote it, pass saved logits first and this file as --fitted."
-        )
-    members, truth = read_logits(file, labels)
-    if fitted is None:
-        return Predictions(truth, members)
-    stack = read_fitted(fitted)
-    method = "temperature" if len(stack.names) == 1 else "stack"
-    return Predictions(truth, {"logits": members[HEAD], method: apply_fitted(stack, members)})

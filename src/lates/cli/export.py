@@ -54,14 +54,14 @@ def export_calibration(
     options.check_output(output, force, [file, *(checkpoints or ())], [model, data])
     import torch
 
-    from lates.cli.user_code import load_calibrated, make_loaders
+    from lates.cli.user_code import first_inputs, load_calibrated
     from lates.export import export_program, import_package, make_onnx
     from lates.runtime import write_whole
 
     if check:
         import_package("onnxruntime")  # fail before the work, not after it
     calibrated = load_calibrated(file, model, checkpoints, device, other_weights)
-    inputs = make_loaders(data).first_inputs()
+    inputs = first_inputs(data)
     if output.suffix == PROGRAM:
         program = io.BytesIO()
         torch.export.save(export_program(calibrated, inputs), program)

@@ -45,7 +45,7 @@ def report_calibration(
     except UnicodeDecodeError as error:
         raise ValueError(f"--class-names {class_names}: no text in UTF-8 ({error}). Save it as UTF-8.") from error
     calibrated = load_calibrated(file, model, checkpoints, device, other_weights)
-    tests = make_loaders(data)["test"]
+    tests = make_loaders(data, "test")["test"]
     write_report(calibrated, tests, output, title=title, class_names=names, seed=seed)
     print_written(output)
     link = output.resolve().as_uri()

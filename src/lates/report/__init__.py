@@ -2,8 +2,7 @@
 
 predictions    one pass over a test set -> the logits of each method
 findings       all numbers
-formats        how numbers and names are written
-sentences      what the numbers mean
+sentences      what the numbers mean, and how they are written
 charts         all charts
 sections       the text, the places of the charts, the tables
 page           one HTML file
@@ -63,7 +62,6 @@ def write_report(
             f"{len(class_names)} class names came for {calibrated.fit.classes} classes; expected one for each."
         )
     try:
-        from lates.report.charts import draw_all
         from lates.report.page import page_of
     except ModuleNotFoundError as fault:
         if fault.name not in NEEDED:
@@ -75,4 +73,4 @@ def write_report(
     predictions = read_predictions(calibrated, sets, seed=seed, progress=progress)
     findings = measure(calibrated, predictions, class_names, seed)
     heading = title or f"{type(calibrated.networks[0].network.network).__name__}, {calibrated.fit.classes:,} classes"
-    write_whole(Path(path), page_of(findings, draw_all(findings), heading).encode("utf-8", "backslashreplace"))
+    write_whole(Path(path), page_of(findings, heading).encode("utf-8", "backslashreplace"))
