@@ -153,7 +153,7 @@ def test_report_names_a_missing_extra(
     real, missing = builtins.__import__, "altair"
 
     def without_it(name: str, *rest: Any) -> Any:
-        if name.startswith("lates.report.charts"):
+        if name.startswith("lates.report.page"):
             raise ModuleNotFoundError(f"No module named '{missing}'", name=missing)
         return real(name, *rest)
 

@@ -22,6 +22,7 @@ TITLES = {"lates": "LATES"}
 NARROW = 6
 """Columns of the ECE's floor and of the AUC."""
 BAR = 18
+"""Columns of a contribution of 1."""
 NEXT = """\
 import lates
 calibrated = lates.calibrate(model, train=train_loader, holdout=holdout_loader)
@@ -32,7 +33,7 @@ AUC = Mapping[str, Mapping[str, float]]
 
 
 def comparison_text(sets: Mapping[str, Comparison], auc: AUC, baseline: str | None, *, intervals: bool) -> Text:
-    """One line per method, and one for its intervals; marks show where a method differs from the baseline; how to read it."""
+    """One line per method, and one for its intervals; marks show where it differs from the baseline. Below: how to read it."""
     name_width, width = (13, 12) if intervals else (22, 8)
 
     def line(name: str, cells: Mapping[str, Text], floor: str = "", area: str = "") -> Text:
