@@ -7,8 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from lates.demo import LATES, NO_VIEWS, TEMPERATURE, calibrate_all, compare_all, load_network, load_splits
-from lates.demo.experiment import NETWORK
+from lates.demo import LATES, NETWORK, NO_VIEWS, TEMPERATURE, load_network, load_splits, run_experiment
 from lates.metrics import verdict
 from tests.conftest import Problem
 from tests.docs_names import names_of_images
@@ -46,7 +45,7 @@ def test_the_code_of_the_readme_runs(
 @pytest.mark.slow
 def test_the_numbers_of_the_readme_are_what_the_demo_measures() -> None:
     network, splits = load_network(), load_splits()
-    comparisons = compare_all(network, splits, calibrate_all(network, splits)).comparisons
+    comparisons = run_experiment(network, splits)[0].comparisons
     table = TEXT[TEXT.index("| method | NLL: plain") :].split("\n\n")[0].splitlines()[2:]
     rows = {name.strip(): cells for name, *cells in (line.strip("|").split("|") for line in table)}
     assert list(rows) == list(METHODS)

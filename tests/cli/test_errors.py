@@ -12,7 +12,7 @@ import pytest
 import typer
 from typer.testing import Result
 
-from lates.cli.errors import Command
+from lates.cli.console import Command
 from tests.cli.commands import CALIBRATION, RUNNER, calibrate, run
 from tests.cli_problem import Folder
 from tests.terminal import start_command, wait_for

@@ -91,7 +91,7 @@ def test_evaluate_takes_dropout_samples_and_intervals_from_the_seed(folder: Fold
     calibrated = lates.load(CALIBRATION, lates.mc_dropout(their(folder)[0], samples=3))
     loader = their(folder)[1]["test"]["plain"]
     found = results_of("evaluate", CALIBRATION, *dropout, "--seed", "7")["sets"][0]
-    predictions = read_predictions(calibrated, loader, "plain", seed=7)
+    predictions = read_predictions(calibrated, {"plain": loader}, seed=7)["plain"]
     logits = predictions.logits["network"]
     expected = lates.metrics.bootstrap(lates.metrics.nll, logits, predictions.labels, draws=1000, seed=7)
     assert found["measured"]["network"]["nll"] == pytest.approx(vars(expected), abs=1e-9)

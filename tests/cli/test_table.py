@@ -6,8 +6,7 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
-from lates.cli.demo_text import show
-from lates.cli.table import METRICS, comparison_lines, explain, short
+from lates.cli.table import METRICS, comparison_text, explain, short, show_demo_results
 from lates.demo import LATES, NO_VIEWS, TEMPERATURE, Cost, Results
 from lates.metrics import Comparison, Interval
 
@@ -36,7 +35,8 @@ AUC = {"plain": {"network": 0.9333, "lates": 0.9444}}
 
 
 def test_table_shows_every_number_with_interval_and_mark() -> None:
-    assert comparison_lines({"plain": PLAIN}, AUC, "network", intervals=True).plain.splitlines() == [
+    text = comparison_text({"plain": PLAIN}, AUC, "network", intervals=True).plain
+    assert text.splitlines()[:7] == [
         "                   accuracy          ECE  floor          NLL        Brier    AUC",
         "",
         "plain, 1,234 rows, 1,000 classes",
@@ -50,13 +50,13 @@ def test_table_shows_every_number_with_interval_and_mark() -> None:
 def test_table_shortens_long_names_and_marks_nothing_without_baseline() -> None:
     name = "a_layer_far_below"
     alone = replace(PLAIN, measured={name: PLAIN.measured["lates"]}, differences={name: {}}, ece_floor={name: 0.0222})
-    text = comparison_lines({"plain": alone}, {"plain": {name: 0.9444}}, None, intervals=True).plain
+    text = comparison_text({"plain": alone}, {"plain": {name: 0.9444}}, None, intervals=True).plain
     assert "  a_layer_far…        .9100        .0200  .0222" in text
-    assert "comparisons" not in explain({"plain": alone}, None, intervals=True)
+    assert "comparisons" not in text
 
 
 def test_explanation_counts_the_comparisons_of_all_sets_in_80_columns() -> None:
-    text = explain(dict.fromkeys("abc", PLAIN), "network", intervals=True)
+    text = explain(dict.fromkeys("abc", PLAIN), "network", True)
     assert max(map(len, text.splitlines())) <= 80
     assert "* better, ! worse than network beyond chance" in text
     assert "Of 12 comparisons, chance alone would mark about 0.6." in " ".join(text.split())
@@ -98,7 +98,7 @@ def demo_results() -> Results:
 
 def test_demo_text_counts_marks_and_ends_with_code_to_copy() -> None:
     stream = io.TextIOWrapper(io.BytesIO(), encoding="ascii", errors="strict")
-    show(demo_results(), Console(file=stream, width=80))
+    show_demo_results(demo_results(), Console(file=stream, width=80))
     stream.seek(0)
     text = stream.read()
     lines = text.splitlines()

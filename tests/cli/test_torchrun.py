@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import lates
-from lates.cli.torchrun import world
+from lates.cli.calibrate import world
 from tests.cli_problem import MODULE, make_folder
 from tests.terminal import own_lines
 

@@ -4,13 +4,11 @@ import json
 import re
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
-import torch
 import typer
 
-from lates.cli.user_code import Loaders, call_named, find_named, make_loaders, make_network
+from lates.cli.user_code import call_named, find_named, first_inputs, make_loaders, make_network
 from tests.cli.commands import CALIBRATION, error_of, run, sources
 from tests.cli_problem import Folder
 
@@ -122,22 +120,22 @@ def test_loaders_come_as_tuple_or_dict_and_every_test_set_is_checked(here: Path)
         "rows = [([[1.0]], [0])]\npair = (rows, rows)\nlone = {'test': rows}\nodd = {'test': {'fog': 3}}\n"
         "once = {'test': {'fog': iter(rows)}}\n"
     )
-    assert list(make_loaders("theirs:pair").by_role) == ["train", "holdout"]
-    assert list(make_loaders("theirs:lone")["test"]) == ["test"]
+    assert list(make_loaders("theirs:pair", "holdout")) == ["train", "holdout"]
+    assert list(make_loaders("theirs:lone", "test")["test"]) == ["test"]
     with pytest.raises(ValueError, match="gave a int as fog"):
-        make_loaders("theirs:odd")
+        make_loaders("theirs:odd", "test")
     with pytest.raises(TypeError, match=r"The fog loader .* can be read only once"):
-        make_loaders("theirs:once")
+        make_loaders("theirs:once", "test")
 
 
-def test_first_inputs_prefer_the_test_set() -> None:
-    rows: dict[str, Any] = {
-        role: [(torch.full((1, 1), value), torch.zeros(1).long())]
-        for value, role in enumerate(("train", "holdout", "test"))
-    }
-    by_role = {**rows, "test": {"plain": rows["test"]}}
-    for role, value in (("test", 2), ("holdout", 1), ("train", 0)):
-        assert Loaders("theirs:f", by_role).first_inputs().item() == value
-        by_role.pop(role)
-    with pytest.raises(ValueError, match="--data theirs:f gave nothing; this command needs test"):
-        Loaders("theirs:f", by_role).first_inputs()
+def test_first_inputs_prefer_the_test_set(here: Path) -> None:
+    (here / "theirs.py").write_text(
+        "import torch\n\nlabels = torch.zeros(1).long()\n"
+        "train, holdout, test = ([(torch.full((1, 1), value), labels)] for value in (0.0, 1.0, 2.0))\n"
+        "all = {'test': {'plain': test}, 'train': train, 'holdout': holdout}\n"
+        "pair = {'holdout': holdout, 'train': train}\nlone = {'train': train}\nnone = {}\n"
+    )
+    for name, value in {"all": 2, "pair": 1, "lone": 0}.items():
+        assert first_inputs(f"theirs:{name}").item() == value
+    with pytest.raises(ValueError, match="--data theirs:none gave nothing; this command needs test"):
+        first_inputs("theirs:none")

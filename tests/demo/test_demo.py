@@ -11,17 +11,16 @@ from torch import Tensor, nn
 import lates
 from lates.demo import (
     LATES,
+    NETWORK,
     NO_VIEWS,
     TEMPERATURE,
     Splits,
-    calibrate_all,
-    compare_all,
     load_network,
     load_splits,
+    run_experiment,
     shift_split,
     train_network,
 )
-from lates.demo.experiment import NETWORK
 from lates.demo.shifts import BLUR, CONTRAST, NOISE, add_noise, blur, lower_contrast
 
 SHIPPED_ACCURACY = 0.881
@@ -107,8 +106,7 @@ def test_contrast_keeps_each_mean_and_scales_each_deviation(splits: Splits) -> N
 
 def test_results_agree_with_lates_metrics(splits: Splits) -> None:
     few, network = splits.shrink(10), load_network()
-    calibrated = calibrate_all(network, few)
-    results = compare_all(network, few, calibrated)
+    results, _ = run_experiment(network, few)
     stacked = lates.calibrate(network, train=few.train.batches, holdout=few.holdout.batches)
     tempered = lates.calibrate(network, holdout=few.holdout.batches, blocks=[])
     tests = shift_split(few.test)

@@ -23,7 +23,7 @@ def test_sets(problem: Problem) -> dict[str, DataLoader]:
 
 @pytest.fixture(scope="session")
 def predictions(calibrated: lates.CalibratedModel, test_sets: dict[str, DataLoader]) -> dict[str, Predictions]:
-    return {name: read_predictions(calibrated, loader, name, seed=0) for name, loader in test_sets.items()}
+    return read_predictions(calibrated, test_sets)
 
 
 @pytest.fixture(scope="session")

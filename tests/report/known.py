@@ -8,7 +8,7 @@ import torch
 
 from lates.metrics import Comparison, Interval, Intervals, Selection, Selector
 from lates.report import LATES, NETWORK, TEMPERATURE
-from lates.report.findings import Bin, ClassNumbers, ClassScore, Findings, Member
+from lates.report.findings import Bin, ClassScore, Findings, Member
 from lates.stack import Stack
 
 METHODS = (NETWORK, TEMPERATURE, LATES)
@@ -77,10 +77,10 @@ def bins(count: int, correct: int, confidence: float) -> tuple[Bin, ...]:
 
 CAT = (0.2, 1100, 0.91, 0.52), (0.15, 1100, 0.81, 0.52), (0.125, 1300, 0.71, 0.53)
 DOG = (0.1, 900, 0.92, 0.95), (0.05, 900, 0.82, 0.95), (0.025, 0, math.nan, math.nan)
-CLASSES = tuple(
-    ClassNumbers(name, rows, {method: ClassScore(*score) for method, score in zip(METHODS, scores, strict=True)})
-    for name, rows, scores in (("cat", 700, CAT), ("dog", 1300, DOG))
-)
+CLASSES = {
+    method: (ClassScore("cat", 700, *cat), ClassScore("dog", 1300, *dog))
+    for method, cat, dog in zip(METHODS, CAT, DOG, strict=True)
+}
 KNOWN = Findings(
     stand_in(),
     sets={"plain": PLAIN, "fog": FOG},

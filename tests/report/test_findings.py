@@ -1,5 +1,7 @@
 """The report's numbers are those of the metrics."""
 
+from typing import Any
+
 import pytest
 import torch
 
@@ -69,20 +71,20 @@ def test_coverage_curve_ends_at_the_error_rate_and_its_area_is_the_aurc(
 def test_classes_are_ordered_by_an_error_whose_mean_is_the_classwise_ece(
     findings: Findings, predictions: dict[str, Predictions]
 ) -> None:
-    errors = [one.scores[LATES].error for one in findings.classes]
+    errors = [one.error for one in findings.classes[LATES]]
     assert errors == sorted(errors, reverse=True)
     for method, logits in predictions["clean"].logits.items():
-        mean = sum(one.scores[method].error for one in findings.classes) / len(findings.classes)
+        mean = sum(one.error for one in findings.classes[method]) / len(errors)
         assert mean == pytest.approx(metrics.classwise_ece(logits, predictions["clean"].labels), abs=1e-12)
         assert findings.points["auc"][method] == metrics.auc(logits, predictions["clean"].labels)
-    assert sum(one.rows for one in findings.classes) == findings.test.rows
+    assert sum(one.rows for one in findings.classes[LATES]) == findings.test.rows
     sure, top = predictions["clean"].logits[LATES].double().softmax(1).max(1)
-    for one in findings.classes:
+    for one in findings.classes[LATES]:
         chosen = top == int(one.name)
         assert one.rows == int((predictions["clean"].labels == int(one.name)).sum())
-        assert one.scores[LATES].confidence == pytest.approx(float(sure[chosen].mean()))
-        assert one.scores[LATES].predicted == int(chosen.sum())
-        assert one.scores[LATES].precision == pytest.approx(
+        assert one.confidence == pytest.approx(float(sure[chosen].mean()))
+        assert one.predicted == int(chosen.sum())
+        assert one.precision == pytest.approx(
             float((predictions["clean"].labels[chosen] == int(one.name)).double().mean())
         )
 
@@ -92,7 +94,11 @@ def test_class_names_that_occur_twice_get_their_number(
 ) -> None:
     names = ["crane", "crane", *(str(c) for c in range(8))]
     found = measure(calibrated, predictions, names, seed=0)
-    assert {one.name for one in found.classes} == {"crane (0)", "crane (1)", *names[2:]}
+    assert {one.name for one in found.classes[LATES]} == {"crane (0)", "crane (1)", *names[2:]}
+
+
+def read_one(calibrated: lates.CalibratedModel, loader: Any, seed: int = 0) -> Predictions:
+    return read_predictions(calibrated, {"test": loader}, seed=seed)["test"]
 
 
 def test_predictions_leave_out_ignored_rows_and_refuse_unknown_labels(
@@ -100,14 +106,14 @@ def test_predictions_leave_out_ignored_rows_and_refuse_unknown_labels(
 ) -> None:
     labels = problem.labels.clone()
     labels[:100] = -100
-    assert read_predictions(calibrated, loader_of(problem.images, labels), "test", seed=0).labels.shape == (900,)
+    assert read_one(calibrated, loader_of(problem.images, labels)).labels.shape == (900,)
     labels[0] = 10
     with pytest.raises(ValueError, match="10"):
-        read_predictions(calibrated, loader_of(problem.images, labels), "test", seed=0)
+        read_one(calibrated, loader_of(problem.images, labels))
     with pytest.raises(ValueError, match="A test batch has 4 labels, but the network gave 5 rows"):
-        read_predictions(calibrated, [(problem.images[:5], problem.labels[:4])], "test", seed=0)
+        read_one(calibrated, [(problem.images[:5], problem.labels[:4])])
     with pytest.raises(ValueError, match="No row is left"):
-        read_predictions(calibrated, [(problem.images[:5], torch.full((5,), -100))], "test", seed=0)
+        read_one(calibrated, [(problem.images[:5], torch.full((5,), -100))])
 
 
 def test_predictions_with_dropout_are_the_mean_of_samples_from_the_seed(problem: Problem) -> None:
@@ -115,7 +121,7 @@ def test_predictions_with_dropout_are_the_mean_of_samples_from_the_seed(problem:
     calibrated = lates.calibrate(sampled, holdout=problem.holdout, blocks=[], progress=False)
     batches = [(problem.images, problem.labels)]
     state = calibrated.generator.get_state()
-    one, other, again = (read_predictions(calibrated, batches, "test", seed=seed) for seed in (7, 8, 7))
+    one, other, again = (read_one(calibrated, batches, seed) for seed in (7, 8, 7))
     assert torch.equal(calibrated.generator.get_state(), state)
     assert torch.equal(one.logits[NETWORK], again.logits[NETWORK])
     assert not torch.equal(one.logits[NETWORK], other.logits[NETWORK])

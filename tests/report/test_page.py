@@ -104,10 +104,13 @@ def test_text_from_outside_cannot_become_markup(
         findings,
         sets={HOSTILE + name: one for name, one in findings.sets.items()},
         members=tuple(replace(one, name=one.name if one.is_head else HOSTILE + one.name) for one in findings.members),
-        classes=tuple(replace(one, name=HOSTILE + one.name) for one in findings.classes),
+        classes={
+            method: tuple(replace(one, name=HOSTILE + one.name) for one in scores)
+            for method, scores in findings.classes.items()
+        },
         calibrated=stand_in(HOSTILE),
     )
-    plain, taken = (Page(page_of(one, draw_all(one), title)) for one, title in ((findings, "t"), (hostile, HOSTILE)))
+    plain, taken = (Page(page_of(one, title)) for one, title in ((findings, "t"), (hostile, HOSTILE)))
     assert [tag for tag, _ in taken.elements] == [tag for tag, _ in plain.elements]
     assert taken.text.count("document.title='taken'") > 10
     assert not any("document.title='taken'" in script for script in taken.scripts if "vegaEmbed" in script)
@@ -133,6 +136,6 @@ def test_numbers_that_are_not_finite_are_named_and_draw_nothing(findings: Findin
     odd = replace(
         findings, sets={**findings.sets, "clean": test}, bins={m: (empty, *b) for m, b in findings.bins.items()}
     )
-    html = page_of(odd, draw_all(odd), "odd")
+    html = page_of(odd, "odd")
     assert "not finite" in html
     assert "NaN" not in html.split('id="charts">')[1].split("</script>")[0]

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from lates.report import LATES, NETWORK, TEMPERATURE, formats, sentences
+from lates.report import LATES, NETWORK, TEMPERATURE, sentences
 from lates.report.findings import Findings, Member
 from tests.report.known import CLASSES, DIFFERENCES, FOG, KNOWN, MEMBERS, PLAIN, interval, stand_in
 
@@ -30,7 +30,7 @@ def plain(text: str) -> str:
     ],
 )
 def test_shares_are_in_percent_and_scores_have_four_digits(value: float, metric: str, text: str) -> None:
-    assert plain(formats.number(value, metric)) == text
+    assert plain(sentences.number(value, metric)) == text
 
 
 def with_differences(baseline: str = TEMPERATURE, **differences: tuple[float, float]) -> Findings:
@@ -92,7 +92,7 @@ SHIFTED = replace(FOG, differences={LATES: WORSE_THAN_NETWORK})
         (sentences.depth, with_members(HEAD), f"{ALONE}."),
         (
             sentences.classwise,
-            replace(KNOWN, classes=CLASSES[::-1]),
+            replace(KNOWN, classes={method: scores[::-1] for method, scores in CLASSES.items()}),
             "Class “dog” has the largest calibration error, 2.50 percentage points: it is never predicted. The",
         ),
         (

@@ -81,7 +81,7 @@ def test_report_of_an_ensemble_has_a_picture_per_network(
     problem: Problem, ensemble: list[nn.Module], test_sets: dict[str, DataLoader], tmp_path: Path
 ) -> None:
     calibrated = lates.calibrate(ensemble, train=problem.train, holdout=problem.holdout, views=None, progress=False)
-    predicted = read_predictions(calibrated, test_sets["clean"], "clean", seed=0)
+    predicted = read_predictions(calibrated, {"clean": test_sets["clean"]})["clean"]
     with torch.no_grad():
         torch.testing.assert_close(
             predicted.logits[LATES].softmax(1), calibrated(problem.images).softmax(1), atol=1e-5, rtol=1e-4
@@ -153,7 +153,7 @@ def test_report_names_a_missing_extra(
     real, missing = builtins.__import__, "altair"
 
     def without_it(name: str, *rest: Any) -> Any:
-        if name.startswith("lates.report.charts"):
+        if name.startswith("lates.report.page"):
             raise ModuleNotFoundError(f"No module named '{missing}'", name=missing)
         return real(name, *rest)
 

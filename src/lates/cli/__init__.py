@@ -1,23 +1,18 @@
 """The command `lates`. What needs torch is imported inside the commands, so that `lates --help` does not wait for it.
 
 options       which several commands share
-outputs       a new file, or standard output
-errors        how a command ends
+console       what a command prints, and how it ends
 user_code     your network and loaders, by `module:function`
 checkpoint    weights from a file
-torchrun      one command in several processes
 calibrate     `lates calibrate`
 saved_logits  logits and labels from a file
-fitted        what `lates fit` writes
-contents      a calibration file as data and as text
+contents      calibration files as data and as text
 fit           `lates fit`
 inspect       `lates inspect`
 table         methods compared, as text
-selective     `lates evaluate --risk`
 evaluate      `lates evaluate`
 report        `lates report`
 export        `lates export`
-demo_text     the results of the demo as text
 demo          `lates demo`
 
 Exit codes: 0 done, 1 failed, 2 wrong usage, 130 stopped by Ctrl-C. Results go to standard output, everything else to
@@ -29,13 +24,13 @@ from typing import Annotated
 import typer
 
 from lates import __version__
+from lates.cli.console import Command
 from lates.cli.calibrate import calibrate_model
 from lates.cli.demo import show_demo
 from lates.cli.evaluate import evaluate_file
 from lates.cli.export import export_calibration
 from lates.cli.fit import fit_cached
 from lates.cli.inspect import inspect_file
-from lates.cli.errors import Command
 from lates.cli.report import report_calibration
 
 app = typer.Typer(

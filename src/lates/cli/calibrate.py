@@ -1,18 +1,21 @@
-"""`lates calibrate`: your network and loaders -> a calibration file."""
+"""`lates calibrate`: your network and loaders -> a calibration file. Under `torchrun`, several processes make it together."""
 
+import os
 import re
 import shlex
 import time
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from lates.cli.console import print_results, print_written, say
 from lates.cli.fit import Loss
-from lates.cli.options import AsJson, Checkpoints, Data, Device, Force, Model, code_files, parse_share, result
-from lates.cli.outputs import check_output, print_json, print_written, say
-from lates.cli.torchrun import process_group, world
+from lates.cli.options import AsJson, Checkpoints, Data, Device, Force, Model, check_output, parse_share, result
 
 NONE, ALL, LAST = "none", "all", "last:"
 UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30}
@@ -114,8 +117,7 @@ def calibrate_model(
     """
     rank, world_size = world()
     if rank == 0:
-        inputs = code_files(model, data, views, holdout_views, tokenizer or "")
-        check_output(output, force, [*(checkpoints or ()), *inputs])
+        check_output(output, force, checkpoints or (), [model, data, views, holdout_views, tokenizer or ""])
     cap = None if budget == NONE else parse_share(budget, "--budget")
     chosen, limit = parse_blocks(blocks), None if memory is None else parse_bytes(memory)
     import lates
@@ -126,8 +128,8 @@ def calibrate_model(
         return None if name == NONE else find_named(name, option) if ":" in name else name
 
     with process_group(device):
-        loaders = make_loaders(data)
-        train, holdout = loaders.by_role.get("train"), loaders["holdout"]
+        loaders = make_loaders(data, "holdout")
+        train, holdout = loaders.get("train"), loaders["holdout"]
         network = make_network(model, checkpoints, device)
         if world_size > 1:
             train = None if train is None else shard_loader(train, rank, world_size)
@@ -156,14 +158,44 @@ def calibrate_model(
     print_written(output)
     from lates.cli.contents import read_contents
 
-    if as_json:
-        print_json({**read_contents(output)[1], "seconds": seconds})
-    else:
-        say(str(calibrated))
+    print_results({**read_contents(output)[1], "seconds": seconds}, str(calibrated), as_json)
+    if not as_json:
         loaded = [["--checkpoint", str(path)] for path in checkpoints or ()]
         evaluate = [["lates", "evaluate", str(output)], ["--model", model], *loaded, ["--data", data]]
         command = " \\\n    ".join(map(shlex.join, evaluate))
         say(f"\nNext:\n{command}", err=True)
+
+
+def world() -> tuple[int, int]:
+    """(rank, world size); (0, 1) without torchrun. Rank 0 writes and prints."""
+    size = int(os.environ.get("WORLD_SIZE", "1"))
+    return (int(os.environ["RANK"]), size) if size > 1 and "RANK" in os.environ else (0, 1)
+
+
+@contextmanager
+def process_group(device: str | None) -> Iterator[None]:
+    """Join the other processes, if there are any; "cuda" then means one GPU for each process."""
+    rank, size = world()
+    if size == 1:
+        yield
+        return
+    import torch
+    import torch.distributed as dist
+
+    if device == "cuda":
+        local, gpus = int(os.environ["LOCAL_RANK"]), torch.cuda.device_count()
+        if local >= gpus:
+            raise ValueError(
+                f"--device cuda: {os.environ['LOCAL_WORLD_SIZE']} processes were started here, and there are {gpus} GPUs. "
+                "Start one for each GPU: torchrun --nproc-per-node gpu."
+            )
+        torch.cuda.set_device(local)
+    dist.init_process_group()
+    with warnings.catch_warnings():
+        if rank > 0:
+            warnings.simplefilter("ignore")  # every process computes the same and would repeat the warnings of rank 0
+        yield
+    dist.destroy_process_group()  # not after an error: torchrun then ends the others
 
 
 def parse_blocks(text: str) -> list[str] | int | None:

@@ -1,4 +1,4 @@
-"""A calibration file as plain data, and that data as text."""
+"""Files that `lates calibrate` and `lates fit` write: as plain data, as text, and applied to saved logits."""
 
 import hashlib
 import json
@@ -8,14 +8,29 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+import torch
 from safetensors import SafetensorError, safe_open
+from torch import Tensor
 
-from lates.cli.fitted import fit_record, parse_fitted
-from lates.model import FITTED, KEY, SavedCalibration, fit_lines, member_table, parse_saved, read_calibration
+from lates.cli.saved_logits import read_logits
+from lates.model import (
+    FITTED,
+    KEY,
+    SavedCalibration,
+    fit_lines,
+    member_table,
+    naming_damage,
+    parse_saved,
+    read_calibration,
+    read_stack,
+    write_calibration,
+)
 from lates.network import HEAD
-from lates.stack import Stack
+from lates.report import Predictions
+from lates.stack import Stack, combine
 
 CALIBRATION, FITTED_WEIGHTS = "calibration of a network", "weights for saved logits"
+SAVED = ("loss", "prior", "regularise", "rows", "classes", "nll", "certified", "unbounded", "residual")
 
 
 def read_contents(path: Path) -> tuple[Stack, dict[str, Any]]:
@@ -27,15 +42,6 @@ def read_contents(path: Path) -> tuple[Stack, dict[str, Any]]:
         return stack, {**file, **fitted_contents(stack)}
     saved = parse_saved(tensors, metadata, path)
     return saved.fit, {**file, **_calibration_contents(saved)}
-
-
-def holds_calibration(path: Path) -> bool:
-    """Whether a file is one of ours; saved logits may have the same suffix."""
-    try:
-        with safe_open(str(path), framework="pt") as file:
-            return KEY in (file.metadata() or {})
-    except (SafetensorError, OSError):
-        return False
 
 
 def fitted_contents(stack: Stack) -> dict[str, Any]:
@@ -108,3 +114,62 @@ def _describe_probe(member: Mapping[str, Any]) -> str:
     if probe is None:
         return "the network's output" if member["name"].split("/")[-1] == HEAD else "none"
     return f"{probe['features']} features" + (f", rank {probe['rank']}" if probe["rank"] else "")
+
+
+def fit_record(stack: Stack) -> dict[str, Any]:
+    """What is saved of a fit besides its members; `nll_before` is the log-loss of the head alone."""
+    numbers = {name: value for name, value in stack.numbers.items() if name in SAVED}
+    return {**numbers, "nll_before": stack.nll_network}
+
+
+def save_fitted(stack: Stack, path: Path) -> None:
+    """The weights are also saved as a tensor, for readers that know only safetensors."""
+    members = {"names": stack.names, "weights": stack.weights.tolist()}
+    write_calibration(path, {"weights": stack.weights}, {FITTED: {**members, **fit_record(stack)}})
+
+
+def parse_fitted(metadata: dict[str, Any], path: Path) -> Stack:
+    with naming_damage(path, "Fit again."):
+        saved = {**metadata[FITTED]}
+        saved["weights"] = torch.tensor(saved["weights"], dtype=torch.float64)
+        saved["nll_network"] = saved.pop("nll_before")
+        unknown = {"deviations": torch.full_like(saved["weights"], math.nan), "nll_temperature": math.nan}
+        return read_stack({**saved, **unknown, "temperature_weights": []})
+
+
+def read_methods(path: Path, labels: Path | None, fitted: Path | None) -> Predictions:
+    """Saved logits, member by member, the head last; or the head before and after what `lates fit` wrote to a file."""
+    if _holds_calibration(path):
+        raise ValueError(
+            f"{path} is a calibration. Pass its network and data too: --model module:function --data module:function; "
+            "or, if `lates fit` wrote it, pass saved logits first and this file as --fitted."
+        )
+    members, truth = read_logits(path, labels)
+    if fitted is None:
+        return Predictions(truth, members)
+    _, metadata = read_calibration(fitted)
+    if FITTED not in metadata:
+        raise ValueError(f"{fitted} calibrates a network; expected a file written by `lates fit`.")
+    stack = parse_fitted(metadata, fitted)
+    method = "temperature" if len(stack.names) == 1 else "stack"
+    return Predictions(truth, {"logits": members[HEAD], method: apply_fitted(stack, members)})
+
+
+def _holds_calibration(path: Path) -> bool:
+    """Whether a file is one of ours; saved logits may have the same suffix."""
+    try:
+        with safe_open(str(path), framework="pt") as file:
+            return KEY in (file.metadata() or {})
+    except (SafetensorError, OSError):
+        return False
+
+
+def apply_fitted(stack: Stack, members: Mapping[str, Tensor]) -> Tensor:
+    """The calibrated logits [n, classes] of the same members, on any rows."""
+    if not set(stack.names) <= set(members):
+        raise ValueError(
+            f"The weights are for the members {', '.join(stack.names)}; the logits have {', '.join(members)}."
+        )
+    if (classes := members[HEAD].shape[1]) != stack.classes:
+        raise ValueError(f"The weights are for {stack.classes} classes; the logits have {classes}.")
+    return combine(tuple(members[name].double() for name in stack.names), stack.weights)

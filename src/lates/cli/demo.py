@@ -7,8 +7,8 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from lates.cli.options import AsJson
-from lates.cli.outputs import check_output, print_json, say
+from lates.cli.console import print_json, say
+from lates.cli.options import AsJson, check_output
 
 PAGE = Path("lates-demo-report.html")
 """The demo overwrites this file without asking."""
@@ -39,26 +39,24 @@ def show_demo(
     if not no_report:
         check_output(page, force or report is None)
     from lates import demo
-    from lates.cli.demo_text import show
+    from lates.cli.table import show_demo_results
     from lates.report import write_report
     from lates.runtime import shown
 
     splits = demo.load_splits().shrink(6 if quick else 1)
     with shown(True) as progress:
         network = demo.train_network(splits.train, seed=seed, progress=progress) if train else demo.load_network()
-        calibrated = demo.calibrate_all(network, splits, seed=seed, progress=progress)
-        results = demo.compare_all(network, splits, calibrated, seed=seed, progress=progress)
+        results, calibrated = demo.run_experiment(network, splits, seed=seed, progress=progress)
     if as_json:
         print_json(asdict(results))
     else:
-        show(results, Console())
+        show_demo_results(results, Console())
     if no_report:
         return
     tests = {name: split.batches for name, split in demo.shift_split(splits.test, seed).items()}
     title = "A small residual network on Fashion-MNIST"
     try:
-        model = calibrated[demo.LATES].model
-        write_report(model, tests, page, title=title, class_names=demo.CLASS_NAMES, seed=seed)
+        write_report(calibrated, tests, page, title=title, class_names=demo.CLASS_NAMES, seed=seed)
     except ModuleNotFoundError as error:
         say(f"\nNo page was written. {error}", err=True)
     else:

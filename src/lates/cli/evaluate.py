@@ -3,17 +3,13 @@
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 from rich.console import Console
 
+from lates.cli.console import print_json, say
 from lates.cli.options import AsJson, Checkpoints, Device, OtherWeights, Seed, parse_share, source
-from lates.cli.outputs import print_json, say
-
-if TYPE_CHECKING:
-    from lates.model import CalibratedModel
-    from lates.report import Predictions
 
 saved_logits = partial(typer.Option, rich_help_panel="Saved logits", show_default=False)
 
@@ -73,17 +69,19 @@ def evaluate_file(
         raise typer.BadParameter("is for saved logits, without --model.", param_hint="--labels / --fitted")
     wanted = None if risk is None else parse_share(risk, "--risk")
     from lates import metrics
-    from lates.cli.selective import select_all, selective_contents, selective_lines
-    from lates.cli.table import comparison_lines, explain
+    from lates.cli.table import comparison_text, select_all, selective_lines
 
     if model is not None and data is not None:
-        from lates.cli.user_code import load_calibrated
+        from lates.cli.user_code import load_calibrated, make_loaders
+        from lates.report import read_predictions
 
-        tests = predict_tests(load_calibrated(file, model, checkpoints, device, other_weights), data, seed)
+        calibrated = load_calibrated(file, model, checkpoints, device, other_weights)
+        tests = read_predictions(calibrated, make_loaders(data, "test")["test"], seed=seed)
     else:
+        from lates.cli.contents import read_methods
+
         tests = {file.name: read_methods(file, labels, fitted)}
     others = list(next(iter(tests.values())).logits)[:-1] if model is not None or fitted is not None else []
-    baseline = others[-1] if others else None
     comparisons = {
         name: metrics.compare(one.logits, one.labels, baselines=others, seed=seed) for name, one in tests.items()
     }
@@ -91,44 +89,9 @@ def evaluate_file(
     selected = None if wanted is None else select_all(tests, wanted, seed)
     if as_json:
         sets = [{"name": name, **asdict(one), "auc": auc[name]} for name, one in comparisons.items()]
-        selective = {} if selected is None else {"selective": selective_contents(selected)}
-        print_json({"file": str(file), "sets": sets, **selective})
+        print_json({"file": str(file), "sets": sets, **({"selective": selected} if selected else {})})
         return
-    Console().print(comparison_lines(comparisons, auc, baseline, intervals=True), soft_wrap=True)
-    say(f"\n{explain(comparisons, baseline, intervals=True)}")
+    baseline = others[-1] if others else None
+    Console().print(comparison_text(comparisons, auc, baseline, intervals=True), soft_wrap=True)
     if selected is not None:
         say(f"\n{selective_lines(selected)}")
-
-
-def predict_tests(calibrated: "CalibratedModel", data: str, seed: int) -> "dict[str, Predictions]":
-    """What network, temperature scaling and LATES predict on each test set."""
-    from lates.cli.user_code import make_loaders
-    from lates.report import read_predictions
-    from lates.runtime import shown
-
-    with shown(True) as progress:
-        return {
-            name: read_predictions(calibrated, loader, name, seed=seed, progress=progress)
-            for name, loader in make_loaders(data)["test"].items()
-        }
-
-
-def read_methods(file: Path, labels: Path | None, fitted: Path | None) -> "Predictions":
-    """Saved logits, member by member, the head last; or the head before and after `lates fit`."""
-    from lates.cli.contents import holds_calibration
-    from lates.cli.fitted import apply_fitted, read_fitted
-    from lates.cli.saved_logits import read_logits
-    from lates.network import HEAD
-    from lates.report import Predictions
-
-    if holds_calibration(file):
-        raise ValueError(
-            f"{file} is a calibration. Pass its network and data too: --model module:function --data module:function; "
-            "or, if `lates fit` wrote it, pass saved logits first and this file as --fitted."
-        )
-    members, truth = read_logits(file, labels)
-    if fitted is None:
-        return Predictions(truth, members)
-    stack = read_fitted(fitted)
-    method = "temperature" if len(stack.names) == 1 else "stack"
-    return Predictions(truth, {"logits": members[HEAD], method: apply_fitted(stack, members)})

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from lates.cli import options
-from lates.cli.outputs import check_output, print_json, print_written, say
+from lates.cli.console import print_results, print_written
 
 if TYPE_CHECKING:
     from lates.export import Check
@@ -51,17 +51,17 @@ def export_calibration(
         raise typer.BadParameter(f"{output}: expected a name ending in {ONNX} or {PROGRAM}.", param_hint="--output")
     if check and output.suffix != ONNX:
         raise typer.BadParameter(f"works for {ONNX} only.", param_hint="--check")
-    check_output(output, force, [file, *(checkpoints or ()), *options.code_files(model, data)])
+    options.check_output(output, force, [file, *(checkpoints or ())], [model, data])
     import torch
 
-    from lates.cli.user_code import load_calibrated, make_loaders
+    from lates.cli.user_code import first_inputs, load_calibrated
     from lates.export import export_program, import_package, make_onnx
     from lates.runtime import write_whole
 
     if check:
         import_package("onnxruntime")  # fail before the work, not after it
     calibrated = load_calibrated(file, model, checkpoints, device, other_weights)
-    inputs = make_loaders(data).first_inputs()
+    inputs = first_inputs(data)
     if output.suffix == PROGRAM:
         program = io.BytesIO()
         torch.export.save(export_program(calibrated, inputs), program)
@@ -71,13 +71,14 @@ def export_calibration(
     checks = check_sizes(calibrated, content, inputs) if check else []
     write_whole(output, content)
     print_written(output)
-    if as_json:
-        print_json({"file": str(output), "bytes": len(content), "checks": [asdict(one) for one in checks]})
-    elif checks:
-        say(
+    results = {"file": str(output), "bytes": len(content), "checks": [asdict(one) for one in checks]}
+    text = ""
+    if checks:
+        text = (
             f"ONNX Runtime against PyTorch, batches of {', '.join(str(one.rows) for one in checks)} rows:\n"
             f"probabilities differ by at most {max(one.difference for one in checks):.1e}."
         )
+    print_results(results, text, as_json)
 
 
 def check_sizes(calibrated: "CalibratedModel", graph: bytes, inputs: Any) -> list["Check"]:

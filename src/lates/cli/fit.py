@@ -5,8 +5,8 @@ from typing import Annotated, Literal
 
 import typer
 
-from lates.cli.options import AsJson, Force, result
-from lates.cli.outputs import check_output, print_json, print_written, say
+from lates.cli.console import print_results, print_written
+from lates.cli.options import AsJson, Force, check_output, result
 from lates.settings import DEFAULT
 
 Loss = Literal["nll", "brier", "soft_ece"]
@@ -59,8 +59,7 @@ def fit_cached(
     if output is not None:
         check_output(output, force, [logits, labels])
     from lates import metrics
-    from lates.cli.contents import describe_contents, fitted_contents
-    from lates.cli.fitted import apply_fitted, save_fitted
+    from lates.cli.contents import apply_fitted, describe_contents, fitted_contents, save_fitted
     from lates.cli.saved_logits import read_logits
     from lates.network import HEAD
     from lates.stack import fit_stack
@@ -76,8 +75,6 @@ def fit_cached(
         print_written(output)
     before, after = (metrics.ece(values, truth) for values in (members[HEAD], apply_fitted(stack, members)))
     contents = fitted_contents(stack)
-    if as_json:
-        print_json({**contents, "ece": {"before": before, "after": after}, "residual": stack.residual})
-    else:
-        say(describe_contents(stack, contents))
-        say(f"ECE there: {before:.4f} before, {after:.4f} after. Evaluate on other rows.")
+    results = {**contents, "ece": {"before": before, "after": after}, "residual": stack.residual}
+    text = f"{describe_contents(stack, contents)}\nECE there: {before:.4f} before, {after:.4f} after. Evaluate on other rows."
+    print_results(results, text, as_json)

@@ -5,8 +5,8 @@ from typing import Annotated
 
 import typer
 
+from lates.cli.console import print_results
 from lates.cli.options import AsJson
-from lates.cli.outputs import print_json, say
 
 
 def inspect_file(
@@ -24,7 +24,4 @@ def inspect_file(
     from lates.cli.contents import describe_contents, read_contents
 
     stack, contents = read_contents(file)
-    if as_json:
-        print_json(contents)
-    else:
-        say(describe_contents(stack, contents))
+    print_results(contents, describe_contents(stack, contents), as_json)

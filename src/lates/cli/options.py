@@ -1,5 +1,7 @@
 """The options that several commands share, each described once."""
 
+import os
+from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
 from typing import Annotated
@@ -51,9 +53,22 @@ AsJson = Annotated[bool, result("--json", help="Print the results as JSON.")]
 Seed = Annotated[int, typer.Option(min=0, max=2**64 - 1, help="Seed of everything that is random.")]
 
 
-def code_files(*sources: str) -> list[Path]:
-    """The files among sources such as folder/file.py:name."""
-    return [Path(place) for place, _, _ in (source.rpartition(":") for source in sources) if place.endswith(".py")]
+def check_output(path: Path, force: bool, inputs: Iterable[Path | None] = (), sources: Iterable[str] = ()) -> None:
+    """Refuse a path that cannot be written to, an input, or an existing file, before any work is done.
+
+    Inputs are also the files among sources such as folder/file.py:name.
+    """
+    from lates.runtime import check_target
+
+    target = check_target(path)
+    places = [place for place, _, _ in (source.rpartition(":") for source in sources) if place.endswith(".py")]
+    for one in (*filter(None, inputs), *places):
+        if os.path.realpath(one) == str(target):
+            raise FileExistsError(
+                f"{path} is an input of this command, and writing would destroy it. Name another file."
+            )
+    if path.exists() and not force:
+        raise FileExistsError(f"{path} exists already. Pass --force to overwrite it, or name another file.")
 
 
 def parse_share(text: str, option: str) -> float:

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Annotated
 
 from lates.cli import options
-from lates.cli.outputs import check_output, print_json, print_written, say
+from lates.cli.console import print_results, print_written
 
 
 def report_calibration(
@@ -34,7 +34,7 @@ def report_calibration(
             --model my_module:make_model --checkpoint weights.pt \\
             --data my_module:make_loaders
     """
-    check_output(output, force, [file, class_names, *(checkpoints or ()), *options.code_files(model, data)])
+    options.check_output(output, force, [file, class_names, *(checkpoints or ())], [model, data])
     from lates.cli.user_code import load_calibrated, make_loaders
     from lates.report import write_report
 
@@ -45,11 +45,8 @@ def report_calibration(
     except UnicodeDecodeError as error:
         raise ValueError(f"--class-names {class_names}: no text in UTF-8 ({error}). Save it as UTF-8.") from error
     calibrated = load_calibrated(file, model, checkpoints, device, other_weights)
-    tests = make_loaders(data)["test"]
+    tests = make_loaders(data, "test")["test"]
     write_report(calibrated, tests, output, title=title, class_names=names, seed=seed)
     print_written(output)
     link = output.resolve().as_uri()
-    if as_json:
-        print_json({"file": str(output), "link": link, "bytes": output.stat().st_size})
-    else:
-        say(link)
+    print_results({"file": str(output), "link": link, "bytes": output.stat().st_size}, link, as_json)

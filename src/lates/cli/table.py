@@ -1,12 +1,19 @@
-"""Methods compared on test sets, as text of 80 columns: the table of `lates demo` and `lates evaluate`."""
+"""Methods compared on test sets, as text of 80 columns: the tables of `lates demo` and `lates evaluate`."""
 
 import textwrap
 from collections.abc import Mapping
+from functools import partial
+from typing import Any
 
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.table import Table
 from rich.text import Text
 
-from lates.cli.outputs import COLUMNS
-from lates.metrics import Comparison, verdict
+from lates.cli.console import COLUMNS
+from lates.demo import LATES, NO_VIEWS, TEMPERATURE, Results
+from lates.metrics import Comparison, fit_selector, verdict
+from lates.report import Predictions
 from lates.runtime import printable
 
 METRICS = {"accuracy": "accuracy", "ece": "ECE", "nll": "NLL", "brier": "Brier"}
@@ -14,13 +21,19 @@ MARKS = {"better": ("*", "green"), "worse": ("!", "red"), "unclear": (" ", "")}
 TITLES = {"lates": "LATES"}
 NARROW = 6
 """Columns of the ECE's floor and of the AUC."""
+BAR = 18
+"""Columns of a contribution of 1."""
+NEXT = """\
+import lates
+calibrated = lates.calibrate(model, train=train_loader, holdout=holdout_loader)
+probabilities = calibrated.predict_proba(images)"""
 
 AUC = Mapping[str, Mapping[str, float]]
 """test set -> method -> AUC, which has no interval: every draw of a bootstrap would sort all logits again."""
 
 
-def comparison_lines(sets: Mapping[str, Comparison], auc: AUC, baseline: str | None, *, intervals: bool) -> Text:
-    """One line per method, and one for its intervals; marks show where a method differs from the baseline."""
+def comparison_text(sets: Mapping[str, Comparison], auc: AUC, baseline: str | None, *, intervals: bool) -> Text:
+    """One line per method, and one for its intervals; marks show where it differs from the baseline. Below: how to read it."""
     name_width, width = (13, 12) if intervals else (22, 8)
 
     def line(name: str, cells: Mapping[str, Text], floor: str = "", area: str = "") -> Text:
@@ -49,10 +62,10 @@ def comparison_lines(sets: Mapping[str, Comparison], auc: AUC, baseline: str | N
             if intervals:
                 ranges = {m: Text(f"{short(measured[m].low)}–{short(measured[m].high)} ", "dim") for m in METRICS}
                 lines.append(line("", ranges))
-    return Text("\n").join(lines)
+    return Text("\n").join([*lines, Text(f"\n{explain(sets, baseline, intervals)}")])
 
 
-def explain(sets: Mapping[str, Comparison], baseline: str | None, *, intervals: bool) -> str:
+def explain(sets: Mapping[str, Comparison], baseline: str | None, intervals: bool) -> str:
     """How to read the table."""
     text = "Lower is better, except for accuracy and AUC. Floor: the ECE of perfect calibration on as many rows. "
     if intervals:
@@ -69,15 +82,98 @@ def explain(sets: Mapping[str, Comparison], baseline: str | None, *, intervals: 
     return text
 
 
-def count_verdicts(sets: Mapping[str, Comparison], method: str, baseline: str) -> dict[str, int]:
-    """How often the table marks the method "better" and "worse" than the baseline."""
-    differences = [comparison.differences[method][baseline] for comparison in sets.values()]
-    verdicts = [verdict(difference[metric], metric) for difference in differences for metric in METRICS]
-    return {mark: verdicts.count(mark) for mark in ("better", "worse")}
-
-
 def short(value: float) -> str:
     """Five characters: .0123, 1.234, 12.34; with a minus sign, six."""
     size = abs(value)
     text = f"{size:.{4 if size < 1 else 3 if size < 10 else 2}f}"
     return ("-" if value < 0 else "") + (text.removeprefix("0") if text.startswith("0.") else text)
+
+
+def select_all(tests: Mapping[str, Predictions], risk: float, seed: int) -> dict[str, Any]:
+    """By method, ready for JSON: the confidence from which predictions are accepted, found on the first test set, which fitted
+    nothing else, and what it does there and on all others."""
+    (first, fitting), *others = tests.items()
+    selected: dict[str, Any] = {}
+    for method, selector in fitting.by_method(partial(fit_selector, risk=risk, seed=seed)).items():
+        elsewhere = {name: selector.measure(one.logits[method], one.labels) for name, one in others}
+        sets = {
+            name: {**vars(one), "coverage": one.coverage, "risk": one.risk}
+            for name, one in {first: selector.fitted, **elsewhere}.items()
+        }
+        selected[method] = {
+            "threshold": selector.threshold,
+            "risk": selector.risk,
+            "delta": selector.delta,
+            "sets": sets,
+        }
+    return selected
+
+
+def selective_lines(selected: Mapping[str, Any]) -> str:
+    """One line for each method and test set."""
+    one = next(iter(selected.values()))
+    first = next(iter(one["sets"]))
+    lines = [f"  {'':<18}{'confidence':>12}{'accepted':>12}{'wrong':>12}"]
+    for name, found in one["sets"].items():
+        remark = " that tested them" if name == first else ", the same thresholds"
+        lines.append(f"\n{name}, {found['rows']:,} rows{remark}")
+        for method, selector in selected.items():
+            selection = selector["sets"][name]
+            threshold = "none" if selector["threshold"] > 1 else short(selector["threshold"])
+            wrong = short(selection["risk"]) if selection["accepted"] else ""
+            title = TITLES.get(method, method)[:17]
+            lines.append(f"  {title:<18}{threshold:>12}{short(selection['coverage']):>12}{wrong:>12}".rstrip())
+    text = (
+        f"Predictions of at least this confidence are accepted. On new inputs like those of {first} at most "
+        f"{100 * one['risk']:.3g} % of the accepted ones are wrong, guaranteed but for a chance of "
+        f"{100 * one['delta']:.3g} %. Under shift there is no guarantee."
+    )
+    return "\n".join([*lines, "", textwrap.fill(text, COLUMNS)])
+
+
+def show_demo_results(results: Results, console: Console) -> None:
+    def say(text: str, style: str = "") -> None:
+        console.print(text, style=style, highlight=False, markup=False)
+
+    images, sets = results.images, results.comparisons
+    say(
+        f"A residual network of {results.parameters:,} parameters, trained on Fashion-MNIST. Probes are trained on its "
+        f"{images['train']:,} training images, weights fitted on {images['holdout']:,} held-out ones; the table is measured "
+        f"on {images['test']:,} more, as they are and under three shifts.\n"
+    )
+    console.print(comparison_text(sets, results.auc, TEMPERATURE, intervals=False), soft_wrap=True)
+    say("")
+    for method in (NO_VIEWS, LATES):
+        counts = count_verdicts(sets, method, TEMPERATURE)
+        say(f"{method}: {counts['better']} better, {counts['worse']} worse.")
+    say(
+        "\nLATES trains its probes on views: four randomly changed copies of each image. Noise and contrast resemble them, "
+        "blur does not. Other networks give other results: try `lates demo --train --seed 1`.\n"
+    )
+    console.print(cost_table(results, "#" if console.options.ascii_only else "█"))
+    say("\nFor your own model:\n")
+    say(NEXT, style="cyan")
+
+
+def cost_table(results: Results, brick: str) -> Table:
+    """The contribution of every member, and below it what the calibration costs."""
+    table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0), show_edge=False)
+    table.add_column("contribution of", no_wrap=True, min_width=21)
+    for method in (NO_VIEWS, LATES):
+        table.add_column(method, no_wrap=True, min_width=BAR + 6)
+    costs = [results.costs[method] for method in (NO_VIEWS, LATES)]
+    for member in costs[0].contributions:
+        parts = [cost.contributions[member] for cost in costs]
+        table.add_row(member, *(f"{part:.2f} {brick * round(BAR * part)}" for part in parts))
+    table.add_section()
+    table.add_row("parameters added", *(f"{cost.added_parameters:.1%}" for cost in costs))
+    table.add_row("time to predict", *(f"{cost.prediction_time:.2f} x the network's" for cost in costs))
+    table.add_row("time to calibrate", *(f"{cost.calibration_seconds:.1f} s" for cost in costs))
+    return table
+
+
+def count_verdicts(sets: Mapping[str, Comparison], method: str, baseline: str) -> dict[str, int]:
+    """How often the table marks the method "better" and "worse" than the baseline."""
+    differences = [comparison.differences[method][baseline] for comparison in sets.values()]
+    verdicts = [verdict(difference[metric], metric) for difference in differences for metric in METRICS]
+    return {mark: verdicts.count(mark) for mark in ("better", "worse")}

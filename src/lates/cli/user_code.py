@@ -5,7 +5,6 @@ import sys
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import redirect_stdout
-from dataclasses import dataclass
 from difflib import get_close_matches
 from importlib import import_module
 from operator import attrgetter
@@ -137,40 +136,36 @@ def load_calibrated(
             ) from error
 
 
-@dataclass(frozen=True)
-class Loaders:
-    """The user's loaders by role; `test` is a dict by name, first the plain test set, then shifted ones."""
+def make_loaders(source: str, *needed: str) -> dict[str, Any]:
+    """The user's loaders by role, each of which can be read more than once; one of the roles needed is among them.
 
-    source: str
-    by_role: dict[str, Any]
-
-    def __getitem__(self, role: str) -> Any:
-        if role not in self.by_role:
-            given = ", ".join(self.by_role) or "nothing"
-            raise ValueError(f"--data {self.source} gave {given}; this command needs {role}. {CONTRACT}")
-        return self.by_role[role]
-
-    def first_inputs(self) -> Any:
-        """The inputs of one batch, to show how the network is called."""
-        role = next((role for role in reversed(ROLES) if role in self.by_role), "test")
-        loader = next(iter(self[role].values())) if role == "test" else self[role]
-        inputs, _ = next(iter(read_batches(loader, torch.device("cpu"), role)))
-        return inputs
-
-
-def make_loaders(source: str) -> Loaders:
-    """The user's loaders, each of which can be read more than once."""
+    `test` is a dict by name, first the plain test set, then shifted ones.
+    """
     made = call_named(source, "--data")
     if isinstance(made, tuple | list) and len(made) in (2, 3):
         made = dict(zip(ROLES, made, strict=False))
     if not isinstance(made, Mapping) or not set(made) <= set(ROLES):
         came = f"keys {', '.join(map(str, made))}" if isinstance(made, Mapping) else f"a {type(made).__name__}"
         raise ValueError(f"--data {source} gave {came}. {CONTRACT}")
-    by_role = {role: made[role] for role in ROLES if made.get(role) is not None}
-    test = by_role.pop("test", {})
+    loaders = {role: made[role] for role in ROLES if made.get(role) is not None}
+    test = loaders.pop("test", {})
     tests = {str(name): loader for name, loader in test.items()} if isinstance(test, Mapping) else {"test": test}
-    for role, loader in {**by_role, **tests}.items():
+    for role, loader in {**loaders, **tests}.items():
         if not isinstance(loader, Iterable):
             raise ValueError(f"--data {source} gave a {type(loader).__name__} as {role}. {CONTRACT}")
         check_loader(loader, role)
-    return Loaders(source, {**by_role, "test": tests} if tests else by_role)
+    if tests:
+        loaders["test"] = tests
+    if loaders.keys().isdisjoint(needed):
+        given = ", ".join(loaders) or "nothing"
+        raise ValueError(f"--data {source} gave {given}; this command needs {needed[0]}. {CONTRACT}")
+    return loaders
+
+
+def first_inputs(source: str) -> Any:
+    """The inputs of one batch, to show how the network is called: of a test set if there is one."""
+    role, loader = make_loaders(source, *reversed(ROLES)).popitem()
+    if role == "test":
+        loader = next(iter(loader.values()))
+    inputs, _ = next(iter(read_batches(loader, torch.device("cpu"), role)))
+    return inputs

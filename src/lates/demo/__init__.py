@@ -9,4 +9,4 @@ experiment  one network, three calibrations, four test sets
 from lates.demo.images import CLASS_NAMES, Split, Splits, load_splits
 from lates.demo.network import SmallResNet, load_network, train_network
 from lates.demo.shifts import shift_split
-from lates.demo.experiment import LATES, NO_VIEWS, TEMPERATURE, Calibrated, Cost, Results, calibrate_all, compare_all
+from lates.demo.experiment import LATES, NETWORK, NO_VIEWS, TEMPERATURE, Cost, Results, run_experiment

@@ -4,6 +4,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from statistics import median
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -17,14 +18,8 @@ from lates.report import Predictions
 from lates.runtime import Progress
 
 NETWORK, TEMPERATURE, NO_VIEWS, LATES = "network as is", "temperature scaling", "LATES, no views", "LATES"
-
-
-@dataclass(frozen=True, eq=False)
-class Calibrated:
-    """A calibrated model, and how long the calibration took."""
-
-    model: CalibratedModel
-    seconds: float
+CALIBRATIONS: dict[str, dict[str, Any]] = {TEMPERATURE: {"blocks": []}, NO_VIEWS: {"views": None}, LATES: {}}
+"""method -> options; LATES is as a user calls it."""
 
 
 @dataclass(frozen=True)
@@ -49,36 +44,23 @@ class Results:
     costs: dict[str, Cost]
 
 
-def calibrate_all(
+def run_experiment(
     network: nn.Module, splits: Splits, *, seed: int = 0, progress: Progress | None = None
-) -> dict[str, Calibrated]:
-    """Temperature scaling, LATES without views, and LATES as a user calls it, by method."""
+) -> tuple[Results, CalibratedModel]:
+    """Calibrate the network in three ways and measure all on the test images and their shifted copies; what was found, and
+    the model calibrated by LATES."""
     data = {"train": splits.train.batches, "holdout": splits.holdout.batches}
-    ways = {TEMPERATURE: {"blocks": []}, NO_VIEWS: {"views": None}, LATES: {}}
-    calibrated: dict[str, Calibrated] = {}
-    for done, (method, options) in enumerate(ways.items(), start=1):
+    calibrated: dict[str, CalibratedModel] = {}
+    seconds: dict[str, float] = {}
+    for method, options in CALIBRATIONS.items():
         start = time.perf_counter()
-        model = calibrate(network, **data, **options, seed=seed, progress=False)
-        calibrated[method] = Calibrated(model, time.perf_counter() - start)
+        calibrated[method] = calibrate(network, **data, **options, seed=seed, progress=False)
+        seconds[method] = time.perf_counter() - start
         if progress is not None:
-            progress("calibrating", done, len(ways))
-    return calibrated
-
-
-def compare_all(
-    network: nn.Module,
-    splits: Splits,
-    calibrated: Mapping[str, Calibrated],
-    *,
-    seed: int = 0,
-    progress: Progress | None = None,
-) -> Results:
-    """Measure every method on the test images and their shifted copies, against temperature scaling."""
-    models: dict[str, nn.Module] = {NETWORK: network, **{name: one.model for name, one in calibrated.items()}}
-    tests = shift_split(splits.test, seed)
-    predictions, times = predict_all(models, tests, progress)
+            progress("calibrating", len(seconds), len(CALIBRATIONS))
+    predictions, times = predict_all({NETWORK: network, **calibrated}, shift_split(splits.test, seed), progress)
     parameters = sum(value.numel() for value in network.parameters())
-    return Results(
+    results = Results(
         parameters=parameters,
         images={"train": len(splits.train), "holdout": len(splits.holdout), "test": len(splits.test)},
         seed=seed,
@@ -88,10 +70,11 @@ def compare_all(
         },
         auc={name: one.by_method(metrics.auc) for name, one in predictions.items()},
         costs={
-            name: Cost(one.model.contributions, one.model.added_parameters / parameters, one.seconds, times[name])
-            for name, one in calibrated.items()
+            name: Cost(model.contributions, model.added_parameters / parameters, seconds[name], times[name])
+            for name, model in calibrated.items()
         },
     )
+    return results, calibrated[LATES]
 
 
 def predict_all(
@@ -103,20 +86,20 @@ def predict_all(
     affects all of them alike.
     """
     logits: dict[str, dict[str, list[Tensor]]] = {test: {method: [] for method in models} for test in tests}
-    times: list[dict[str, float]] = []
+    times: list[list[float]] = []
     batches = [(test, images) for test, split in tests.items() for images, _ in split.batches]
     for test, images in batches:
-        times.append({})
+        times.append([])
         for method, model in models.items():
             start = time.perf_counter()
             with torch.inference_mode():
                 logits[test][method].append(model(images))
-            times[-1][method] = time.perf_counter() - start
+            times[-1].append(time.perf_counter() - start)
         if progress is not None:
             progress("predicting", len(times), len(batches))
     predictions = {
         test: Predictions(split.labels, {method: torch.cat(parts) for method, parts in logits[test].items()})
         for test, split in tests.items()
     }
-    first = next(iter(models))
-    return predictions, {method: median(batch[method] / batch[first] for batch in times) for method in models}
+    multiples = [median(batch[place] / batch[0] for batch in times) for place in range(len(models))]
+    return predictions, dict(zip(models, multiples, strict=True))

@@ -13,7 +13,6 @@ import json
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from torch import nn
 
@@ -38,7 +37,7 @@ def save_pretrained(
     target = Path(folder)
     target.mkdir(parents=True, exist_ok=True)
     config = target / CONFIG
-    if config.exists() and _read_config(config).get("library") != LIBRARY:
+    if config.exists() and not _is_ours(config):
         raise FileExistsError(
             f"{target} holds the {CONFIG} of another model, which would be lost. Save to a separate folder, such as "
             f"{target / LIBRARY}."
@@ -66,7 +65,7 @@ def from_pretrained(folder: str | os.PathLike[str], model: nn.Module | Sequence[
             f"There is no {CONFIG} in {folder}: expected a local folder that save_pretrained wrote. To download "
             "one from the hub, use huggingface_hub.snapshot_download."
         )
-    if _read_config(config).get("library") != LIBRARY:
+    if not _is_ours(config):
         raise ValueError(f"{config} is not of {LIBRARY}: expected a folder that save_pretrained wrote.")
     return load(Path(folder) / CALIBRATION, model)
 
@@ -74,8 +73,12 @@ def from_pretrained(folder: str | os.PathLike[str], model: nn.Module | Sequence[
 def write_card(calibrated: CalibratedModel, title: str, measured: Mapping[str, Mapping[str, float]]) -> str:
     """The model card, in Markdown: what it is, what was measured, the contributions, how to load it."""
     fit = calibrated.fit
-    contributions = {name: share for name, share in calibrated.contributions.items() if share > 0}
     losses = {"network": fit.nll_network, "temperature scaling": fit.nll_temperature, "this calibration": fit.nll}
+    contributions = [
+        [f"`{_line(name)}`", f"{share:.3f}"] for name, share in calibrated.contributions.items() if share > 0
+    ]
+    metrics = list(dict.fromkeys(metric for values in measured.values() for metric in values))
+    rows = [[name, *(f"{values[m]:.4f}" if m in values else "" for m in metrics)] for name, values in measured.items()]
     parts = [
         f"---\nlibrary_name: {LIBRARY}\ntags:\n- calibration\n- layer-stack-temperature-scaling\n---",
         f"# {_line(title)}",
@@ -85,11 +88,9 @@ def write_card(calibrated: CalibratedModel, title: str, measured: Mapping[str, M
         f"## Measured\n\nLog-loss on the hold-out of {fit.rows:,} rows, on which the weights were fitted to {fit.loss} "
         f"({fit.outcome}); expect worse values on new data:",
         _table(["method", "nll"], [[name, f"{value:.4f}"] for name, value in losses.items()]),
-        *_measured_table(measured),
+        *(["On a test set:", _table(["method", *metrics], rows)] if measured else []),
         "## Contributions",
-        _table(
-            ["member", "contribution"], [[f"`{_line(name)}`", f"{share:.3f}"] for name, share in contributions.items()]
-        ),
+        _table(["member", "contribution"], contributions),
         "## Use",
         "```python\nfrom lates.integrations import hub\n\n"
         'calibrated = hub.from_pretrained("this-folder", model)  # the network it was made for\n'
@@ -97,14 +98,6 @@ def write_card(calibrated: CalibratedModel, title: str, measured: Mapping[str, M
         "The probabilities are calibrated for data like the hold-out. Measure on your own data before you rely on them.",
     ]
     return "\n\n".join(parts) + "\n"
-
-
-def _measured_table(measured: Mapping[str, Mapping[str, float]]) -> list[str]:
-    if not measured:
-        return []
-    metrics = list(dict.fromkeys(metric for values in measured.values() for metric in values))
-    rows = [[name, *(f"{values[m]:.4f}" if m in values else "" for m in metrics)] for name, values in measured.items()]
-    return ["On a test set:", _table(["method", *metrics], rows)]
 
 
 def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
@@ -116,9 +109,11 @@ def _line(text: str) -> str:
     return " ".join(text.split())
 
 
-def _read_config(path: Path) -> dict[str, Any]:
+def _is_ours(config: Path) -> bool:
     try:
-        config = json.loads(path.read_text("utf-8"))
+        content = json.loads(config.read_text("utf-8"))
     except (ValueError, RecursionError) as fault:
-        raise ValueError(f"{path} is not JSON ({fault}). Save the calibration again, to a separate folder.") from fault
-    return config if isinstance(config, dict) else {}
+        raise ValueError(
+            f"{config} is not JSON ({fault}). Save the calibration again, to a separate folder."
+        ) from fault
+    return isinstance(content, dict) and content.get("library") == LIBRARY

@@ -33,16 +33,15 @@ def reliability(
 
     >>> lates.plot.reliability({"before": model(x), "after": calibrated(x)}, labels)
     """
-    methods = style.by_name(logits)
+    methods = style.with_looks(logits)
     panels = style.open_axes(axes, len(methods), 0.3 + 3.5 * len(methods), 4.0)
-    for (name, values), look, panel in zip(methods.items(), style.looks_of(len(methods)), panels, strict=True):
-        style.clear_frame(panel, "confidence", "", str(name))
+    for (name, values, look), panel in zip(methods, panels, strict=True):
+        style.clear_frame(panel, "confidence", "", name)
         _draw_bins(panel, metrics.reliability(values, labels, bins), look)
         error, floor = metrics.ece(values, labels, bins), metrics.ece_floor(values, bins)
         note = f"calibration error {100 * error:.1f} %\nby chance alone {100 * floor:.1f} %"
         panel.text(0.05, 0.96, note, transform=panel.transAxes, va="top", **style.NOTE)
-        corner = {"transform": panel.transAxes, "ha": "right", "color": style.SOFT, "fontsize": style.LABEL_SIZE}
-        panel.text(0.97, 0.04, "overconfident", **corner)
+        panel.text(0.97, 0.04, "overconfident", transform=panel.transAxes, ha="right", **style.LABEL)
         for axis in (panel.xaxis, panel.yaxis):
             axis.set_ticks(QUARTERS)
             axis.set_major_formatter(style.percent)
@@ -61,8 +60,7 @@ def _draw_bins(panel: "Axes", diagram: metrics.Reliability, look: style.Look) ->
     confidence, accuracy = diagram.confidence[filled].numpy(), diagram.accuracy[filled].numpy()
     panel.vlines(confidence, accuracy, confidence, color=ink, linewidth=1.5, zorder=3)
     sizes = SMALLEST_DOT + (LARGEST_DOT - SMALLEST_DOT) * diagram.shares[filled].numpy()
-    dots = {"color": ink, "marker": look["marker"], "linewidths": 0, "zorder": 4}
-    panel.scatter(confidence, accuracy, sizes, clip_on=False, **dots)
+    panel.scatter(confidence, accuracy, sizes, clip_on=False, color=ink, marker=look["marker"], linewidths=0, zorder=4)
 
 
 def risk_coverage(logits: style.Methods, labels: Array, *, axes: "Axes | None" = None) -> "Figure":
@@ -74,10 +72,10 @@ def risk_coverage(logits: style.Methods, labels: Array, *, axes: "Axes | None" =
 
     >>> lates.plot.risk_coverage({"before": model(x), "after": calibrated(x)}, labels)
     """
-    methods = style.by_name(logits)
+    methods = style.with_looks(logits)
     (panel,) = style.open_axes(axes, 1, 6.4, 4.0)
     style.clear_frame(panel, "inputs answered, most confident first", "error rate (lower is better)")
-    for (name, values), look in zip(methods.items(), style.looks_of(len(methods)), strict=True):
+    for name, values, look in methods:
         coverages, risks = zip(*risk_coverage_of_rows(describe_rows(values, labels)), strict=True)
         label = f"{name}, AURC {100 * metrics.aurc(values, labels):.2f} %".removeprefix(", ")
         panel.plot(coverages, risks, **look, linewidth=2, markevery=0.1, label=label)

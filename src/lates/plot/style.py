@@ -4,6 +4,7 @@ Only a new figure imports matplotlib, so that `lates.plot` can be named where it
 """
 
 from collections.abc import Iterable, Mapping
+from itertools import cycle
 from typing import TYPE_CHECKING, Any, cast
 
 from lates.metrics import Array
@@ -20,19 +21,11 @@ Look = dict[str, Any]
 
 INK, SOFT, GRID = "#1d2126", "#5d646d", "#e4e1da"
 LABEL_SIZE, TITLE_SIZE = 10, 12
+LABEL: Look = {"color": SOFT, "fontsize": LABEL_SIZE}
 NOTE = {"color": INK, "fontsize": LABEL_SIZE, "bbox": {"color": "white", "alpha": 0.75, "pad": 1}}
 """A text that marks may run into"""
 REFERENCE = {"color": SOFT, "linewidth": 1, "linestyle": (0, (4, 3)), "zorder": 1}
 """A dashed line behind the marks"""
-
-
-def by_name(logits: Methods) -> Mapping[str, Array]:
-    """Method -> logits; a single method has no name."""
-    if not isinstance(logits, Mapping):
-        return {"": logits}
-    if not logits:
-        raise ValueError("No method came; expected logits [n, classes], or method -> logits with at least one.")
-    return logits
 
 
 LOOKS: tuple[Look, ...] = (
@@ -45,11 +38,14 @@ LOOKS: tuple[Look, ...] = (
 HEAD_LOOK, PROBE_LOOK = LOOKS[0], LOOKS[2]
 
 
-def looks_of(count: int) -> list[Look]:
-    """One method has the strongest look; several begin with the pale one, as "before" and "after" would."""
-    if count <= 2:
-        return [LOOKS[0], LOOKS[2]][-count:]
-    return [LOOKS[place % len(LOOKS)] for place in range(count)]
+def with_looks(logits: Methods) -> list[tuple[str, Array, Look]]:
+    """Each method's name, logits and look. A single one has no name and the strongest look; several begin with the pale one,
+    as "before" and "after" would."""
+    methods = logits if isinstance(logits, Mapping) else {"": logits}
+    if not methods:
+        raise ValueError("No method came; expected logits [n, classes], or method -> logits with at least one.")
+    looks = [LOOKS[0], LOOKS[2]][-len(methods) :] if len(methods) <= 2 else cycle(LOOKS)
+    return [(str(name), values, look) for (name, values), look in zip(methods.items(), looks, strict=False)]
 
 
 def open_axes(given: "Axes | Iterable[Axes] | None", panels: int, width: float, height: float) -> "list[Axes]":
@@ -83,8 +79,8 @@ def figure_of(axes: "Axes") -> "Figure":
 
 def clear_frame(axes: "Axes", x: str, y: str, title: str = "") -> None:
     """Labels, no box, a pale grid behind the marks."""
-    axes.set_xlabel(x, color=SOFT, fontsize=LABEL_SIZE)
-    axes.set_ylabel(y, color=SOFT, fontsize=LABEL_SIZE)
+    axes.set_xlabel(x, **LABEL)
+    axes.set_ylabel(y, **LABEL)
     if title:
         axes.set_title(title, color=INK, fontsize=TITLE_SIZE, fontweight="bold", loc="left")
     axes.tick_params(colors=SOFT, labelsize=LABEL_SIZE, length=0, pad=6)

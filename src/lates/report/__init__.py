@@ -2,8 +2,7 @@
 
 predictions    one pass over a test set -> the logits of each method
 findings       all numbers
-formats        how numbers and names are written
-sentences      what the numbers mean
+sentences      what the numbers mean, and how they are written
 charts         all charts
 sections       the text, the places of the charts, the tables
 page           one HTML file
@@ -17,7 +16,7 @@ from typing import Any
 from lates.model import CalibratedModel
 from lates.report.predictions import LATES, NETWORK, TEMPERATURE, Predictions, read_predictions
 from lates.report.findings import measure
-from lates.runtime import Progress, check_seed, check_target, install_line, shown, write_whole
+from lates.runtime import Progress, check_seed, check_target, install_line, write_whole
 
 __all__ = ["LATES", "NETWORK", "TEMPERATURE", "Predictions", "read_predictions", "write_report"]
 
@@ -63,7 +62,6 @@ def write_report(
             f"{len(class_names)} class names came for {calibrated.fit.classes} classes; expected one for each."
         )
     try:
-        from lates.report.charts import draw_all
         from lates.report.page import page_of
     except ModuleNotFoundError as fault:
         if fault.name not in NEEDED:
@@ -72,11 +70,7 @@ def write_report(
             f"The report is drawn with {fault.name}, which is not installed. {install_line('report')}",
             name=fault.name,
         ) from fault
-    with shown(progress) as report:
-        predictions = {
-            name: read_predictions(calibrated, loader, name, seed=seed, progress=report)
-            for name, loader in sets.items()
-        }
+    predictions = read_predictions(calibrated, sets, seed=seed, progress=progress)
     findings = measure(calibrated, predictions, class_names, seed)
     heading = title or f"{type(calibrated.networks[0].network.network).__name__}, {calibrated.fit.classes:,} classes"
-    write_whole(Path(path), page_of(findings, draw_all(findings), heading).encode("utf-8", "backslashreplace"))
+    write_whole(Path(path), page_of(findings, heading).encode("utf-8", "backslashreplace"))

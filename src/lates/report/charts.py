@@ -14,8 +14,8 @@ import altair as alt
 from lates.metrics import Comparison
 from lates.report import sentences
 from lates.report.findings import Findings, Member
-from lates.report.formats import IN_PERCENT, LABELS, inside_name, share
 from lates.report.predictions import LATES, NETWORK, TEMPERATURE
+from lates.report.sentences import IN_PERCENT, LABELS, inside_name, share
 
 Spec = dict[str, Any]
 Row = dict[str, Any]
@@ -163,11 +163,11 @@ def coverage_chart(findings: Findings) -> Spec:
 
 def class_chart(findings: Findings) -> Spec:
     """The calibration error of the worst classes under each method."""
-    worst = findings.classes[:WORST_CLASSES]
+    worst = [one.name for one in findings.classes[findings.main][:WORST_CLASSES]]
     rows = [
-        {"name": one.name, "rows": one.rows, "method": method, "label": LABELS[method], **asdict(one.scores[method])}
-        for one in worst
-        for method in findings.methods
+        {**asdict(one), "method": method, "label": LABELS[method]}
+        for method, scores in findings.classes.items()
+        for one in scores[: len(worst)]
     ]
     hints = [
         alt.Tooltip("name:N", title="class"),
@@ -177,7 +177,7 @@ def class_chart(findings: Findings) -> Spec:
         *tooltip(".1%", ("confidence", "mean confidence then"), ("precision", "correct then")),
     ]
     x = alt.X("error:Q", title="calibration error (lower is better)").axis(format="~%", tickCount=5)
-    y = name_axis((one.name for one in worst), grid=True)
+    y = name_axis(worst, grid=True)
     dots = shown(chart_of(rows)).mark_point(filled=True, size=80, opacity=1)
     dots = dots.encode(x=x, y=y, color=COLOUR, shape=SHAPE, tooltip=hints)
     return finished([dots], sentences.classwise(findings), 24 * len(worst), findings.methods)

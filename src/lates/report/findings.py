@@ -51,9 +51,11 @@ class Member:
 
 @dataclass(frozen=True)
 class ClassScore:
-    """A class under one method: the calibration error of its probability; how often it was predicted, with what mean
-    confidence and how often correctly, both NaN where it never was."""
+    """A class under one method: how many test inputs have it as their label; the calibration error of its probability; how
+    often it was predicted, with what mean confidence and how often correctly, both NaN where it never was."""
 
+    name: str
+    rows: int
     error: float
     predicted: int
     confidence: float
@@ -61,19 +63,11 @@ class ClassScore:
 
 
 @dataclass(frozen=True)
-class ClassNumbers:
-    """A class, how many test inputs have it as their label, and its score by method."""
-
-    name: str
-    rows: int
-    scores: dict[str, ClassScore]
-
-
-@dataclass(frozen=True)
 class Findings:
     """`sets` begins with the plain test set, to which everything but the charts of shifts refers.
 
-    `points` are metrics without an interval, by name and method; `selectors` are by the error rate allowed and by method.
+    `points` are metrics without an interval, by name and method; `classes` are by method, the class with the largest error of
+    the main one first; `selectors` are by the error rate allowed and by method.
     """
 
     calibrated: CalibratedModel
@@ -82,7 +76,7 @@ class Findings:
     bins: dict[str, tuple[Bin, ...]]
     coverage: dict[str, tuple[tuple[float, float], ...]]
     members: tuple[Member, ...]
-    classes: tuple[ClassNumbers, ...]
+    classes: dict[str, tuple[ClassScore, ...]]
     selectors: dict[float, dict[str, Selector]]
 
     @property
@@ -152,22 +146,22 @@ def members_of(calibrated: CalibratedModel) -> tuple[Member, ...]:
 
 def classes_of(
     predictions: Predictions, rows: Mapping[str, Rows], errors: Mapping[str, Tensor], names: Sequence[str] | None
-) -> tuple[ClassNumbers, ...]:
-    """Every class, the one with the largest error of the main method first."""
-    classes = len(next(iter(errors.values())))
-    scores: dict[str, list[ClassScore]] = {}
+) -> dict[str, tuple[ClassScore, ...]]:
+    order = errors[list(errors)[-1]].argsort(descending=True, stable=True)
+    classes = len(order)
+    names = unique_names(range(classes) if names is None else names)
+    counts = torch.bincount(predictions.labels, minlength=classes)
+    scores: dict[str, tuple[ClassScore, ...]] = {}
     for method, logits in predictions.logits.items():
         top = logits.argmax(1)
         times = torch.bincount(top, minlength=classes)
         sums = (
             torch.bincount(top, each, minlength=classes) for each in (rows[method].confidence, rows[method].correct)
         )
-        columns = (errors[method], times, *(total / times for total in sums))
-        scores[method] = [ClassScore(*values) for values in zip(*(each.tolist() for each in columns), strict=True)]
-    names = unique_names(range(classes) if names is None else names)
-    counts = torch.bincount(predictions.labels, minlength=classes).tolist()
-    order = errors[list(errors)[-1]].argsort(descending=True, stable=True).tolist()
-    return tuple(ClassNumbers(names[c], counts[c], {method: each[c] for method, each in scores.items()}) for c in order)
+        columns = (order, counts[order], errors[method][order], times[order], *((each / times)[order] for each in sums))
+        lines = zip(*(column.tolist() for column in columns), strict=True)
+        scores[method] = tuple(ClassScore(names[c], *values) for c, *values in lines)
+    return scores
 
 
 def unique_names(names: Iterable[object]) -> list[str]:

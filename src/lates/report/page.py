@@ -4,7 +4,6 @@ forbids it to; only the two scripts whose digests it names may run."""
 import base64
 import hashlib
 import json
-from collections.abc import Mapping
 from functools import cache
 from html import escape
 from importlib.resources import files
@@ -13,14 +12,13 @@ from string import Template
 import vl_convert
 from altair import SCHEMA_VERSION
 
-from lates.report.charts import Spec
+from lates.report.charts import draw_all
 from lates.report.findings import Findings
-from lates.report.formats import LABELS
 from lates.report.sections import sections_of
-from lates.report.sentences import headline, lead, warning
+from lates.report.sentences import LABELS, headline, lead, warning
 
 
-def page_of(findings: Findings, specs: Mapping[str, Spec], title: str) -> str:
+def page_of(findings: Findings, title: str) -> str:
     """The page: a head that forbids all requests, the sections, the data of the charts, the scripts."""
     library, (script, style, page) = chart_library(), map(read_part, ("page.js", "page.css", "page.html"))
     caution, (change, outcome) = warning(findings), headline(findings)
@@ -39,8 +37,8 @@ def page_of(findings: Findings, specs: Mapping[str, Spec], title: str) -> str:
         headline=escape(change),
         lead=escape(lead(findings)),
         switches="".join(switches),
-        sections="".join(sections_of(findings)),
-        charts=embedded(dict(specs)),
+        sections=sections_of(findings),
+        charts=embedded(draw_all(findings)),
         library=library,
         script=script,
     )

@@ -5,7 +5,7 @@ scaling is the baseline, and sum_k weight_k logits_k is LATES. With several draw
 """
 
 import copy
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -14,7 +14,7 @@ from torch import Tensor
 
 from lates.model import CalibratedModel
 from lates.network import HEAD, IGNORED, count_batches, device_of, mean_log_probability, read_batches
-from lates.runtime import Progress, check_labels, check_logits
+from lates.runtime import Progress, check_labels, check_logits, shown
 
 T = TypeVar("T")
 
@@ -43,18 +43,21 @@ def methods_of(calibrated: CalibratedModel) -> tuple[str, ...]:
 
 
 def read_predictions(
-    calibrated: CalibratedModel, loader: Iterable[Any], name: str, *, seed: int, progress: Progress | None = None
+    calibrated: CalibratedModel, sets: Mapping[str, Iterable[Any]], *, seed: int = 0, progress: bool | Progress = True
+) -> dict[str, Predictions]:
+    """Read each test set once. MC dropout samples from `seed`, anew for each set, so that a report is reproducible."""
+    with shown(progress) as report:
+        return {name: _read_set(copy.copy(calibrated), loader, name, seed, report) for name, loader in sets.items()}
+
+
+def _read_set(
+    calibrated: CalibratedModel, loader: Iterable[Any], name: str, seed: int, progress: Progress | None
 ) -> Predictions:
-    """Read the loader once. MC dropout samples from `seed`, so that a report is reproducible."""
-    methods, names = methods_of(calibrated), iter(calibrated.member_names)
-    stacks = [
-        torch.tensor([calibrated.weights[next(names)] for _ in (*network.voting, HEAD)], dtype=torch.float64)
-        for network in calibrated.networks
-    ]
+    """`calibrated` is a shallow copy: the same networks; only the generator is its own."""
+    methods, weights = methods_of(calibrated), _method_weights(calibrated)
     labels: list[Tensor] = []
     logits: dict[str, list[Tensor]] = {method: [] for method in methods}
     total = count_batches(loader)
-    calibrated = copy.copy(calibrated)  # the same networks; only the generator is its own
     calibrated.generator = torch.Generator().manual_seed(seed)
     for done, (inputs, given) in enumerate(read_batches(loader, device_of(calibrated), name), start=1):
         draws = calibrated.members(inputs)
@@ -64,10 +67,14 @@ def read_predictions(
             raise ValueError(f"A {name} batch has {len(given)} labels, but the network gave {len(draws[0])} rows.")
         if not kept.any():
             continue
-        draws = [draw[kept].cpu().double() for draw in draws]  # not every device has float64
         labels.append(check_labels(given[kept], int(kept.sum()), calibrated.fit.classes))
-        for method, values in zip(methods, _combine(calibrated, draws, stacks), strict=False):
-            logits[method].append(check_logits(values, f"the {name} logits").float())
+        # float64 on the CPU, as not every device has it; [n, methods, classes] of each draw
+        combined = [
+            (draw[kept].cpu().double() @ weights[place // calibrated.samples]).mT for place, draw in enumerate(draws)
+        ]
+        values = combined[0] if len(combined) == 1 else mean_log_probability(combined)
+        for place, method in enumerate(methods):
+            logits[method].append(check_logits(values[:, place], f"the {name} logits").float())
         if progress is not None:
             progress(f"reading {name}", done, total)
     if not labels:
@@ -75,18 +82,12 @@ def read_predictions(
     return Predictions(torch.cat(labels), {method: torch.cat(parts) for method, parts in logits.items()})
 
 
-def _combine(
-    calibrated: CalibratedModel, draws: Sequence[Tensor], stacks: Sequence[Tensor]
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Logits [n, classes] of network, temperature scaling and LATES, from every network's draws [n, classes, members]."""
-    network, scaled, stacked = [], [], []
-    for place, draw in enumerate(draws):
-        which = place // calibrated.samples
-        network.append(draw[..., -1])
-        scaled.append(draw[..., -1] * calibrated.fit.temperature_weights[which])
-        stacked.append(draw @ stacks[which])
-    return _mean(network), _mean(scaled), _mean(stacked)
-
-
-def _mean(logits: Sequence[Tensor]) -> Tensor:
-    return logits[0] if len(logits) == 1 else mean_log_probability(logits)
+def _method_weights(calibrated: CalibratedModel) -> list[Tensor]:
+    """For each network [members, methods]: every method is a weighted sum of the members, of which the head is the last."""
+    names, weights = iter(calibrated.member_names), []
+    for network, temperature in zip(calibrated.networks, calibrated.fit.temperature_weights, strict=True):
+        stacked = torch.tensor([calibrated.weights[next(names)] for _ in (*network.voting, HEAD)], dtype=torch.float64)
+        head = torch.zeros_like(stacked)
+        head[-1] = 1
+        weights.append(torch.stack([head, temperature * head, stacked], dim=1))
+    return weights

@@ -3,39 +3,19 @@
 Text from outside (names of classes, blocks and sets, the title) is passed through `escape`.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from html import escape
 
 from lates.metrics import Interval, verdict
 from lates.report import sentences
 from lates.report.charts import FEW_SETS, WORST_CLASSES
 from lates.report.findings import Findings
-from lates.report.formats import EXPLAINED, INSIDE, LABELS, TITLES, between, direction, number, percent, signed
+from lates.report.sentences import EXPLAINED, INSIDE, LABELS, TITLES, between, direction, number, percent, signed
 
 LOSSES = {"nll": "log-loss", "brier": "Brier score", "soft_ece": "soft calibration error"}
 
 Cell = str
 """HTML"""
-
-
-def sections_of(findings: Findings) -> list[str]:
-    """In the order in which a reader would ask."""
-    parts = [
-        _section("reliability", "Is the confidence calibrated?", _reliability(findings)),
-        _section("comparison", "Does it help?", _comparison(findings)),
-        _section("contributions", "Which layers contribute", _contributions(findings)),
-        _section("coverage-section", "Abstaining on uncertain inputs", _coverage(findings)),
-        _section("classes-section", "Class by class, worst first", _classes(findings)),
-    ]
-    if len(findings.sets) > 1:
-        parts.append(_section("shifts", "Under distribution shift", _shifts(findings)))
-    return [*parts, _section("subject", "What was calibrated", _facts(findings))]
-
-
-def _section(place: str, title: str, content: str) -> str:
-    return (
-        f'<section id="{place}" aria-labelledby="{place}-title"><h2 id="{place}-title">{title}</h2>{content}</section>'
-    )
 
 
 def _figure(*places: str, title: str = "", hint: str = "", caption: str = "", method: str = "") -> str:
@@ -223,16 +203,16 @@ def _thresholds(findings: Findings) -> str:
 
 
 def _classes(findings: Findings) -> str:
-    shown, every = min(WORST_CLASSES, len(findings.classes)), len(findings.classes)
-    note = f"The {shown} worst of {every:,} classes. " if shown < every else ""
+    every = len(findings.classes[findings.main])
+    note = f"The {WORST_CLASSES} worst of {every:,} classes. " if every > WORST_CLASSES else ""
     head = [("Class", ""), ("Inputs", "")]
     for method in findings.methods:
         titles = (f"{LABELS[method]}: error", "predicted", "mean confidence", "correct")
         head += [(title, method) for title in titles]
     rows: list[list[Cell]] = []
-    for one in findings.classes:
-        cells: list[Cell] = [escape(one.name), f"{one.rows:,}"]
-        for score in one.scores.values():
+    for scores in zip(*findings.classes.values(), strict=True):
+        cells: list[Cell] = [escape(scores[0].name), f"{scores[0].rows:,}"]
+        for score in scores:
             means = [percent(m) if score.predicted else "–" for m in (score.confidence, score.precision)]
             cells += [number(score.error, "ece"), f"{score.predicted:,}", *means]
         rows.append(cells)
@@ -264,4 +244,25 @@ def _shifts(findings: Findings) -> str:
         _paragraph(sentences.shifts(findings))
         + f'<div class="grid {"three" if len(findings.sets) <= FEW_SETS else ""}">{figures}</div>'
         + _details("Numbers of every test set", _table(head, rows, "Every test set, with 95\u00a0% intervals"))
+    )
+
+
+SECTIONS: dict[str, tuple[str, Callable[[Findings], str]]] = {
+    "reliability": ("Is the confidence calibrated?", _reliability),
+    "comparison": ("Does it help?", _comparison),
+    "contributions": ("Which layers contribute", _contributions),
+    "coverage-section": ("Abstaining on uncertain inputs", _coverage),
+    "classes-section": ("Class by class, worst first", _classes),
+    "shifts": ("Under distribution shift", _shifts),
+    "subject": ("What was calibrated", _facts),
+}
+"""In the order in which a reader would ask: id -> title and content."""
+
+
+def sections_of(findings: Findings) -> str:
+    return "".join(
+        f'<section id="{place}" aria-labelledby="{place}-title">'
+        f'<h2 id="{place}-title">{title}</h2>{content(findings)}</section>'
+        for place, (title, content) in SECTIONS.items()
+        if place != "shifts" or len(findings.sets) > 1
     )

@@ -1,24 +1,34 @@
-"""What the numbers mean: the sentence above each chart, which is also its alternative text."""
+"""What the numbers mean: the sentence above each chart, which is also its alternative text.
+
+At the end stands how names and numbers are written.
+"""
 
 import math
 from collections.abc import Sequence
 
-from lates.metrics import Comparison, Verdict, verdict
+from lates.metrics import LARGER_IS_BETTER, Comparison, Interval, Verdict, verdict
 from lates.report.findings import Findings, Member
-from lates.report.formats import (
-    EXPLAINED,
-    INSIDE,
-    LABELS,
-    TITLES,
-    between,
-    inside_name,
-    listed,
-    number,
-    percent,
-    points,
-    share,
-)
-from lates.report.predictions import LATES, NETWORK
+from lates.report.predictions import LATES, NETWORK, TEMPERATURE
+
+LABELS = {NETWORK: "Network", TEMPERATURE: "Temperature scaling", LATES: "LATES"}
+INSIDE = {NETWORK: "the network alone", TEMPERATURE: "temperature scaling", LATES: "LATES"}
+"""The same names in the middle of a sentence"""
+EXPLAINED = {
+    NETWORK: "before calibration",
+    TEMPERATURE: "all logits divided by one number",
+    LATES: "layer-stack temperature scaling",
+}
+
+TITLES = {
+    "accuracy": "Accuracy",
+    "nll": "Log-loss",
+    "ece": "Calibration error",
+    "brier": "Brier score",
+    "aurc": "Area under risk–coverage",
+    "classwise_ece": "Classwise calibration error",
+    "auc": "Area under ROC",
+}
+IN_PERCENT = ("accuracy", "ece", "classwise_ece", "aurc")
 
 OUTCOMES = {
     "better": "a significant improvement",
@@ -163,18 +173,15 @@ def histogram(findings: Findings, method: str) -> str:
     )
 
 
-def risk_at(curve: Sequence[tuple[float, float]], coverage: float) -> float:
-    """The error rate at the point of the curve nearest to that share of inputs answered."""
-    return min(curve, key=lambda point: abs(point[0] - coverage))[1]
-
-
 def deferral(findings: Findings) -> str:
-    risks = {method: risk_at(findings.coverage[method], 1 - DEFERRED) for method in findings.methods}
+    parts = []
+    for method, curve in findings.coverage.items():
+        _, risk = min(curve, key=lambda point: abs(point[0] - (1 - DEFERRED)))
+        parts.append(f"{percent(risk)} ({INSIDE[method]})")
     everything = findings.coverage[findings.main][-1][1]
     return (
-        f"Without the {share(DEFERRED)} of inputs with the lowest confidence, the error rate is "
-        f"{listed([f'{percent(risk)} ({INSIDE[method]})' for method, risk in risks.items()])}; on all inputs that of "
-        f"{INSIDE[findings.main]} is {percent(everything)}."
+        f"Without the {share(DEFERRED)} of inputs with the lowest confidence, the error rate is {listed(parts)}; on all "
+        f"inputs that of {INSIDE[findings.main]} is {percent(everything)}."
     )
 
 
@@ -192,17 +199,17 @@ def guarantee(findings: Findings) -> str:
 
 
 def classwise(findings: Findings) -> str:
-    worst, main, baseline = findings.classes[0], findings.main, findings.baseline
-    score = worst.scores[main]
+    main, baseline = findings.main, findings.baseline
+    worst = findings.classes[main][0]
     when = "it is never predicted"
-    if not math.isnan(score.confidence):
+    if not math.isnan(worst.confidence):
         when = (
-            f"where {INSIDE[main]} predicts it, the mean confidence is {percent(score.confidence)} and "
-            f"{percent(score.precision)} of these predictions are correct"
+            f"where {INSIDE[main]} predicts it, the mean confidence is {percent(worst.confidence)} and "
+            f"{percent(worst.precision)} of these predictions are correct"
         )
     errors = findings.points["classwise_ece"]
     return (
-        f"Class “{worst.name}” has the largest calibration error, {points(score.error)}: {when}. The mean over classes is "
+        f"Class “{worst.name}” has the largest calibration error, {points(worst.error)}: {when}. The mean over classes is "
         f"{100 * errors[main]:.2f} points, against {100 * errors[baseline]:.2f} for {INSIDE[baseline]}."
     )
 
@@ -220,3 +227,52 @@ def shifts(findings: Findings) -> str:
         f"On {len(shifted)} shifted {'set' if len(shifted) == 1 else 'sets'}, the log-loss of {INSIDE[findings.main]} is, "
         f"{'; '.join(counts)}."
     )
+
+
+def direction(metric: str) -> str:
+    return "higher is better" if metric in LARGER_IS_BETTER else "lower is better"
+
+
+def number(value: float, metric: str = "nll") -> str:
+    """A metric's value: shares in percent, scores with four digits."""
+    if not math.isfinite(value):
+        return "not finite"
+    if metric in IN_PERCENT:
+        return percent(value, 1 if metric == "accuracy" else 2)
+    return f"{value:.4f}"
+
+
+def percent(value: float, digits: int = 1) -> str:
+    """With a no-break space before the sign."""
+    return f"{100 * value:.{digits}f}\u00a0%"
+
+
+def share(value: float) -> str:
+    """In percent, with one more digit where it is small."""
+    return percent(value, 0 if value >= 0.095 or not value else 1)
+
+
+def points(value: float) -> str:
+    """A difference of shares without its sign, in percentage points."""
+    return f"{abs(100 * value):.{2 if abs(value) < 0.1 else 1}f} percentage points"
+
+
+def between(interval: Interval, metric: str) -> str:
+    low, high = (number(edge, metric) for edge in (interval.low, interval.high))
+    return f"{low.removesuffix(chr(0xA0) + '%')} to {high}"
+
+
+def signed(value: float, metric: str) -> str:
+    """A difference with its sign; that of shares in percentage points, without the unit."""
+    text = f"{100 * value:+.2f}" if metric in IN_PERCENT else f"{value:+.4f}"
+    return text.replace("-", "−")
+
+
+def inside_name(metric: str) -> str:
+    """A metric's name in the middle of a sentence."""
+    title = TITLES[metric]
+    return title if title.startswith("Brier") else title[0].lower() + title[1:]
+
+
+def listed(parts: Sequence[str]) -> str:
+    return parts[0] if len(parts) == 1 else f"{', '.join(parts[:-1])} and {parts[-1]}"

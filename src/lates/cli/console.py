@@ -1,15 +1,40 @@
-"""How a command ends: done, failed with one message, stopped by Ctrl-C."""
+"""What a command prints, and how it ends: done, failed with one message, stopped by Ctrl-C."""
 
+import json
 import traceback
 import warnings
+from pathlib import Path
 from typing import Any
 
 import typer
 from typer.core import TyperCommand
 
-from lates.cli.outputs import say
-
+COLUMNS = 80
 FAILED, STOPPED = 1, 130
+
+
+def say(text: str, err: bool = False) -> None:
+    """Print text that may hold names from files and networks: control sequences in them do not reach the terminal."""
+    from lates.runtime import printable
+
+    typer.echo("\n".join(map(printable, text.split("\n"))), err=err)
+
+
+def print_written(path: Path) -> None:
+    say(f"Wrote {path}, {path.stat().st_size:,} bytes.", err=True)
+
+
+def print_json(results: Any) -> None:
+    """Numbers that JSON cannot write (inf, NaN) become null."""
+    finite = json.loads(json.dumps(results), parse_constant=lambda name: None)
+    say(json.dumps(finite, indent=2))
+
+
+def print_results(results: Any, text: str, as_json: bool) -> None:
+    if as_json:
+        print_json(results)
+    elif text:
+        say(text)
 
 
 class Command(TyperCommand):
@@ -26,7 +51,7 @@ class Command(TyperCommand):
     def invoke(self, ctx: Any) -> Any:
         try:
             with warnings.catch_warnings():
-                warnings.showwarning = print_warning
+                warnings.showwarning = lambda message, *where: say(f"Warning: {message}", err=True)
                 return super().invoke(ctx)
         except KeyboardInterrupt:
             typer.echo("Stopped.", err=True)
@@ -42,18 +67,11 @@ class Command(TyperCommand):
 
 def describe_error(error: Exception) -> str:
     """The message alone where `lates` or the system raised it; anything else is named with its type."""
-    if isinstance(error, OSError) and error.strerror and error.filename is None:
-        return error.strerror
-    if isinstance(error, OSError) or (isinstance(error, ValueError | TypeError | ImportError) and _is_ours(error)):
+    if isinstance(error, OSError):
+        without_file = error.strerror if error.filename is None else None
+        return without_file or str(error) or type(error).__name__
+    *_, (frame, _) = traceback.walk_tb(error.__traceback__)
+    is_ours = frame.f_globals.get("__name__", "").partition(".")[0] == "lates"
+    if is_ours and isinstance(error, ValueError | TypeError | ImportError):
         return str(error) or type(error).__name__
     return f"{type(error).__name__}: {error}\n`lates --debug …` shows where it was raised."
-
-
-def _is_ours(error: Exception) -> bool:
-    """Whether a function of this package raised it."""
-    *_, (frame, _) = traceback.walk_tb(error.__traceback__)
-    return frame.f_globals.get("__name__", "").partition(".")[0] == "lates"
-
-
-def print_warning(message: Warning | str, *where: Any) -> None:
-    say(f"Warning: {message}", err=True)
