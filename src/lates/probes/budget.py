@@ -26,7 +26,7 @@ from lates.probes.probe import Probe, TrainedProbe, holdout_accuracies
 from lates.probes.training import train_all
 from lates.runtime import Run, check_share, full_precision, warn_caller
 from lates.settings import DEFAULT, Settings
-from lates.stack import MemberRows, Objective, best_stack, best_temperature, combine
+from lates.stack import MemberRows, Objective, combine
 
 WORTH_HAVING = 0.01
 """A gain, as a fraction of the log-loss, below which a larger budget is not suggested."""
@@ -271,8 +271,8 @@ class Search:
         for fitted, scored in (self.half == 0, self.half == 1), (self.half == 1, self.half == 0):
             draw, labels = tuple(member[fitted] for member in members.values()), self.labels[scored]
             rows = MemberRows((tuple(members),), (draw,), self.labels[fitted], self.passes)
-            objective = Objective.of(rows, self.settings)
-            weights = best_stack(objective, best_temperature(objective)).point
+            (objective,) = Objective.of_networks(rows, self.settings)
+            weights = objective.minimise(rows.networks_alone).point
             logits = combine([member[scored] for member in members.values()], weights)
             loss += float(cross_entropy(logits.double(), labels)) / 2
             probabilities = logits.softmax(1)
