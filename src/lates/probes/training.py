@@ -20,7 +20,7 @@ from torch import Tensor
 from lates.network import Features
 from lates.probes.lbfgs import minimise
 from lates.probes.probe import TrainedProbe, Variables, fold, logits_of, mean_loss, unpack
-from lates.probes.rows import StandardisedRows, keep_what_fits
+from lates.probes.rows import StandardisedRows
 from lates.probes.sgd import train_by_sgd
 from lates.runtime import (
     Progress,
@@ -74,9 +74,10 @@ def train_all(
     objective, probes = find_probe_loss(loss), {}
     for name in train.blocks:
         with full_precision(run.device), torch.no_grad():
-            rows = StandardisedRows(train, name, train, run.device, settings)
-            judged_on = rows if holdout is None else StandardisedRows(holdout, name, train, run.device, settings)
-            keep_what_fits([rows, judged_on], run.memory)
+            rows = judged_on = StandardisedRows(train, name, train, run.device, settings, run.memory)
+            if holdout is not None:
+                spare = run.memory - rows.bytes_kept
+                judged_on = StandardisedRows(holdout, name, train, run.device, settings, spare)
             if settings.optimiser == "sgd":
                 probes[name] = train_by_sgd(rows, judged_on, objective, run.seed)
             else:

@@ -114,11 +114,6 @@ class MemberRows:
         return int(self.reduce(torch.tensor([len(self.labels)], dtype=torch.float64)))
 
     @property
-    def inputs(self) -> float:
-        """Distinct inputs, in all processes."""
-        return self.rows / self.passes
-
-    @property
     def head_places(self) -> Tensor:
         """Where each network's head is among all members."""
         return torch.tensor([len(names) for names in self.names]).cumsum(0) - 1

@@ -53,17 +53,16 @@ class Prior:
     @classmethod
     def of(cls, members: MemberRows, deviations: Tensor, settings: Settings, all_right: bool) -> "Prior":
         """Of one network; `all_right`: the prediction is, without any fit, in every row."""
+        rows, inputs = members.rows, members.rows / members.passes
         slopes, excess = torch.zeros(2, len(deviations), dtype=torch.float64), torch.zeros_like(deviations)
-        penalty = settings.regularise / math.sqrt(members.rows)
-        if settings.prior == 0:
-            return cls(0.0, slopes, 0.0, excess, penalty)
-        reference = float(deviations[-1]) or 1.0  # a constant head has no scale
-        slopes[0, -1], slopes[1, :-1] = 1.0, PROBE_PENALTY * deviations[:-1] / reference
-        strength = settings.prior * reference / members.inputs
-        if not all_right:
-            return cls(strength, slopes, 0.0, excess, penalty)
-        excess = members.sum(_excess_of_errors) / (len(members.draws) * members.rows)
-        return cls(strength, slopes, 1 / members.inputs, excess, penalty)
+        strength = errors = 0.0
+        if settings.prior > 0:
+            reference = float(deviations[-1]) or 1.0  # a constant head has no scale
+            slopes[0, -1], slopes[1, :-1] = 1.0, PROBE_PENALTY * deviations[:-1] / reference
+            strength = settings.prior * reference / inputs
+            if all_right:
+                errors, excess = 1 / inputs, members.sum(_excess_of_errors) / (len(members.draws) * rows)
+        return cls(strength, slopes, errors, excess, settings.regularise / math.sqrt(rows))
 
     def of_head(self) -> "Prior":
         """With the head as the only member."""
