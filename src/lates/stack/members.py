@@ -12,7 +12,7 @@ all-reduce of those sums is all there is to add.
 """
 
 import functools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -170,18 +170,17 @@ class MemberRows:
 
     def sum_jointly(self, term: Callable[[list[Chunk]], Tensor]) -> Tensor:
         """The sum of a term that sees the same rows of all draws at once, in all processes."""
-        return self.reduce(functools.reduce(torch.add, self._map(term)).cpu())
+        return self.reduce(self._join(lambda terms: functools.reduce(torch.add, terms), term))
 
     def of_rows(self, term: Callable[[list[Chunk]], Tensor]) -> Tensor:
         """A term of each row, joined along the last dimension: [..., rows of this process]."""
-        return torch.cat(self._map(term), dim=-1).cpu()
+        return self._join(lambda terms: torch.cat([*terms], dim=-1), term)
 
-    def _map(self, term: Callable[[list[Chunk]], Tensor]) -> list[Tensor]:
-        """A term of every chunk, in the order of the rows."""
+    def _join(self, join: Callable[[Iterable[Tensor]], Tensor], term: Callable[[list[Chunk]], Tensor]) -> Tensor:
+        """A term of every chunk, joined in each thread, then over threads, and brought to the CPU once."""
         numbers = sum(map(len, self.draws)) * len(self.labels) * self.classes
         shares = split_rows(len(self.labels), thread_count(numbers, self._device))
-        of_shares = map_threads(lambda share: [term(chunks) for chunks in self._chunks(share)], shares)
-        return [of_chunk for of_share in of_shares for of_chunk in of_share]
+        return join(map_threads(lambda share: join(map(term, self._chunks(share))), shares)).cpu()
 
     def _chunks(self, share: slice) -> Iterator[list[Chunk]]:
         """Of a share of the rows, chunk by chunk, one chunk for each draw; an empty share has one empty chunk."""
