@@ -1,4 +1,5 @@
 import math
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -39,22 +40,21 @@ def test_box_minimiser_meets_the_kkt_conditions(seed: int, members: int) -> None
     assert kkt_residual(found, gradient + hessian @ (found - point), upper) < 1e-9
 
 
-def test_newton_with_a_wrong_gradient_is_an_error() -> None:
-    def expand(point: Tensor) -> Expansion:
-        return Expansion(float(point.square().sum()), -2 * point - 1, torch.eye(1, dtype=torch.float64))
-
+@pytest.mark.parametrize(
+    ("value", "slope", "steps"),
+    [(lambda x: x**2, lambda x: -2 * x - 1, 0), (lambda x: -x, lambda x: -1.0, MAX_STEPS)],
+    ids=["a wrong gradient", "no end"],
+)
+def test_newton_that_does_not_converge_is_an_error(
+    value: Callable[[float], float], slope: Callable[[float], float], steps: int
+) -> None:
     one = torch.ones(1, dtype=torch.float64)
-    with pytest.raises(RuntimeError, match=r"did not converge: after 0 steps.*KKT residual is .*raise `prior`"):
-        minimise_convex(expand, one, 10 * one, moves=lambda step: False)
 
-
-def test_newton_without_an_end_is_an_error() -> None:
     def expand(point: Tensor) -> Expansion:
-        return Expansion(-float(point), -torch.ones_like(point), torch.eye(1, dtype=torch.float64))
+        return Expansion(value(float(point)), slope(float(point)) * one, torch.eye(1, dtype=torch.float64))
 
-    one = torch.ones(1, dtype=torch.float64)
-    with pytest.raises(RuntimeError, match=f"did not converge: after {MAX_STEPS} steps"):
-        minimise_convex(expand, one, math.inf * one, moves=lambda step: True)
+    with pytest.raises(RuntimeError, match=f"did not converge: after {steps} steps.*KKT residual is .*raise `prior`"):
+        minimise_convex(expand, one, math.inf * one, moves=lambda step: False)
 
 
 def rosenbrock(point: Tensor) -> tuple[float, Tensor]:

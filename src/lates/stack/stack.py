@@ -17,6 +17,10 @@ beta_k s_k = 1000, and the result is `unbounded` and not `certified`.
 
 Weights about which the hold-out says nothing stay where they began, at 0 for a probe and 1 for the head: those of members
 that are constant in every row, and all if there is one class only.
+
+Of several draws s the prediction is the mean of softmax(R_s beta_s); MC dropout's samples share their weights, an ensemble's
+networks have their own. Weights fitted to each network alone leave that mean underconfident, because averaging flattens. So
+they only start a descent on the log-loss of the mean itself, which is not convex; nor are the Brier score and the soft ECE.
 """
 
 import math
@@ -109,8 +113,8 @@ def fit_optimum(members: MemberRows, loss: str, settings: Settings, seed: int = 
 
 
 def _minimise(members: MemberRows, objectives: Sequence[Objective], loss: Loss, start: Tensor) -> Minimum:
-    """The minimum of the penalised log-loss of one draw, from these weights; other losses, and the mean prediction of several
-    draws, are not convex, and descend from the minimum of each network's log-loss to a local one."""
+    """From these weights to the minimum of each network's own log-loss and, where that is not the loss of the prediction, on
+    to a local minimum of that: never above where the second descent began, nor, of several draws, above the start."""
     parts = zip(objectives, members.of_networks(start), strict=True)
     convex = [objective.minimise(part) for objective, part in parts]
     several = len(members.draws) > 1
