@@ -23,7 +23,7 @@ from torch.nn.functional import cross_entropy, one_hot
 
 from lates.network import Features
 from lates.probes.probe import Probe, TrainedProbe, holdout_accuracies
-from lates.probes.training import train_all
+from lates.probes.training import train_probes
 from lates.runtime import Run, check_share, full_precision, warn_caller
 from lates.settings import DEFAULT, Settings
 from lates.stack import MemberRows, Objective, combine
@@ -69,7 +69,16 @@ def train_and_cut(
     train: Features, holdout: Features, loss: str, budget: float | None, settings: Settings, run: Run
 ) -> ChosenProbes:
     """Train one probe per block and cut them to the budget: to the log-loss, or, by the paper's SGD, to the weights' `loss`."""
-    trained = train_all(train, holdout, loss if settings.optimiser == "sgd" else "nll", settings, run)
+    trained = train_probes(
+        train,
+        holdout,
+        loss=loss if settings.optimiser == "sgd" else "nll",
+        seed=run.seed,
+        device=run.device,
+        progress=run.progress,
+        settings=settings,
+        memory=run.memory,
+    )
     return choose_probes(trained, holdout, budget, settings)
 
 

@@ -41,16 +41,22 @@ class Objective:
 
     @classmethod
     def of_networks(cls, members: MemberRows, settings: Settings) -> "list[Objective]":
-        """Of each network by itself, but for the assumption of an error where all of them together are always right."""
-        rows, rows_of_network = members.rows, members.samples * members.rows
-        all_right = settings.prior > 0 and members.classes > 1 and _right_rows(members.heads()) == rows
-        objectives = []
-        for network in members.networks():
-            squares = network.sum(lambda chunk: centred(chunk.excess).square_().sum(dim=(1, 2)))
-            deviations = (squares / (rows_of_network * members.classes)).sqrt()
-            prior = Prior.of(network, deviations, settings, all_right)
-            objectives.append(cls(network, rows_of_network, deviations, prior))
-        return objectives
+        """Of each network by itself; only whether an error is assumed depends on the prediction of all of them."""
+        heads, rows = members.heads(), members.rows
+
+        def wrong(chunks: list[Chunk]) -> Tensor:
+            logits = heads.mean_logits(chunks, heads.networks_alone)
+            return (~is_right(logits, chunks[0].labels)).sum()[None].double()
+
+        def squares(chunk: Chunk) -> Tensor:
+            return centred(chunk.excess).square_().sum(dim=(1, 2))
+
+        def of_network(network: MemberRows) -> Objective:
+            deviations = (network.sum(squares) / (members.samples * rows * members.classes)).sqrt()
+            return cls(network, members.samples * rows, deviations, Prior.of(network, deviations, settings, all_right))
+
+        all_right = settings.prior > 0 and members.classes > 1 and not bool(heads.sum_jointly(wrong))
+        return [of_network(network) for network in members.networks()]
 
     def of_head(self) -> "Objective":
         """The same rows with the head as the only member: temperature scaling."""
@@ -126,15 +132,6 @@ def _expand(chunk: Chunk, weights: Tensor) -> Tensor:
         probabilities.mul_(chunk.row_weights[:, None])
     hessian = (off_mean * probabilities).flatten(1) @ off_mean.flatten(1).T
     return torch.cat([chunk.sum(of_rows), hessian.flatten()])
-
-
-def _right_rows(heads: MemberRows) -> int:
-    """How many rows the networks as they are have right."""
-
-    def count(chunks: list[Chunk]) -> Tensor:
-        return is_right(heads.mean_logits(chunks, heads.networks_alone), chunks[0].labels).sum()[None].double()
-
-    return int(heads.sum_jointly(count))
 
 
 def is_right(logits: Tensor, labels: Tensor) -> Tensor:

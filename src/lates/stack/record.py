@@ -134,11 +134,6 @@ class Stack:
         more = f"{larger:.1%} would give {best:.4f}" if best < self.budget_nll[1] else "more would not help"
         return f"{given}, {more}"
 
-    def with_budgets(self, curves: Sequence[Sequence[tuple[float, float]]]) -> "Stack":
-        """With (parameters added, log-loss) for several budgets; of an ensemble's networks, each has its own, none is kept."""
-        budgets, losses = zip(*curves[0], strict=True) if len(curves) == 1 and curves[0] else ((), ())
-        return replace(self, budgets=budgets, budget_nll=losses)
-
     @property
     def numbers(self) -> dict[str, Any]:
         """All but the members' tensors and names, as plain data for JSON; what is not known is left out."""
