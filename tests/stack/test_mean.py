@@ -76,17 +76,22 @@ def test_weights_of_samples_mend_the_underconfidence_of_the_mean() -> None:
     assert fit.nll_temperature == pytest.approx(float(plain_mean_nll(draws, labels, heads)), abs=1e-12)
 
 
+@pytest.mark.parametrize("all_right", [False, True])
 @pytest.mark.parametrize(("regularise", "prior"), [(0.0, 0.0), (1.0, 2.0)])
-def test_ensemble_has_weights_for_each_network_which_may_differ_in_members(regularise: float, prior: float) -> None:
+def test_ensemble_has_weights_for_each_network_which_may_differ_in_members(
+    regularise: float, prior: float, all_right: bool
+) -> None:
     first, labels = noisy_views(500, 4, 3, seed=1)
     second = [member + torch.randn(500, 4, generator=torch.Generator().manual_seed(5)) for member in first[1:]]
+    if all_right:  # the mean of both, though neither is by itself
+        labels = (first[-1].softmax(1) + second[-1].softmax(1)).argmax(1)
     draws = named([first, second])
     fit = fit_draws(draws, labels, 1, Settings(regularise=regularise, prior=prior))
     assert fit.names == ("0/0", "0/1", "0/head", "1/0", "1/head")
     assert len(fit.temperature_weights) == 2
     assert fit.nll == pytest.approx(float(plain_mean_nll(draws, labels, [*fit.weights.split([3, 2])])), abs=1e-12)
     penalties = [
-        float(penalised(NLL, members, labels, own, regularise, prior) - NLL(combine(members, own), labels))
+        float(penalised(NLL, members, labels, own, regularise, prior, all_right) - NLL(combine(members, own), labels))
         for members, own in zip((first, second), fit.weights.split([3, 2]), strict=True)
     ]
     assert fit.objective == pytest.approx(fit.nll + sum(penalties) / 2, abs=1e-12)
