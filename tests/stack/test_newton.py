@@ -11,6 +11,7 @@ from torch import Tensor
 
 from lates.stack.newton import MAX_STEPS, Expansion, box_minimiser, descend, kkt_residual, minimise_convex
 
+UNBOUNDED = torch.full((2,), math.inf, dtype=torch.float64)
 seeds = st.integers(0, 100_000)
 
 
@@ -65,10 +66,11 @@ def rosenbrock(point: Tensor) -> tuple[float, Tensor]:
 
 def test_descend_follows_a_curved_valley_to_its_end_or_a_bound() -> None:
     start = torch.tensor([0.0, 2.0], dtype=torch.float64)
-    free = descend(rosenbrock, start)
+    free = descend(rosenbrock, start, UNBOUNDED)
     assert free.point.tolist() == pytest.approx([1, 1], abs=1e-6)
     assert free.residual <= 1e-8
-    capped = descend(rosenbrock, start.clamp(max=0.5), upper=torch.full((2,), 0.5, dtype=torch.float64))
+    half = torch.full((2,), 0.5, dtype=torch.float64)
+    capped = descend(rosenbrock, start.minimum(half), half)
     assert capped.unbounded
     assert capped.point.tolist() == pytest.approx([0.5, 0.25], abs=1e-7)
 
@@ -79,13 +81,14 @@ def test_descend_stays_where_the_value_is_finite() -> None:
         return (math.inf if float(point[0]) > 0.6 else value), gradient
 
     start = torch.tensor([0.0, 2.0], dtype=torch.float64)
-    end = descend(walled, start)
+    end = descend(walled, start, UNBOUNDED)
     assert float(end.point[0]) <= 0.6
     assert end.value < rosenbrock(start)[0]
 
 
 def test_descend_stops_without_a_minimum() -> None:
-    end = descend(lambda point: (-float(point.sum()), -torch.ones_like(point)), torch.ones(2, dtype=torch.float64))
+    one = torch.ones(2, dtype=torch.float64)
+    end = descend(lambda point: (-float(point.sum()), -one), one, UNBOUNDED)
     assert end.steps == MAX_STEPS
     assert end.residual == 1
 

@@ -130,8 +130,9 @@ def _minimise(members: MemberRows, objectives: Sequence[Objective], loss: Loss, 
         value, gradient = penalised_loss(members, objectives, loss, weights)
         return value, gradient / scales
 
-    candidates = [scales * best_apart, *([scales * start] if several else [])]
-    first = min(candidates, key=lambda scaled: value_and_gradient(scaled)[0])
+    first = scales * best_apart
+    if several:
+        first = min(first, scales * start, key=lambda scaled: value_and_gradient(scaled)[0])
     end = descend(value_and_gradient, first, first.clamp(min=objectives[0].cap))
     steps, unbounded = sum(each.steps for each in convex), any(each.unbounded for each in convex)
     return replace(end, point=end.point / scales, unbounded=end.unbounded or unbounded, steps=steps + end.steps)
