@@ -123,7 +123,9 @@ def _assemble(
     holdouts: Sequence[Features],
     seed: int,
 ) -> CalibratedModel:
-    stack = stack.with_budgets([of_network.curve for of_network in chosen])
+    if len(chosen) == 1 and chosen[0].curve:  # of an ensemble's networks each has its own, and none is kept
+        budgets, losses = zip(*chosen[0].curve, strict=True)
+        stack = replace(stack, budgets=budgets, budget_nll=losses)
     probes, accuracies = [each.probes for each in chosen], [each.accuracies for each in chosen]
     return CalibratedModel.assemble(model, probes, stack, [rows.poolings for rows in holdouts], accuracies, seed)
 

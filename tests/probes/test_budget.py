@@ -100,8 +100,9 @@ def search_of_signals(signals: dict[str, tuple[float, ...]]) -> Search:
         rotated[name] *= torch.tensor([*strengths, *[0.2] * (6 - count)])
         truth[:, :count] += rotated[name][:, :count]
     head = truth + 4 * torch.randn(2000, 6, generator=generator)
-    bases, means = dict.fromkeys(signals, torch.eye(6)), dict.fromkeys(signals, torch.zeros(6))
-    return Search(rotated, bases, means, head, draw_labels(truth, generator), torch.arange(2000) % 2)
+    probe = Probe(torch.eye(6), None, torch.zeros(6))
+    trained = dict.fromkeys(signals, lates.TrainedProbe(probe, torch.zeros(6), torch.eye(6), decay=0.0, loss=0.0))
+    return Search(trained, rotated, head, draw_labels(truth, generator), torch.arange(2000) % 2)
 
 
 PRUNED = {
@@ -150,7 +151,7 @@ def second_order_rise(logits: Tensor, removed: Tensor, labels: Tensor) -> Tensor
 
 def test_rises_match_the_second_order_change_of_the_loss(features: Both, trained: Trained) -> None:
     search = Search.of(trained, features[1])
-    members = [search.rotated[name] @ search.bases[name].T + search.means[name] for name in trained] + [search.head]
+    members = [search.rotated[name] @ own.basis.T + own.mean_logits for name, own in trained.items()] + [search.head]
     _, rises = search.rises(dict.fromkeys(trained, 10))
     for place, name in enumerate(trained):
         expected = torch.zeros(10, dtype=torch.float64)
@@ -158,7 +159,7 @@ def test_rises_match_the_second_order_change_of_the_loss(features: Both, trained
             weights = lates.fit_stack([member[fitted] for member in members], search.labels[fitted]).weights
             logits = torch.stack(members, dim=2)[tested].double() @ weights
             for j in range(10):
-                removed = weights[place] * search.rotated[name][tested, j, None] * search.bases[name][:, j]
+                removed = weights[place] * search.rotated[name][tested, j, None] * trained[name].basis[:, j]
                 expected[j] += second_order_rise(logits, removed, search.labels[tested])
         torch.testing.assert_close(torch.tensor(rises[name]).double(), expected, atol=1e-5, rtol=1e-4)
 

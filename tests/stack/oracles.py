@@ -9,9 +9,16 @@ from lates.stack.losses import NLL, Loss
 
 
 def penalised(
-    loss: Loss, members: list[Tensor], labels: Tensor, weights: Tensor, regularise: float = 0.0, prior: float = 0.0
+    loss: Loss,
+    members: list[Tensor],
+    labels: Tensor,
+    weights: Tensor,
+    regularise: float = 0.0,
+    prior: float = 0.0,
+    all_right: bool | None = None,
 ) -> Tensor:
-    """The objective by its definition, for autograd: loss, Proposition 1's penalty and the prior."""
+    """The objective by its definition, for autograd: loss, Proposition 1's penalty and the prior, which assumes an error where
+    the prediction is `all_right` (None: where the head is)."""
     n, rows = len(labels), torch.arange(len(labels))
     logits = torch.stack(members, dim=2).double()
     value = loss(logits @ weights, labels) + regularise / n**0.5 / 2 * weights @ weights
@@ -22,7 +29,7 @@ def penalised(
     probes = 3 * (deviations[:-1] * weights[:-1]).sum() / head
     value = value + prior * head / n * ((1 + (weights[-1] - 1) ** 2 + probes**2).sqrt() - 1)
     others = logits[:, :, -1].index_put((rows, labels), torch.tensor(-torch.inf, dtype=torch.float64))
-    if bool((others.amax(dim=1) < logits[rows, labels, -1]).all()):
+    if bool((others.amax(dim=1) < logits[rows, labels, -1]).all()) if all_right is None else all_right:
         excess = logits - logits[rows, labels][:, None]
         wrong = ((others.softmax(dim=1)[:, :, None] * excess).sum(dim=1) @ weights).mean()
         value = value + (NLL(logits @ weights, labels) - wrong) / n

@@ -5,8 +5,6 @@ from functools import partial
 
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from scipy.optimize import root_scalar
 
 from lates.stack.newton import TOLERANCE, NotConvergedError
@@ -17,25 +15,16 @@ from tests.stack.oracles import has_no_minimiser, oracle
 fit_stack = partial(fit_with_prior, prior=0)
 
 
-@settings(max_examples=40, deadline=None, derandomize=True)
-@given(seed=st.integers(0, 100_000))
-def test_no_certificate_where_linear_programming_finds_no_minimiser(seed: int) -> None:
-    logits, labels = awkward(seed)
-    stack = fit_stack(logits, labels)
-    assert stack.certified != stack.unbounded
-    if stack.certified:
-        assert not has_no_minimiser(logits, labels)
-        assert stack.residual <= TOLERANCE
-
-
-def test_certificate_where_linear_programming_finds_a_minimiser() -> None:
+def test_certificate_only_where_linear_programming_finds_a_minimiser() -> None:
     unbounded = []
-    for seed in range(60):
+    for seed in range(80):
         logits, labels = awkward(seed)
         stack = fit_stack(logits, labels)
         assert stack.unbounded == has_no_minimiser(logits, labels)
+        assert stack.certified != stack.unbounded
+        assert stack.unbounded or stack.residual <= TOLERANCE
         unbounded.append(stack.unbounded)
-    assert 5 < sum(unbounded) < 55
+    assert 10 < sum(unbounded) < 70
 
 
 @pytest.mark.parametrize("rows", [100, 4_000])

@@ -7,10 +7,10 @@ from torch import Tensor
 
 from lates.runtime import default_names
 from lates.settings import DEFAULT, Settings
-from lates.stack import MemberRows, Objective, Stack, best_stack, best_temperature, combine, fit_stack, fit_weights
+from lates.stack import MemberRows, Objective, Stack, combine, fit_stack, fit_weights
 from lates.stack.losses import NLL
 from lates.stack.newton import TOLERANCE, Minimum
-from lates.stack.objective import log_losses, mean_log_loss
+from lates.stack.objective import log_loss, penalised_loss
 from tests.problems import dropout_samples, noisy_views
 from tests.stack.oracles import penalised
 
@@ -32,8 +32,8 @@ def fit_draws(draws: list[Draw], labels: Tensor, samples: int, settings: Setting
 
 def fit_pooled(members: MemberRows, settings: Settings) -> Minimum:
     """The convex fit to the rows of all draws of one network."""
-    objective = Objective.of(members, settings)
-    return best_stack(objective, best_temperature(objective))
+    (objective,) = Objective.of_networks(members, settings)
+    return objective.minimise(members.networks_alone)
 
 
 @pytest.mark.parametrize("samples", [3, 1])
@@ -43,8 +43,9 @@ def test_mean_log_loss_and_its_gradient_match_autograd(samples: int) -> None:
     weights = [torch.rand(2, dtype=torch.float64).requires_grad_() for _ in range(3 // samples)]
     expected = plain_mean_nll(draws, labels, weights * samples)
     members, point = MemberRows.of(draws, labels, samples=samples), torch.cat(weights).detach()
-    value, gradient = mean_log_loss(members, point)
-    assert [value, log_losses(members, 2 * point, point)[1]] == pytest.approx([expected.item()] * 2, abs=1e-12)
+    objectives = Objective.of_networks(members, Settings(prior=0))
+    value, gradient = penalised_loss(members, objectives, NLL, point)
+    assert [value, log_loss(members, point)] == pytest.approx([expected.item()] * 2, abs=1e-12)
     torch.testing.assert_close(gradient, torch.cat(torch.autograd.grad(expected, weights)))
 
 
@@ -75,17 +76,22 @@ def test_weights_of_samples_mend_the_underconfidence_of_the_mean() -> None:
     assert fit.nll_temperature == pytest.approx(float(plain_mean_nll(draws, labels, heads)), abs=1e-12)
 
 
+@pytest.mark.parametrize("all_right", [False, True])
 @pytest.mark.parametrize(("regularise", "prior"), [(0.0, 0.0), (1.0, 2.0)])
-def test_ensemble_has_weights_for_each_network_which_may_differ_in_members(regularise: float, prior: float) -> None:
+def test_ensemble_has_weights_for_each_network_which_may_differ_in_members(
+    regularise: float, prior: float, all_right: bool
+) -> None:
     first, labels = noisy_views(500, 4, 3, seed=1)
     second = [member + torch.randn(500, 4, generator=torch.Generator().manual_seed(5)) for member in first[1:]]
+    if all_right:  # the mean of both, though neither is by itself
+        labels = (first[-1].softmax(1) + second[-1].softmax(1)).argmax(1)
     draws = named([first, second])
     fit = fit_draws(draws, labels, 1, Settings(regularise=regularise, prior=prior))
     assert fit.names == ("0/0", "0/1", "0/head", "1/0", "1/head")
     assert len(fit.temperature_weights) == 2
     assert fit.nll == pytest.approx(float(plain_mean_nll(draws, labels, [*fit.weights.split([3, 2])])), abs=1e-12)
     penalties = [
-        float(penalised(NLL, members, labels, own, regularise, prior) - NLL(combine(members, own), labels))
+        float(penalised(NLL, members, labels, own, regularise, prior, all_right) - NLL(combine(members, own), labels))
         for members, own in zip((first, second), fit.weights.split([3, 2]), strict=True)
     ]
     assert fit.objective == pytest.approx(fit.nll + sum(penalties) / 2, abs=1e-12)

@@ -1,4 +1,5 @@
 import math
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ from torch import Tensor
 
 from lates.stack.newton import MAX_STEPS, Expansion, box_minimiser, descend, kkt_residual, minimise_convex
 
+UNBOUNDED = torch.full((2,), math.inf, dtype=torch.float64)
 seeds = st.integers(0, 100_000)
 
 
@@ -39,22 +41,21 @@ def test_box_minimiser_meets_the_kkt_conditions(seed: int, members: int) -> None
     assert kkt_residual(found, gradient + hessian @ (found - point), upper) < 1e-9
 
 
-def test_newton_with_a_wrong_gradient_is_an_error() -> None:
-    def expand(point: Tensor) -> Expansion:
-        return Expansion(float(point.square().sum()), -2 * point - 1, torch.eye(1, dtype=torch.float64))
-
+@pytest.mark.parametrize(
+    ("value", "slope", "steps"),
+    [(lambda x: x**2, lambda x: -2 * x - 1, 0), (lambda x: -x, lambda x: -1.0, MAX_STEPS)],
+    ids=["a wrong gradient", "no end"],
+)
+def test_newton_that_does_not_converge_is_an_error(
+    value: Callable[[float], float], slope: Callable[[float], float], steps: int
+) -> None:
     one = torch.ones(1, dtype=torch.float64)
-    with pytest.raises(RuntimeError, match=r"did not converge: after 0 steps.*KKT residual is .*raise `prior`"):
-        minimise_convex(expand, one, 10 * one, moves=lambda step: False)
 
-
-def test_newton_without_an_end_is_an_error() -> None:
     def expand(point: Tensor) -> Expansion:
-        return Expansion(-float(point), -torch.ones_like(point), torch.eye(1, dtype=torch.float64))
+        return Expansion(value(float(point)), slope(float(point)) * one, torch.eye(1, dtype=torch.float64))
 
-    one = torch.ones(1, dtype=torch.float64)
-    with pytest.raises(RuntimeError, match=f"did not converge: after {MAX_STEPS} steps"):
-        minimise_convex(expand, one, math.inf * one, moves=lambda step: True)
+    with pytest.raises(RuntimeError, match=f"did not converge: after {steps} steps.*KKT residual is .*raise `prior`"):
+        minimise_convex(expand, one, math.inf * one, moves=lambda step: False)
 
 
 def rosenbrock(point: Tensor) -> tuple[float, Tensor]:
@@ -65,10 +66,11 @@ def rosenbrock(point: Tensor) -> tuple[float, Tensor]:
 
 def test_descend_follows_a_curved_valley_to_its_end_or_a_bound() -> None:
     start = torch.tensor([0.0, 2.0], dtype=torch.float64)
-    free = descend(rosenbrock, start)
+    free = descend(rosenbrock, start, UNBOUNDED)
     assert free.point.tolist() == pytest.approx([1, 1], abs=1e-6)
     assert free.residual <= 1e-8
-    capped = descend(rosenbrock, start.clamp(max=0.5), upper=torch.full((2,), 0.5, dtype=torch.float64))
+    half = torch.full((2,), 0.5, dtype=torch.float64)
+    capped = descend(rosenbrock, start.minimum(half), half)
     assert capped.unbounded
     assert capped.point.tolist() == pytest.approx([0.5, 0.25], abs=1e-7)
 
@@ -79,13 +81,14 @@ def test_descend_stays_where_the_value_is_finite() -> None:
         return (math.inf if float(point[0]) > 0.6 else value), gradient
 
     start = torch.tensor([0.0, 2.0], dtype=torch.float64)
-    end = descend(walled, start)
+    end = descend(walled, start, UNBOUNDED)
     assert float(end.point[0]) <= 0.6
     assert end.value < rosenbrock(start)[0]
 
 
 def test_descend_stops_without_a_minimum() -> None:
-    end = descend(lambda point: (-float(point.sum()), -torch.ones_like(point)), torch.ones(2, dtype=torch.float64))
+    one = torch.ones(2, dtype=torch.float64)
+    end = descend(lambda point: (-float(point.sum()), -one), one, UNBOUNDED)
     assert end.steps == MAX_STEPS
     assert end.residual == 1
 

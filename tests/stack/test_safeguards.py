@@ -33,6 +33,10 @@ def without_classes(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
     return logits[kept], labels[kept]
 
 
+def worst(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+    return logits, logits.argmin(dim=1)
+
+
 def shuffled(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
     return 1e-3 * logits, labels.roll(1)
 
@@ -49,6 +53,7 @@ def shuffled(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
             "All 3,000 hold-out rows are classified correctly, .* one error was assumed. By its confidence it .* 1",
         ),
         (without_classes, r"2 of 5 classes have no hold-out row \(1, 3\): .* Add rows of these classes"),
+        (worst, "All weights are 0, so that every prediction is uniform: on these 3000 rows no logits agree"),
         (
             shuffled,
             "The network is right on [56].. of 3,000 hold-out rows, no more than by chance .* checkpoint loaded",

@@ -77,9 +77,3 @@ def test_probabilities_passed_as_logits_are_warned_of() -> None:
         warnings.simplefilter("error")
         logs = fit_stack([member.log_softmax(1) for member in logits], labels)
     assert logs.weights.tolist() == pytest.approx(fit_stack(logits, labels).weights.tolist(), abs=1e-8)
-
-
-def test_weights_that_are_all_0_are_warned_of() -> None:
-    logits = noisy_views(200, 3, 1)[0]
-    with pytest.warns(UserWarning, match="All weights are 0, so that every prediction is uniform: on these 200 rows"):
-        fit_stack(logits, logits[0].argmin(1))

@@ -23,10 +23,10 @@ from torch.nn.functional import cross_entropy, one_hot
 
 from lates.network import Features
 from lates.probes.probe import Probe, TrainedProbe, holdout_accuracies
-from lates.probes.training import train_all
+from lates.probes.training import train_probes
 from lates.runtime import Run, check_share, full_precision, warn_caller
 from lates.settings import DEFAULT, Settings
-from lates.stack import MemberRows, Objective, best_stack, best_temperature, combine
+from lates.stack import MemberRows, Objective, combine
 
 WORTH_HAVING = 0.01
 """A gain, as a fraction of the log-loss, below which a larger budget is not suggested."""
@@ -69,7 +69,16 @@ def train_and_cut(
     train: Features, holdout: Features, loss: str, budget: float | None, settings: Settings, run: Run
 ) -> ChosenProbes:
     """Train one probe per block and cut them to the budget: to the log-loss, or, by the paper's SGD, to the weights' `loss`."""
-    trained = train_all(train, holdout, loss if settings.optimiser == "sgd" else "nll", settings, run)
+    trained = train_probes(
+        train,
+        holdout,
+        loss=loss if settings.optimiser == "sgd" else "nll",
+        seed=run.seed,
+        device=run.device,
+        progress=run.progress,
+        settings=settings,
+        memory=run.memory,
+    )
     return choose_probes(trained, holdout, budget, settings)
 
 
@@ -215,15 +224,15 @@ def _cheapest_tail(name: str, rank: int, rises: Sequence[float], cost: Cost) -> 
 
 @dataclass(frozen=True, eq=False)
 class Search:
-    """The hold-out as the search sees it: per block the logits in the probe's basis, [n, directions], and the head's.
+    """The hold-out as the search sees it: `rotated`, the logits of each block in its probe's basis [n, directions], and the
+    head's.
 
     Which `half` [n] a row belongs to, 0 or 1, is drawn by a fixed seed, so that the halves are alike however the loader
     orders its classes. Views of one row, which stand one pass apart unless the loader shuffles in each, are in the same half.
     """
 
+    trained: Mapping[str, TrainedProbe]
     rotated: dict[str, Tensor]
-    bases: dict[str, Tensor]
-    means: dict[str, Tensor]
     head: Tensor
     labels: Tensor
     half: Tensor
@@ -239,25 +248,15 @@ class Search:
         half = torch.full((inputs,), -1).scatter_(0, order, torch.arange(len(order)) % 2)[holdout.places % inputs]
         used = (half >= 0).nonzero()[:, 0]
 
-        def read(values: Tensor) -> Tensor:
-            return values[used].to(device)
-
         def from_all(here: Tensor) -> Tensor:
             return torch.cat([part.to(device) for part in holdout.processes.gather(here.cpu())])
 
         def rotated(name: str, probe: TrainedProbe) -> Tensor:
-            return from_all((probe.probe.logits(read(holdout.blocks[name])) - probe.mean_logits) @ probe.basis)
+            return from_all((probe.probe.logits(holdout.blocks[name][used]) - probe.mean_logits) @ probe.basis)
 
-        return Search(
-            {name: rotated(name, probe) for name, probe in trained.items()},
-            {name: probe.basis for name, probe in trained.items()},
-            {name: probe.mean_logits for name, probe in trained.items()},
-            from_all(read(holdout.logits)),
-            from_all(read(holdout.labels)),
-            from_all(read(half)),
-            settings,
-            holdout.passes,
-        )
+        head, labels, half = (from_all(values[used]) for values in (holdout.logits, holdout.labels, half))
+        by_block = {name: rotated(name, probe) for name, probe in trained.items()}
+        return Search(trained, by_block, head, labels, half, settings, holdout.passes)
 
     def cross_validated(self, ranks: Ranks) -> float:
         """Log-loss on each half of the stack fitted on the other, averaged."""
@@ -271,15 +270,18 @@ class Search:
         for fitted, scored in (self.half == 0, self.half == 1), (self.half == 1, self.half == 0):
             draw, labels = tuple(member[fitted] for member in members.values()), self.labels[scored]
             rows = MemberRows((tuple(members),), (draw,), self.labels[fitted], self.passes)
-            objective = Objective.of(rows, self.settings)
-            weights = best_stack(objective, best_temperature(objective)).point
+            (objective,) = Objective.of_networks(rows, self.settings)
+            weights = objective.minimise(rows.networks_alone).point
             logits = combine([member[scored] for member in members.values()], weights)
             loss += float(cross_entropy(logits.double(), labels)) / 2
             probabilities = logits.softmax(1)
             error = probabilities - one_hot(labels, logits.shape[1])
             for name, weight in zip(members, weights.tolist(), strict=True):
                 if name in ranks and weight > 0:
-                    basis, amount = self.bases[name][:, : ranks[name]], self.rotated[name][scored, : ranks[name]]
+                    basis, amount = (
+                        self.trained[name].basis[:, : ranks[name]],
+                        self.rotated[name][scored, : ranks[name]],
+                    )
                     first = ((error @ basis) * amount).double().mean(0)
                     variance = probabilities @ basis.square() - (probabilities @ basis).square()
                     second = (amount.square() * variance).double().mean(0)
@@ -287,4 +289,4 @@ class Search:
         return loss, {name: rise.tolist() for name, rise in total.items()}
 
     def _cut(self, name: str, rank: int) -> Tensor:
-        return self.rotated[name][:, :rank] @ self.bases[name][:, :rank].T + self.means[name]
+        return self.rotated[name][:, :rank] @ self.trained[name].basis[:, :rank].T + self.trained[name].mean_logits

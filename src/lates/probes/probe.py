@@ -157,7 +157,7 @@ def fold(rows: StandardisedRows, variables: Variables, decay: float, loss: float
     weights, biases = (part.double() - part.double().mean(0) for part in unpack(variables, rows.width))
     mean, basis = _directions(rows, weights)
     raw = weights / rows.scale
-    counts = rows.processes.sum(torch.bincount(rows.labels.to(rows.device), minlength=rows.classes))
+    counts = rows.processes.sum(torch.bincount(rows.labels, minlength=rows.classes))
     unseen = counts == 0 if bool((counts == 0).any()) else None
     probe = Probe(raw.float(), None, (biases - raw @ rows.centre).float(), unseen)
     return TrainedProbe(probe, (biases + mean).float(), basis.float(), decay, loss)

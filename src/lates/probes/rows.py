@@ -1,7 +1,7 @@
 """Standardised features, read in chunks of rows and summed over all of them: all that a probe sees of the data."""
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
@@ -19,20 +19,29 @@ PER_THREAD = 1 << 19
 class StandardisedRows:
     """Features of one block with their labels, standardised, if at all, by the training split's moments.
 
-    They are read in chunks that threads share, and kept once read if `keeps`. Where rows are sharded over processes, those
-    here are this one's; `total` counts all of them.
+    They are read in chunks that threads share. A standardised copy is kept where it takes at most `memory` bytes. Where rows
+    are sharded over processes, those here are this one's; `total` counts all of them.
     """
 
-    def __init__(self, split: Features, name: str, train: Features, device: torch.device, settings: Settings) -> None:
-        self.features, self.labels, self.places = split.blocks[name], split.labels, split.places
+    def __init__(
+        self, split: Features, name: str, train: Features, device: torch.device, settings: Settings, memory: int
+    ) -> None:
+        self.features, self.labels, self.places = split.blocks[name], split.labels.to(device), split.places
         self.classes, self.passes, self.device = split.classes, split.passes, device
         self.processes, self.total = split.processes, split.all_rows
         self.centre, self.scale = train.centre[name].to(device), train.deviation[name].to(device)
         if not settings.standardise:
             self.centre, self.scale = torch.zeros_like(self.centre), torch.ones_like(self.scale)
-        self.keeps = False
         self._threads = thread_count(self.features.numel(), device, PER_THREAD)
-        self._kept: dict[tuple[int, int], tuple[Tensor, Tensor]] = {}
+        self._step = rows_at_once(self.width, self.classes, device)
+        size = torch.float32.itemsize * self.features.numel()
+        self.bytes_kept = size if size <= memory else 0
+        self._copy: Tensor | None = None
+        if self.bytes_kept > 0:
+            copy = torch.empty(self.features.shape, dtype=torch.float32, device=device)
+            for chunk in split_rows(len(self), -(-len(self) // self._step)):
+                copy[chunk] = self.take(chunk)
+            self._copy = copy
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -43,21 +52,22 @@ class StandardisedRows:
 
     def take(self, places: Tensor | slice) -> Tensor:
         """The standardised rows at these places."""
+        if self._copy is not None:
+            return self._copy[places]
         raw = self.features[places if isinstance(places, slice) else places.to(self.features.device)]
         raw = raw.to(self.device)  # before it grows to float64: what is slow is the way to a GPU
         return raw.to(torch.float64, copy=True).sub_(self.centre).div_(self.scale).float()
 
     def sum(self, of_chunk: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
         """The sum, in float64, of a term of each chunk's features and labels, over all processes."""
-        return self._sum(lambda chunk: of_chunk(*self._read(chunk)), len(self))
+        return self._sum(lambda chunk: of_chunk(self.take(chunk), self.labels[chunk]), len(self))
 
     def mean_over_sample(self, rows: int, of_features: Callable[[Tensor], Tensor]) -> Tensor:
         """The mean of a sum over rows, estimated on about `rows` rows, evenly spaced among those of all processes."""
         step = max(self.total // rows, 1)
         chosen = (self.places % step == 0).nonzero()[:, 0]
-        return self._sum(lambda chunk: of_features(self.take(chosen[chunk])), len(chosen)) / len(
-            range(0, self.total, step)
-        )
+        total = self._sum(lambda chunk: of_features(self.take(chosen[chunk])), len(chosen))
+        return total / len(range(0, self.total, step))
 
     def _sum(self, term: Callable[[slice], Tensor], rows: int) -> Tensor:
         """Add up a term of each chunk of the first `rows` rows; each thread has equally many chunks."""
@@ -70,26 +80,9 @@ class StandardisedRows:
             return total
 
         threads = max(1, min(self._threads, rows * self.width // PER_THREAD))
-        per_thread = -(-rows // (threads * rows_at_once(self.width, self.classes, self.device)))
+        per_thread = -(-rows // (threads * self._step))
         chunks = split_rows(rows, per_thread * threads)
         return self.processes.sum(functools.reduce(torch.add, map_threads(of_share, split_rows(len(chunks), threads))))
-
-    def _read(self, chunk: slice) -> tuple[Tensor, Tensor]:
-        place = chunk.start, chunk.stop
-        if place in self._kept:
-            return self._kept[place]
-        rows = self.take(chunk), self.labels[chunk].to(self.device)
-        if self.keeps:
-            self._kept[place] = rows
-        return rows
-
-
-def keep_what_fits(several: Sequence[StandardisedRows], memory: int) -> None:
-    """Let those rows keep their standardised features whose copies still fit into `memory` bytes."""
-    for rows in dict.fromkeys(several):
-        size = torch.float32.itemsize * len(rows) * rows.width
-        rows.keeps = size <= memory
-        memory -= size if rows.keeps else 0
 
 
 def rows_at_once(width: int, classes: int, device: torch.device) -> int:

@@ -15,14 +15,13 @@ def train_by_sgd(rows: StandardisedRows, judged_on: StandardisedRows, loss: Mean
     """The paper's: rate 0.01 halved every 10 of 50 epochs, momentum 0.9, batch 128. An epoch is one view of each image."""
     variables: Variables = torch.zeros(rows.classes * (rows.width + 1), dtype=torch.float32, device=rows.device)
     velocity = torch.zeros_like(variables)
-    labels = rows.labels.to(rows.device)
     generator = torch.Generator().manual_seed(seed)
     for epoch in range(EPOCHS):
         rate = RATE * 0.5 ** (epoch // HALVING)
         order = torch.randperm(len(rows), generator=generator)[: len(rows) // rows.passes].to(rows.device)
         for places in order.split(BATCH * PREFETCH):
             for features, batch in zip(rows.take(places).split(BATCH), places.split(BATCH), strict=True):
-                _, slope = loss.slope(logits_of(variables, features), labels[batch])
+                _, slope = loss.slope(logits_of(variables, features), rows.labels[batch])
                 gradient = torch.cat([(slope.T @ features).flatten(), slope.sum(0)]) / len(batch)
                 velocity.mul_(MOMENTUM).add_(gradient)
                 variables.sub_(velocity, alpha=rate)

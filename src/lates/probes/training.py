@@ -20,11 +20,10 @@ from torch import Tensor
 from lates.network import Features
 from lates.probes.lbfgs import minimise
 from lates.probes.probe import TrainedProbe, Variables, fold, logits_of, mean_loss, unpack
-from lates.probes.rows import StandardisedRows, keep_what_fits
+from lates.probes.rows import StandardisedRows
 from lates.probes.sgd import train_by_sgd
 from lates.runtime import (
     Progress,
-    Run,
     abbreviate,
     default_memory,
     full_precision,
@@ -61,45 +60,34 @@ def train_probes(
     features that did not fit a GPU are on the host. Standardised copies of the features at work are kept while they take at
     most `memory` bytes (default: a share of what is free), otherwise made anew in every pass.
     """
-    target = torch.device(device or (holdout or train).logits.device)
-    memory = default_memory(target, train.processes.on_this_host()) if memory is None else memory
-    return train_all(train, holdout, loss, settings, Run(target, seed, memory, train.processes, progress))
-
-
-def train_all(
-    train: Features, holdout: Features | None, loss: str, settings: Settings, run: Run
-) -> dict[str, TrainedProbe]:
-    """What `train_probes` does, as the run says."""
-    _check_splits(train, holdout)
+    device = torch.device(device or (holdout or train).logits.device)
+    memory = default_memory(device, train.processes.on_this_host()) if memory is None else memory
+    _check_splits(train, holdout or train)
     objective, probes = find_probe_loss(loss), {}
     for name in train.blocks:
-        with full_precision(run.device), torch.no_grad():
-            rows = StandardisedRows(train, name, train, run.device, settings)
-            judged_on = rows if holdout is None else StandardisedRows(holdout, name, train, run.device, settings)
-            keep_what_fits([rows, judged_on], run.memory)
+        with full_precision(device), torch.no_grad():
+            rows = judged_on = StandardisedRows(train, name, train, device, settings, memory)
+            if holdout is not None:
+                spare = memory - rows.bytes_kept
+                judged_on = StandardisedRows(holdout, name, train, device, settings, spare)
             if settings.optimiser == "sgd":
-                probes[name] = train_by_sgd(rows, judged_on, objective, run.seed)
+                probes[name] = train_by_sgd(rows, judged_on, objective, seed)
             else:
                 decays = DECAYS if holdout is not None else (DECAY_WITHOUT_HOLDOUT,)
                 probes[name] = train_by_lbfgs(rows, judged_on, objective, decays, settings)
-        run.report("training probes", len(probes), len(train.blocks))
-    _warn_of_unseen_classes(next(iter(probes.values()), None))
+        if progress is not None:
+            progress("training probes", len(probes), len(train.blocks))
+    unseen = next((trained.probe.unseen for trained in probes.values()), None)  # the same for all
+    if unseen is not None:
+        classes = unseen.nonzero()[:, 0].tolist()
+        warn_caller(
+            f"{len(classes)} of {train.classes} classes have no training row ({abbreviate(classes)}): the probes leave "
+            "them to the head. Add rows of these classes to train=."
+        )
     return probes
 
 
-def _warn_of_unseen_classes(trained: TrainedProbe | None) -> None:
-    if trained is None or trained.probe.unseen is None:
-        return
-    unseen = trained.probe.unseen.nonzero()[:, 0].tolist()
-    warn_caller(
-        f"{len(unseen)} of {len(trained.probe.bias)} classes have no training row ({abbreviate(unseen)}): the probes leave "
-        "them to the head. Add rows of these classes to train=."
-    )
-
-
-def _check_splits(train: Features, holdout: Features | None) -> None:
-    if holdout is None:
-        return
+def _check_splits(train: Features, holdout: Features) -> None:
     if holdout.classes != train.classes:
         raise ValueError(
             f"train has {train.classes} classes and holdout {holdout.classes}: they were extracted from different networks."

@@ -7,7 +7,6 @@ newton      the minimum of a function under bounds
 objective   the penalised loss as a function of the weights, and its minimum
 record      of a fit
 safeguards  outlier rows left out, the fall-back, warnings
-mean        the mean prediction of several draws
 stack       `fit_stack`
 rescaling   the weights for expected shift
 """
@@ -15,6 +14,6 @@ rescaling   the weights for expected shift
 from lates.stack.losses import Loss, MeanLoss, find_probe_loss
 from lates.stack.members import MemberRows
 from lates.stack.record import Stack, combine, member_names
-from lates.stack.objective import Objective, best_stack, best_temperature
+from lates.stack.objective import Objective
 from lates.stack.stack import check_loss, fit_stack, fit_weights
 from lates.stack.rescaling import rescale

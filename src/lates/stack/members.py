@@ -114,19 +114,6 @@ class MemberRows:
         return int(self.reduce(torch.tensor([len(self.labels)], dtype=torch.float64)))
 
     @property
-    def inputs(self) -> float:
-        """Distinct inputs, in all processes."""
-        return self.rows / self.passes
-
-    def deviations(self) -> Tensor:
-        """The root mean square over rows and classes of each member's logits, centred by their mean over classes."""
-
-        def squares(chunks: list[Chunk]) -> Tensor:
-            return self.pool([centred(chunk.excess).square_().sum(dim=(1, 2)) for chunk in chunks])
-
-        return (self.sum_jointly(squares) / (self.samples * self.rows * self.classes)).sqrt()
-
-    @property
     def head_places(self) -> Tensor:
         """Where each network's head is among all members."""
         return torch.tensor([len(names) for names in self.names]).cumsum(0) - 1
@@ -161,15 +148,21 @@ class MemberRows:
         """The first row of each input."""
         return replace(self.select(slice(len(self.labels) // self.passes)), passes=1)
 
-    def split(self, weights: Tensor) -> list[Tensor]:
-        """The weights of each draw's members, from those of all networks' members."""
-        of_networks = weights.split([len(names) for names in self.names])
-        return [vector for vector in of_networks for _ in range(self.samples)]
+    def of_networks(self, weights: Tensor) -> Sequence[Tensor]:
+        """The weights of each network's members, from those of all networks' members."""
+        return weights.split([len(names) for names in self.names])
 
-    def pool(self, of_draws: Sequence[Tensor]) -> Tensor:
-        """Values of all networks' members, summed over the draws of each network, from those of each draw's members."""
-        first_draws = range(0, len(of_draws), self.samples)
-        return torch.cat([torch.stack([*of_draws[first : first + self.samples]]).sum(0) for first in first_draws])
+    def of_draws(self, weights: Tensor) -> list[Tensor]:
+        """The weights of each draw's members, from those of all networks' members."""
+        return [vector for vector in self.of_networks(weights) for _ in range(self.samples)]
+
+    def mean_logits(self, chunks: Sequence[Chunk], weights: Tensor) -> Tensor:
+        """Logits [rows, classes] of the prediction, up to a constant in each row, from the same rows of all draws. Of several
+        draws the prediction is the mean of their probabilities."""
+        of_draws = [chunk.logits(own) for chunk, own in zip(chunks, self.of_draws(weights), strict=True)]
+        if len(of_draws) == 1:
+            return of_draws[0]
+        return torch.stack([logits.log_softmax(dim=1) for logits in of_draws]).logsumexp(dim=0)
 
     def sum(self, term: Callable[[Chunk], Tensor]) -> Tensor:
         """The sum of a term over the chunks of every draw, in all processes."""
@@ -177,17 +170,17 @@ class MemberRows:
 
     def sum_jointly(self, term: Callable[[list[Chunk]], Tensor]) -> Tensor:
         """The sum of a term that sees the same rows of all draws at once, in all processes."""
-        return self.reduce(self._join(_added, term))
+        return self.reduce(self._join(lambda terms: functools.reduce(torch.add, terms), term))
 
     def of_rows(self, term: Callable[[list[Chunk]], Tensor]) -> Tensor:
         """A term of each row, joined along the last dimension: [..., rows of this process]."""
-        return self._join(_in_a_row, term)
+        return self._join(lambda terms: torch.cat([*terms], dim=-1), term)
 
     def _join(self, join: Callable[[Iterable[Tensor]], Tensor], term: Callable[[list[Chunk]], Tensor]) -> Tensor:
-        """A term of every chunk, joined in each thread, then over threads."""
+        """A term of every chunk, joined in each thread, then over threads, and brought to the CPU once."""
         numbers = sum(map(len, self.draws)) * len(self.labels) * self.classes
         shares = split_rows(len(self.labels), thread_count(numbers, self._device))
-        return join(map_threads(lambda share: join(map(term, self._chunks(share))), shares))
+        return join(map_threads(lambda share: join(map(term, self._chunks(share))), shares)).cpu()
 
     def _chunks(self, share: slice) -> Iterator[list[Chunk]]:
         """Of a share of the rows, chunk by chunk, one chunk for each draw; an empty share has one empty chunk."""
@@ -195,8 +188,10 @@ class MemberRows:
         step = max(1, numbers // ((2 * sum(map(len, self.draws)) + len(self.draws)) * self.classes))
         for start in range(share.start, max(share.stop, share.start + 1), step):
             rows = slice(start, min(start + step, share.stop))
-            labels = self.labels[rows].to(device)
-            weights = None if self.row_weights is None else self.row_weights[rows].to(device)
+            labels = self.labels[rows].to(
+                device, copy=True
+            )  # which may be of inference mode; autograd refuses such tensors
+            weights = None if self.row_weights is None else self.row_weights[rows].to(device, copy=True)
             yield [Chunk(_excess([member[rows] for member in draw], labels), labels, weights) for draw in self.draws]
 
     @property
@@ -216,12 +211,3 @@ def _excess(members: Members, labels: Tensor) -> Tensor:
     for target, member in zip(excess, members, strict=True):
         target.copy_(member)
     return excess.sub_(excess.gather(2, labels[None, :, None].expand(len(members), -1, 1)))
-
-
-def _added(terms: Iterable[Tensor]) -> Tensor:
-    """The sum of the terms on their device, brought to the CPU once."""
-    return functools.reduce(torch.add, terms).cpu()
-
-
-def _in_a_row(parts: Iterable[Tensor]) -> Tensor:
-    return torch.cat([part.cpu() for part in parts], dim=-1)

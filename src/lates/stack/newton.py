@@ -94,9 +94,7 @@ def minimise_convex(
     )
 
 
-def descend(
-    value_and_gradient: Callable[[Tensor], tuple[float, Tensor]], start: Tensor, upper: Tensor | None = None
-) -> Minimum:
+def descend(value_and_gradient: Callable[[Tensor], tuple[float, Tensor]], start: Tensor, upper: Tensor) -> Minimum:
     """Descend from `start` to a local minimum by BFGS; f need not be convex, and the end is never worse than the start.
 
     Where f is inf, steps are shortened. Stops at a KKT residual of 1e-8, or where f falls no further: at a kink, at a wall
@@ -106,7 +104,6 @@ def descend(
         B <- B - (B s)(B s)^T / s·B s + r r^T / s·r,
         r = t y + (1 - t) B s,    t <= 1 the largest with s·r >= s·B s / 5.
     """
-    upper = torch.full_like(start, torch.inf) if upper is None else upper
     point, (value, gradient), steps = start, value_and_gradient(start), 0
     hessian, fresh = _first_hessian(gradient), True
     while steps < MAX_STEPS and kkt_residual(point, gradient, upper) > LOCAL_TOLERANCE:

@@ -1,15 +1,16 @@
-"""The penalised loss of a hold-out as a function of few weights, and the descents to its minimum.
+"""The loss of a hold-out as a function of few weights, and what is added to it.
 
-With z_ic = sum_k e_ick beta_k, where e is the excess over the label, and p_i = softmax(z_i), the log-loss, its gradient and its
-Hessian are means over rows,
+With z_ic = sum_k e_ick beta_k, where e is the excess over the label, and p_i = softmax(z_i), one network's log-loss, its
+gradient and its Hessian are means over rows,
 
     f = mean_i logsumexp_c z_ic,    g_k = mean_i E_p[e_k],    H_kl = mean_i Cov_p(e_k, e_l).
 
-Descents scale the weights, b_k = beta_k s_k with s_k the member's deviation: a unit means the same for all members.
+It is convex. Other losses are not, nor is the log-loss of the mean prediction of several draws, mean_i -log mean_s p_s,i,y_i:
+of them autograd gives the gradient.
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -17,18 +18,21 @@ from torch import Tensor
 
 from lates.settings import Settings
 from lates.stack.losses import NLL, Loss, MeanLoss
-from lates.stack.members import Chunk, MemberRows
-from lates.stack.newton import Expansion, Minimum, descend, minimise_convex
+from lates.stack.members import Chunk, MemberRows, centred
+from lates.stack.newton import Expansion, Minimum, minimise_convex
 from lates.stack.prior import Prior
 
 CAP = 1000.0  # of scaled weights
-NLL_RISE = 0.01  # relative: as much as the soft ECE may raise the log-loss
 NOTICEABLE = 1e-3  # a change of the margins; a step that makes none is at rest
 
 
 @dataclass(frozen=True)
 class Objective:
-    """The penalised loss of one network's hold-out, all draws pooled, as a function of the weights beta [members]."""
+    """The penalised log-loss of one network's hold-out, all draws pooled, as a function of the weights beta [members].
+
+    `deviations` are the root mean squares over rows and classes of each member's logits, centred by their mean over classes.
+    Descents scale the weights by them, b_k = beta_k s_k: a unit means the same for all members.
+    """
 
     members: MemberRows
     rows: int  # of all draws
@@ -36,9 +40,23 @@ class Objective:
     prior: Prior
 
     @classmethod
-    def of(cls, members: MemberRows, settings: Settings) -> "Objective":
-        deviations = members.deviations()
-        return cls(members, members.rows * len(members.draws), deviations, Prior.of(members, deviations, settings))
+    def of_networks(cls, members: MemberRows, settings: Settings) -> "list[Objective]":
+        """Of each network by itself; only whether an error is assumed depends on the prediction of all of them."""
+        heads, rows = members.heads(), members.rows
+
+        def wrong(chunks: list[Chunk]) -> Tensor:
+            logits = heads.mean_logits(chunks, heads.networks_alone)
+            return (~is_right(logits, chunks[0].labels)).sum()[None].double()
+
+        def squares(chunk: Chunk) -> Tensor:
+            return centred(chunk.excess).square_().sum(dim=(1, 2))
+
+        def of_network(network: MemberRows) -> Objective:
+            deviations = (network.sum(squares) / (members.samples * rows * members.classes)).sqrt()
+            return cls(network, members.samples * rows, deviations, Prior.of(network, deviations, settings, all_right))
+
+        all_right = settings.prior > 0 and members.classes > 1 and not bool(heads.sum_jointly(wrong))
+        return [of_network(network) for network in members.networks()]
 
     def of_head(self) -> "Objective":
         """The same rows with the head as the only member: temperature scaling."""
@@ -54,53 +72,8 @@ class Objective:
         """The largest scaled weight: unlimited where there is a minimum."""
         return math.inf if self.prior.has_minimum else CAP
 
-    def expand(self, weights: Tensor) -> Expansion:
-        """The penalised log-loss with gradient and Hessian."""
-        sums = (1 + self.prior.errors) * self.members.sum(lambda chunk: _expand(chunk, weights)) / self.rows
-        value, gradient, hessian = sums.tensor_split([1, 1 + len(weights)])
-        prior = self.prior.expand(weights)
-        hessian = hessian.view_as(prior.hessian) + prior.hessian
-        return Expansion(float(value) + prior.value, gradient + prior.gradient, hessian)
-
-    def penalties(self, weights: Tensor) -> tuple[float, Tensor]:
-        """Prior and penalty, with their gradient."""
-        prior, errors = self.prior.expand(weights), self.prior.errors
-        if not errors:
-            return prior.value, prior.gradient
-        nll, slope = self._loss_and_gradient(NLL, weights)
-        return prior.value + errors * nll, prior.gradient + errors * slope
-
-    def loss_and_gradient(self, loss: Loss, weights: Tensor) -> tuple[float, Tensor]:
-        """Any loss, penalised, with its gradient, in two passes over the rows, or one if it is a mean over them."""
-        value, gradient = self._loss_and_gradient(loss, weights)
-        penalties, slope = self.penalties(weights)
-        return value + penalties, gradient + slope
-
-    @torch.inference_mode(False)
-    @torch.enable_grad()
-    def _loss_and_gradient(self, loss: Loss, weights: Tensor) -> tuple[float, Tensor]:
-        sums = torch.zeros(1, dtype=torch.float64)  # the derivative of a mean is the same everywhere
-        if not isinstance(loss, MeanLoss):
-            sums = self.members.sum(lambda chunk: chunk.sum(loss.statistics(chunk.logits(weights), chunk.labels)))
-        (derivative,) = torch.autograd.grad(loss.outer(sums.requires_grad_(), self.rows), sums)
-
-        def sums_and_gradient(chunk: Chunk) -> Tensor:
-            of_rows = None if chunk.row_weights is None else chunk.row_weights.clone()
-            chunk = Chunk(chunk.excess, chunk.labels.clone(), of_rows)  # autograd refuses tensors of inference mode
-            logits = chunk.logits(weights).requires_grad_()
-            sums = chunk.sum(loss.statistics(logits, chunk.labels))
-            (slope,) = torch.autograd.grad(sums, logits, derivative.to(sums.device))
-            return torch.cat([sums.detach(), chunk.excess.flatten(1) @ slope.flatten()])
-
-        sums, gradient = self.members.sum(sums_and_gradient).tensor_split([len(derivative)])
-        return float(loss.outer(sums, self.rows)), gradient
-
-    def moves(self, step: Tensor) -> bool:
-        """Whether a step moves a margin noticeably: not at a minimum, but along a ray on which the loss falls forever."""
-        return float(self.members.sum(lambda chunk: chunk.logits(step).square_().sum()[None]).sqrt()) > NOTICEABLE
-
     def minimise(self, start: Tensor) -> Minimum:
-        """The optimum of the log-loss, by Newton's method from these weights."""
+        """The optimum, by Newton's method from these weights."""
         scales = self.scales
 
         def expand(scaled: Tensor) -> Expansion:
@@ -108,11 +81,37 @@ class Objective:
             return Expansion(here.value, here.gradient / scales, here.hessian / scales / scales[:, None])
 
         def moves(step: Tensor) -> bool:
-            return not self.prior.has_minimum and self.moves(step / scales)
+            """Whether a step moves a margin noticeably: not at a minimum, but along a ray on which the loss falls forever."""
+            if self.prior.has_minimum:
+                return False
+            squares = self.members.sum(lambda chunk: chunk.logits(step / scales).square_().sum()[None])
+            return float(squares.sqrt()) > NOTICEABLE
 
         scaled = start * scales
         end = minimise_convex(expand, scaled, scaled.clamp(min=self.cap), moves)
         return replace(end, point=end.point / scales)
+
+    def expand(self, weights: Tensor) -> Expansion:
+        """The penalised log-loss with gradient and Hessian."""
+        nll, prior, factor = self._expand_nll(weights), self.prior.expand(weights), 1 + self.prior.errors
+        return Expansion(
+            factor * nll.value + prior.value,
+            factor * nll.gradient + prior.gradient,
+            factor * nll.hessian + prior.hessian,
+        )
+
+    def penalties(self, weights: Tensor) -> tuple[float, Tensor]:
+        """All that is added to the log-loss, with its gradient."""
+        prior, errors = self.prior.expand(weights), self.prior.errors
+        if errors == 0:
+            return prior.value, prior.gradient
+        nll = self._expand_nll(weights)
+        return prior.value + errors * nll.value, prior.gradient + errors * nll.gradient
+
+    def _expand_nll(self, weights: Tensor) -> Expansion:
+        sums = self.members.sum(lambda chunk: _expand(chunk, weights)) / self.rows
+        value, gradient, hessian = sums.tensor_split([1, 1 + len(weights)])
+        return Expansion(float(value), gradient, hessian.view(len(weights), -1))
 
 
 def _expand(chunk: Chunk, weights: Tensor) -> Tensor:
@@ -127,86 +126,54 @@ def _expand(chunk: Chunk, weights: Tensor) -> Tensor:
     totals = probabilities.sum(dim=1, keepdim=True)
     probabilities.mul_(totals.reciprocal())
     means = (chunk.excess * probabilities).sum(dim=2)
-    centred = chunk.excess.sub_(means[:, :, None])
+    off_mean = chunk.excess.sub_(means[:, :, None])
     of_rows = torch.cat([peaks * math.log(2) + totals.log(), means.T], dim=1)
     if chunk.row_weights is not None:
         probabilities.mul_(chunk.row_weights[:, None])
-    hessian = (centred * probabilities).flatten(1) @ centred.flatten(1).T
+    hessian = (off_mean * probabilities).flatten(1) @ off_mean.flatten(1).T
     return torch.cat([chunk.sum(of_rows), hessian.flatten()])
 
 
-def best_temperature(objective: Objective) -> Minimum:
-    """The optimum of the log-loss for the head alone, from the network as it is."""
-    return objective.of_head().minimise(torch.ones(1, dtype=torch.float64))
+def is_right(logits: Tensor, labels: Tensor) -> Tensor:
+    """Whether the label's logit is above all others [rows]."""
+    label = labels[:, None]
+    return logits.gather(1, label)[:, 0] > logits.scatter(1, label, -torch.inf).amax(dim=1)
 
 
-def best_stack(objective: Objective, temperature: Minimum) -> Minimum:
-    """The optimum of the log-loss for all members of one network, from the best temperature.
-
-    Where no minimum exists, this is still an orderly descent: the stack never ends above the temperature.
-    """
-    if len(objective.deviations) == 1:
-        return temperature
-    return objective.minimise(objective.members.heads_alone(temperature.point))
-
-
-def local_optimum(objective: Objective, loss: Loss, start: Minimum) -> Minimum:
-    """Descend to a local minimum of a loss that is not convex, from the optimum of the log-loss."""
-    members, highest = objective.members, math.inf
-    if loss.name == "soft_ece":
-        highest = (1 + NLL_RISE) * log_losses(members, start.point)[0]
-
-    def value_and_gradient(weights: Tensor) -> tuple[float, Tensor]:
-        if highest < math.inf and log_losses(members, weights)[0] > highest:
-            return math.inf, torch.zeros_like(weights)
-        return objective.loss_and_gradient(loss, weights)
-
-    end = descend_scaled(value_and_gradient, start.point, objective.scales, objective.cap)
-    return replace(end, unbounded=end.unbounded or start.unbounded, steps=start.steps + end.steps)
-
-
-def descend_scaled(
-    value_and_gradient: Callable[[Tensor], tuple[float, Tensor]], start: Tensor, scales: Tensor, cap: float
-) -> Minimum:
-    """Descend from these weights, by steps in the scaled ones, none of which rises above `cap`, or above where it started."""
-
-    def function(scaled: Tensor) -> tuple[float, Tensor]:
-        value, gradient = value_and_gradient(scaled / scales)
-        return value, gradient / scales
-
-    end = descend(function, start * scales, (start * scales).clamp(min=cap))
-    return replace(end, point=end.point / scales)
-
-
-def log_losses(members: MemberRows, *points: Tensor) -> list[float]:
-    """The log-loss of the mean prediction of all draws, with each of these weights, in one pass over the rows."""
-    of_points = [members.split(weights) for weights in points]
+def loss_sums(members: MemberRows, loss: Loss, weights: Tensor) -> Tensor:
+    """The loss's statistics of the prediction with these weights, summed over rows."""
 
     def sums(chunks: list[Chunk]) -> Tensor:
-        losses = []
-        for vectors in of_points:
-            of_draws = [chunk.logits(vector).logsumexp(dim=1) for chunk, vector in zip(chunks, vectors, strict=True)]
-            losses.append(math.log(len(chunks)) - torch.stack(of_draws).neg_().logsumexp(dim=0))
-        return chunks[0].sum(torch.stack(losses, dim=1))
+        return chunks[0].sum(loss.statistics(members.mean_logits(chunks, weights), chunks[0].labels))
 
-    return (members.sum_jointly(sums) / members.rows).tolist()
+    return members.sum_jointly(sums)
 
 
-def mean_log_loss(members: MemberRows, weights: Tensor) -> tuple[float, Tensor]:
-    """The log-loss of the mean prediction of all draws, and its gradient in the weights, in one pass over the rows."""
-    vectors = members.split(weights)
+def log_loss(members: MemberRows, weights: Tensor) -> float:
+    """The log-loss of the prediction with these weights."""
+    return float(loss_sums(members, NLL, weights)) / members.rows
 
-    def value_and_gradient(chunks: list[Chunk]) -> Tensor:
-        log_label, means = [], []
-        for chunk, vector in zip(chunks, vectors, strict=True):
-            logits = chunk.logits(vector)
-            log_normaliser = logits.logsumexp(dim=1, keepdim=True)
-            log_label.append(-log_normaliser[:, 0])
-            means.append((chunk.excess * (logits - log_normaliser).exp_()).sum(dim=2))
-        scores = torch.stack(log_label)
-        losses, responsibilities = math.log(len(chunks)) - scores.logsumexp(dim=0), scores.softmax(dim=0)
-        of_draws = [chunks[0].sum((mean * share).T) for mean, share in zip(means, responsibilities, strict=True)]
-        return torch.cat([chunks[0].sum(losses[:, None]), members.pool(of_draws)])
 
-    sums = members.sum_jointly(value_and_gradient) / members.rows
-    return float(sums[0]), sums[1:]
+@torch.inference_mode(False)
+@torch.enable_grad()
+def penalised_loss(
+    members: MemberRows, objectives: Sequence[Objective], loss: Loss, weights: Tensor
+) -> tuple[float, Tensor]:
+    """Any loss of the prediction, and the mean over networks of what is added to it, with the gradient in the weights.
+
+    In two passes over the rows, or one if the loss is a mean over them: its derivative in the sums is the same everywhere.
+    """
+    rows = members.rows
+    sums = torch.zeros(1, dtype=torch.float64) if isinstance(loss, MeanLoss) else loss_sums(members, loss, weights)
+    (derivative,) = torch.autograd.grad(loss.outer(sums.requires_grad_(), rows), sums)
+
+    def sums_and_gradient(chunks: list[Chunk]) -> Tensor:
+        point = weights.clone().requires_grad_()
+        sums = chunks[0].sum(loss.statistics(members.mean_logits(chunks, point), chunks[0].labels))
+        (gradient,) = torch.autograd.grad(sums, point, derivative.to(sums.device))
+        return torch.cat([sums.detach().cpu(), gradient])
+
+    sums, gradient = members.sum_jointly(sums_and_gradient).tensor_split([len(derivative)])
+    of_networks = zip(objectives, members.of_networks(weights), strict=True)
+    values, slopes = zip(*(objective.penalties(own) for objective, own in of_networks), strict=True)
+    return float(loss.outer(sums, rows)) + sum(values) / len(values), gradient + torch.cat(slopes) / len(slopes)

@@ -9,8 +9,9 @@ The second term is 0 at the network as it is, quadratic near it, and linear far 
 whose margin is the head's deviation. Like the loss it is of degree 1 in the scale of the logits. v is a sum, so that copies
 of a probe are penalised as one.
 
-The third term is there only if the head is right in every row, and then k = 1: as in Laplace's rule of succession one error
-is assumed, spread over all rows, with the head's probabilities q of the classes other than the label,
+The third term is there only if the network (of several: their mean prediction) is right in every row, and then k = 1: as in
+Laplace's rule of succession one error is assumed, spread over all rows, with the head's probabilities q of the classes other
+than the label,
 
     m_j = mean_i E_{q_i}[ e_ij ]      (e: excess over the label).
 
@@ -50,17 +51,18 @@ class Prior:
     penalty: float
 
     @classmethod
-    def of(cls, members: MemberRows, deviations: Tensor, settings: Settings) -> "Prior":
-        slopes = torch.zeros(2, len(deviations), dtype=torch.float64)
-        penalty = settings.regularise / math.sqrt(members.rows)
-        if settings.prior == 0:
-            return cls(0.0, slopes, 0.0, slopes[0], penalty)
-        reference = float(deviations[-1]) or 1.0  # a constant head has no scale
-        slopes[0, -1], slopes[1, :-1] = 1.0, PROBE_PENALTY * deviations[:-1] / reference
-        strength, excess = settings.prior * reference / members.inputs, _assumed_error(members)
-        if excess is None:
-            return cls(strength, slopes, 0.0, torch.zeros_like(deviations), penalty)
-        return cls(strength, slopes, 1 / members.inputs, excess, penalty)
+    def of(cls, members: MemberRows, deviations: Tensor, settings: Settings, all_right: bool) -> "Prior":
+        """Of one network; `all_right`: the prediction is, without any fit, in every row."""
+        rows, inputs = members.rows, members.rows / members.passes
+        slopes, excess = torch.zeros(2, len(deviations), dtype=torch.float64), torch.zeros_like(deviations)
+        strength = errors = 0.0
+        if settings.prior > 0:
+            reference = float(deviations[-1]) or 1.0  # a constant head has no scale
+            slopes[0, -1], slopes[1, :-1] = 1.0, PROBE_PENALTY * deviations[:-1] / reference
+            strength = settings.prior * reference / inputs
+            if all_right:
+                errors, excess = 1 / inputs, members.sum(_excess_of_errors) / (len(members.draws) * rows)
+        return cls(strength, slopes, errors, excess, settings.regularise / math.sqrt(rows))
 
     def of_head(self) -> "Prior":
         """With the head as the only member."""
@@ -86,16 +88,7 @@ class Prior:
         )
 
 
-def _assumed_error(members: MemberRows) -> Tensor | None:
-    """m, or None where the head is wrong in some row: where another class leads the label, or is level with it."""
-
-    def wrong(chunk: Chunk) -> Tensor:
-        return ((chunk.excess[-1] >= 0).sum(dim=1) > 1).sum()[None].double()
-
-    def excess_of_others(chunk: Chunk) -> Tensor:
-        others = chunk.excess[-1].scatter(1, chunk.labels[:, None], -torch.inf)
-        return (chunk.excess * others.softmax(dim=1)).sum(dim=(1, 2))
-
-    if members.classes == 1 or bool(members.heads().sum(wrong)):
-        return None
-    return members.sum(excess_of_others) / (len(members.draws) * members.rows)
+def _excess_of_errors(chunk: Chunk) -> Tensor:
+    """sum_i E_{q_i}[ e_ik ] for each member k."""
+    others = chunk.excess[-1].scatter(1, chunk.labels[:, None], -torch.inf)
+    return (chunk.excess * others.softmax(dim=1)).sum(dim=(1, 2))

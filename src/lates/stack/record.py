@@ -11,7 +11,7 @@ from torch import Tensor
 from lates.settings import Settings
 from lates.stack.members import MemberRows, Members
 from lates.stack.newton import STATIONARY, TOLERANCE, Minimum
-from lates.stack.objective import log_losses
+from lates.stack.objective import log_loss
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,7 +63,8 @@ class Stack:
         cls, members: MemberRows, deviations: Tensor, end: Minimum, temperature: Tensor, loss: str, settings: Settings
     ) -> "Stack":
         """The record of a descent in the weights of these members; `temperature` are the heads' best weights alone."""
-        nll_network, nll_temperature = log_losses(members.heads(), torch.ones_like(temperature), temperature)
+        heads = members.heads()
+        nll_temperature = log_loss(heads, temperature)
         same = torch.equal(end.point, temperature)
         return cls(
             weights=end.point,
@@ -72,8 +73,8 @@ class Stack:
             loss=loss,
             rows=members.rows,
             classes=members.classes,
-            nll=nll_temperature if same else log_losses(members, end.point)[0],
-            nll_network=nll_network,
+            nll=nll_temperature if same else log_loss(members, end.point),
+            nll_network=log_loss(heads, heads.networks_alone),
             nll_temperature=nll_temperature,
             temperature_weights=tuple(temperature.tolist()),
             certified=len(members.draws) == 1 and loss == "nll" and not end.unbounded and end.residual <= TOLERANCE,
@@ -132,11 +133,6 @@ class Stack:
         best, larger = min(zip(self.budget_nll[2:], self.budgets[2:], strict=True))
         more = f"{larger:.1%} would give {best:.4f}" if best < self.budget_nll[1] else "more would not help"
         return f"{given}, {more}"
-
-    def with_budgets(self, curves: Sequence[Sequence[tuple[float, float]]]) -> "Stack":
-        """With (parameters added, log-loss) for several budgets; of an ensemble's networks, each has its own, none is kept."""
-        budgets, losses = zip(*curves[0], strict=True) if len(curves) == 1 and curves[0] else ((), ())
-        return replace(self, budgets=budgets, budget_nll=losses)
 
     @property
     def numbers(self) -> dict[str, Any]:

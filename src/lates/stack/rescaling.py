@@ -10,7 +10,7 @@ from dataclasses import replace
 from lates.runtime import warn_caller
 from lates.settings import DEFAULT, Settings
 from lates.stack.members import MemberRows
-from lates.stack.objective import log_losses
+from lates.stack.objective import log_loss
 from lates.stack.record import Stack, combine
 from lates.stack.safeguards import find_outliers
 from lates.stack.stack import fit_optimum
@@ -29,7 +29,7 @@ def rescale(stack: Stack, members: MemberRows, settings: Settings) -> Stack:
         with_copies = left_out.repeat(members.passes) | find_outliers(members).any(dim=0)
         if bool(with_copies.any()):  # to select copies members, which may be mapped from files
             members, plain = members.select(~with_copies), plain.select(~left_out)
-    draws = zip(members.draws, members.split(stack.weights), strict=True)
+    draws = zip(members.draws, members.of_draws(stack.weights), strict=True)
     stacked = tuple((combine(draw, weights),) for draw, weights in draws)
     rows = replace(members, names=(("stack",),), draws=stacked)
     scale = min(float(fit_optimum(rows, "nll", replace(DEFAULT, prior=settings.prior)).weights[0]), 1.0)
@@ -40,4 +40,4 @@ def rescale(stack: Stack, members: MemberRows, settings: Settings) -> Stack:
         )
         return stack
     weights = scale * stack.weights
-    return replace(stack, weights=weights, nll=log_losses(plain, weights)[0], scale=scale)
+    return replace(stack, weights=weights, nll=log_loss(plain, weights), scale=scale)

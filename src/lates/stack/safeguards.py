@@ -1,8 +1,6 @@
 """A fit that cannot harm: outlier rows are left out, a stack worse than the network falls back, and warnings say what to do."""
 
-import functools
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -11,6 +9,7 @@ from torch import Tensor
 from lates.binomial import binomial_tail
 from lates.runtime import abbreviate, warn_caller
 from lates.stack.members import Chunk, MemberRows, centred
+from lates.stack.objective import is_right
 from lates.stack.record import Stack
 
 OUTLIER = 30.0
@@ -42,18 +41,15 @@ class PredictionCounts:
 
     @classmethod
     def of(cls, members: MemberRows, weights: Tensor) -> "PredictionCounts":
-        """With the stack's weights of all members; of several draws the prediction is the mean of their probabilities."""
-        classes, stack = members.classes, members.split(weights)
-        network = members.split(members.networks_alone)
+        """With the stack's weights of all members."""
+        classes, network = members.classes, members.networks_alone
 
         def counts(chunks: list[Chunk]) -> Tensor:
             labels = chunks[0].labels
-            before = _mean_probabilities(chunks, network)
-            was_right = is_right = _right(before, labels)
-            if len(weights) > 1:  # a temperature changes no prediction
-                is_right = _right(_mean_probabilities(chunks, stack), labels)
-            confidence, predicted = before.max(dim=1)
-            changes = was_right.sum(), (was_right & ~is_right).sum(), (is_right & ~was_right).sum()
+            before, after = (members.mean_logits(chunks, each) for each in (network, weights))
+            was_right, now_right = is_right(before, labels), is_right(after, labels)
+            confidence, predicted = before.softmax(dim=1).max(dim=1)
+            changes = was_right.sum(), (was_right & ~now_right).sum(), (now_right & ~was_right).sum()
             of_classes = [torch.bincount(values, minlength=classes) for values in (labels, predicted)]
             return torch.cat([torch.stack([*changes, (1 - confidence).sum()]), *of_classes])
 
@@ -77,17 +73,6 @@ class PredictionCounts:
         """Whether the stack is right less often, by a hundredth of the rows, and not by chance."""
         significant = binomial_tail(self.lost, self.lost + self.won, 0.5) < SIGNIFICANCE
         return significant and self.lost - self.won > WORSE * self.rows
-
-
-def _mean_probabilities(chunks: Sequence[Chunk], weights: Sequence[Tensor]) -> Tensor:
-    of_draws = (chunk.logits(vector).softmax(dim=1) for chunk, vector in zip(chunks, weights, strict=True))
-    return functools.reduce(torch.add, of_draws) / len(chunks)
-
-
-def _right(scores: Tensor, labels: Tensor) -> Tensor:
-    """Whether the label's score is above all others [rows]."""
-    label = labels[:, None]
-    return scores.gather(1, label)[:, 0] > scores.scatter(1, label, -torch.inf).amax(dim=1)
 
 
 def without_outliers(members: MemberRows) -> MemberRows:

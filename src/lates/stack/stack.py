@@ -17,24 +17,30 @@ beta_k s_k = 1000, and the result is `unbounded` and not `certified`.
 
 Weights about which the hold-out says nothing stay where they began, at 0 for a probe and 1 for the head: those of members
 that are constant in every row, and all if there is one class only.
+
+Of several draws s the prediction is the mean of softmax(R_s beta_s); MC dropout's samples share their weights, an ensemble's
+networks have their own. Weights fitted to each network alone leave that mean underconfident, because averaging flattens. So
+they only start a descent on the log-loss of the mean itself, which is not convex; nor are the Brier score and the soft ECE.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Literal
 
 import torch
+from torch import Tensor
 
 from lates.runtime import Array, single_threaded
 from lates.settings import DEFAULT, Settings
-from lates.stack.losses import LOSSES, Loss, find_loss
-from lates.stack.mean import fit_mean
+from lates.stack.losses import LOSSES, NLL, Loss, find_loss
 from lates.stack.members import MemberRows, Reduce
-from lates.stack.newton import Minimum, kkt_residual
-from lates.stack.objective import Objective, best_stack, best_temperature, local_optimum
+from lates.stack.newton import Minimum, descend, kkt_residual
+from lates.stack.objective import Objective, log_loss, penalised_loss
 from lates.stack.record import Stack
 from lates.stack.safeguards import check_fit, without_outliers
 
+NLL_RISE = 0.01  # relative: as much as the soft ECE may raise the log-loss
 SGD_BATCH, SGD_RATE, SGD_EPOCHS = 128, 0.005, 50
 
 
@@ -73,7 +79,6 @@ def fit_stack(
     if solver == "sgd" and reduce is not None:
         raise ValueError('solver="sgd" is for one process and takes no reduce; use solver="exact".')
     settings = replace(DEFAULT, prior=prior, regularise=regularise, solver=solver)
-    check_loss(loss)
     rows = MemberRows.of([members], labels, passes=passes, reduce=reduce, row_weights=row_weights)
     return fit_weights(rows, loss, settings, seed)
 
@@ -95,17 +100,42 @@ def fit_weights(members: MemberRows, loss: str, settings: Settings, seed: int = 
 
 def fit_optimum(members: MemberRows, loss: str, settings: Settings, seed: int = 0) -> Stack:
     """As `fit_weights`, without safeguards."""
-    if len(members.draws) > 1:
-        return fit_mean(members, settings)
-    objective = Objective.of(members, settings)
-    temperature = best_temperature(objective)
-    if settings.solver == "sgd":
-        end = _projected_sgd(objective, LOSSES[loss], seed)
+    objectives, heads = Objective.of_networks(members, settings), members.heads()
+    temperature = _minimise(heads, [each.of_head() for each in objectives], NLL, heads.networks_alone)
+    if settings.solver == "sgd" and len(members.draws) == 1:
+        end = _projected_sgd(objectives[0], LOSSES[loss], seed)
+    elif loss == "nll" and heads.names == members.names:
+        end = temperature
     else:
-        end = best_stack(objective, temperature)
-        if loss != "nll":
-            end = local_optimum(objective, LOSSES[loss], end)
-    return Stack.of(members, objective.deviations, end, temperature.point, loss, settings)
+        end = _minimise(members, objectives, LOSSES[loss], members.heads_alone(temperature.point))
+    deviations = torch.cat([each.deviations for each in objectives])
+    return Stack.of(members, deviations, end, temperature.point, loss, settings)
+
+
+def _minimise(members: MemberRows, objectives: Sequence[Objective], loss: Loss, start: Tensor) -> Minimum:
+    """From these weights to the minimum of each network's own log-loss and, where that is not the loss of the prediction, on
+    to a local minimum of that: never above where the second descent began, nor, of several draws, above the start."""
+    parts = zip(objectives, members.of_networks(start), strict=True)
+    convex = [objective.minimise(part) for objective, part in parts]
+    several = len(members.draws) > 1
+    if loss is NLL and not several:
+        return convex[0]
+    best_apart, scales = torch.cat([end.point for end in convex]), torch.cat([each.scales for each in objectives])
+    highest = (1 + NLL_RISE) * log_loss(members, best_apart) if loss.name == "soft_ece" else math.inf
+
+    def value_and_gradient(scaled: Tensor) -> tuple[float, Tensor]:
+        weights = scaled / scales
+        if highest < math.inf and log_loss(members, weights) > highest:
+            return math.inf, torch.zeros_like(weights)
+        value, gradient = penalised_loss(members, objectives, loss, weights)
+        return value, gradient / scales
+
+    first = scales * best_apart
+    if several:
+        first = min(first, scales * start, key=lambda scaled: value_and_gradient(scaled)[0])
+    end = descend(value_and_gradient, first, first.clamp(min=objectives[0].cap))
+    steps, unbounded = sum(each.steps for each in convex), any(each.unbounded for each in convex)
+    return replace(end, point=end.point / scales, unbounded=end.unbounded or unbounded, steps=steps + end.steps)
 
 
 @single_threaded()
@@ -115,13 +145,11 @@ def _projected_sgd(objective: Objective, loss: Loss, seed: int) -> Minimum:
     members, weights, steps = objective.members, objective.members.networks_alone, 0
     generator = torch.Generator().manual_seed(seed)
     for _ in range(SGD_EPOCHS):
-        for batch in torch.randperm(len(members.labels), generator=generator).split(SGD_BATCH):
-            _, gradient = replace(objective, members=members.select(batch), rows=len(batch)).loss_and_gradient(
-                loss, weights
-            )
-            weights = (weights - SGD_RATE * gradient).clamp(min=0)
+        for places in torch.randperm(len(members.labels), generator=generator).split(SGD_BATCH):
+            batch = members.select(places)
+            of_batch = replace(objective, members=batch, rows=len(places))
+            weights = (weights - SGD_RATE * penalised_loss(batch, [of_batch], loss, weights)[1]).clamp(min=0)
             steps += 1
-    value, gradient = objective.loss_and_gradient(loss, weights)
-    return Minimum(
-        weights, value, kkt_residual(weights * objective.scales, gradient / objective.scales), steps, unbounded=False
-    )
+    value, gradient = penalised_loss(members, [objective], loss, weights)
+    residual = kkt_residual(weights * objective.scales, gradient / objective.scales)
+    return Minimum(weights, value, residual, steps, unbounded=False)
