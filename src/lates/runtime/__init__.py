@@ -24,7 +24,6 @@ from lates.runtime.checks import (
     default_names,
     form_of,
     plain_tensor,
-    caller_stacklevel,
     warn_caller,
     warn_if_probabilities,
 )

@@ -205,17 +205,12 @@ def warn_if_probabilities(logits: Tensor, name: str = "logits") -> None:
         )
 
 
-def warn_caller(text: str) -> None:
+def warn_caller(text: str, category: type[Warning] = UserWarning) -> None:
     """A warning that points at the first line outside this package."""
-    warnings.warn(text, UserWarning, stacklevel=caller_stacklevel())
-
-
-def caller_stacklevel() -> int:
-    """The `stacklevel` at which the function that asks should warn to point at the first line outside this package."""
-    frame, level = sys._getframe(1), 1
+    frame, level = sys._getframe(), 1
     while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] == "lates":
         frame, level = frame.f_back, level + 1
-    return level
+    warnings.warn(text, category, stacklevel=level)
 
 
 def check_integer(value: Any, name: str, least: int | None = None) -> int:
