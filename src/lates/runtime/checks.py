@@ -18,8 +18,6 @@ from torch import Tensor
 
 Array = Tensor | np.ndarray
 
-SUM_TOLERANCE = {torch.float64: 1e-6, torch.float32: 1e-4}
-COARSE_SUM_TOLERANCE = 1e-2
 FLOATS = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
 """With these torch can compute; the others only store."""
 FINITE = "probabilities.clamp(min=1e-12).log() for logs of probabilities, logits.clamp(min=-100) for masked classes"
@@ -195,7 +193,7 @@ def warn_if_probabilities(logits: Tensor, name: str = "logits") -> None:
     logits = logits.detach()
     if len(logits) == 0 or logits.shape[1] < 2 or bool((logits[0] < 0).any()) or bool(logits.amin() < 0):
         return
-    tolerance = SUM_TOLERANCE.get(logits.dtype, COARSE_SUM_TOLERANCE)
+    tolerance = {torch.float64: 1e-6, torch.float32: 1e-4}.get(logits.dtype, 1e-2)
     sums = logits.sum(dim=1, dtype=torch.float64)
     if bool(((sums - 1).abs() <= tolerance).all()):
         warn_caller(

@@ -105,8 +105,9 @@ class RowStore:
         """All rows under each name, in memory or mapped from the files; the store is empty afterwards."""
         if self.spilled:
             self._spill()
+        chunks, self._chunks = self._chunks, {}
         with torch.inference_mode(False):
-            return {name: self._collect(self._chunks.pop(name), self._files.get(name)) for name in list(self._chunks)}
+            return {name: _join(of_name, self._files.get(name)) for name, of_name in chunks.items()}
 
     def _spill(self) -> None:
         try:
@@ -126,14 +127,13 @@ class RowStore:
             ) from fault
         self.bytes = 0
 
-    def _collect(self, chunks: list[Tensor], file: BinaryIO | None) -> Tensor:
-        if file is None:
-            return torch.cat(chunks)
-        (empty,) = chunks
-        if not file.tell():
-            return empty
-        rows = np.memmap(file, dtype=empty.numpy().dtype, mode="r+")
-        return torch.from_numpy(rows.reshape(-1, *empty.shape[1:]))
+
+def _join(chunks: list[Tensor], file: BinaryIO | None) -> Tensor:
+    if file is None or not file.tell():
+        return torch.cat(chunks)
+    (empty,) = chunks
+    rows = np.memmap(file, dtype=empty.numpy().dtype, mode="r+")
+    return torch.from_numpy(rows.reshape(-1, *empty.shape[1:]))
 
 
 def _as_in_file(chunk: Tensor) -> Tensor:
