@@ -18,7 +18,7 @@ from lates.model.stacked import NetworkCalibration
 from lates.model.storage import read_calibration
 from lates.network import HEAD, Pooling
 from lates.probes import Probe
-from lates.runtime import check_integer, check_seed
+from lates.runtime import FLOATS, check_integer, check_seed
 from lates.stack import Stack, member_names
 
 T = TypeVar("T")
@@ -30,7 +30,6 @@ RENAMED = {"bounded": "unbounded"}
 PAPERS = ("spatial", "flat")
 METHODS = {"vector": ("none", *PAPERS), "tokens": ("class", "mean", *PAPERS), "raster": ("grid", *PAPERS)}
 """The paper's poolings take any layout."""
-FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
 
 @dataclass(frozen=True, eq=False)

@@ -15,22 +15,9 @@ shards         where several processes calibrate together, each reads its own ro
 extraction     read a loader, record the network
 """
 
-from lates.network.batches import (
-    IGNORED,
-    LABEL_KEYS,
-    call_arguments,
-    check_loader,
-    copy_inputs,
-    count_batches,
-    count_rows,
-    inputs_of,
-    is_dense,
-    is_loader,
-    move_inputs,
-    read_batches,
-    read_inputs,
-    take_rows,
-)
+from lates.network.batches import IGNORED, LABEL_KEYS, check_loader, count_batches, is_loader, read_batches
+from lates.network.batches import call_arguments, copy_inputs, inputs_of, move_inputs, read_inputs
+from lates.network.batches import count_rows, is_dense, take_rows
 from lates.network.blocks import HEAD, list_blocks
 from lates.network.recorder import RecordedNetwork, copy_network, device_of, switch_to_evaluation
 from lates.network.pooling import Pooling

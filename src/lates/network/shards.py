@@ -79,7 +79,9 @@ def synchronise_buffers(network: nn.Module, processes: Processes) -> None:
     Parameters, however, must be the same."""
     if processes.world_size == 1:
         return
-    checksums = processes.gather([_checksum(parameter.detach()) for parameter in network.parameters()])
+    contents = [parameter.detach().contiguous().flatten().view(torch.uint8) for parameter in network.parameters()]
+    # sums of bytes are exact, hence the same on every device
+    checksums = processes.gather([int(content.sum(dtype=torch.int64)) for content in contents])
     if any(of_rank != checksums[0] for of_rank in checksums):
         raise ValueError(
             "The processes calibrate different networks: their parameters differ. Load the same checkpoint in all of them."
@@ -87,8 +89,3 @@ def synchronise_buffers(network: nn.Module, processes: Processes) -> None:
     buffers = processes.gather([buffer.cpu() for buffer in network.buffers()])[0]
     for buffer, of_first in zip(network.buffers(), buffers, strict=True):
         buffer.copy_(of_first)
-
-
-def _checksum(values: Tensor) -> int:
-    """The sum of the bytes: exact, hence the same on every device."""
-    return int(values.contiguous().flatten().view(torch.uint8).sum(dtype=torch.int64))

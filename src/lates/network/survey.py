@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from lates.network.batches import take_rows
 from lates.network.blocks import choose_blocks, layer_behind, named_modules, unwrap
@@ -26,7 +26,7 @@ def survey_network(
     """
     settings, named = reading.settings, isinstance(reading.blocks, Sequence)
     names = choose_blocks(model, reading.blocks, settings.last_block)
-    network = prepare_recorded(model, dict.fromkeys(names, _whole), dropout, device)
+    network = prepare_recorded(model, dict.fromkeys(names, lambda output, mask: output), dropout, device)
     with refuse_originals(model):
         logits, outputs = call_recorded(network, inputs)
     if rows > 1 and any(_is_square(output, rows) for recorded in outputs.values() for output in recorded):
@@ -77,10 +77,6 @@ def only_output(outputs: Mapping[str, Sequence[Any]], name: str) -> Any:
 
 def count_parameters(model: nn.Module) -> int:
     return sum(parameter.numel() for parameter in model.parameters())
-
-
-def _whole(output: Any, mask: Tensor | None) -> Any:
-    return output
 
 
 def _is_square(output: Any, rows: int) -> bool:
