@@ -19,6 +19,7 @@ from lates.network import (
     Features,
     Pooling,
     call_arguments,
+    choose_blocks,
     copy_network,
     device_of,
     drawing_from,
@@ -251,6 +252,8 @@ def load(path: str | os.PathLike[str], model: nn.Module | Sequence[nn.Module]) -
         )
     networks = []
     for network, part in zip(draws.networks, saved.networks, strict=True):
-        check_fingerprint(part.fingerprint, copy_network(network), str(path))
+        plain = copy_network(network)
+        check_fingerprint(part.fingerprint, plain, str(path))
+        choose_blocks(plain, list(part.poolings))
         networks.append(StackedNetwork(network, part, draws.dropout))
     return CalibratedModel(networks, saved.fit, saved.samples, saved.seed)

@@ -1,9 +1,9 @@
 """A classifier and its loaders -> features: what each block puts out, pooled to one row per input.
 
 batches        what a loader yields and a network returns
-blocks         the names of a network's blocks
 pooling        a block's output -> a row of features
 recorder       a copy that shares tensors, with recorders on its blocks: the user's model stays as it is
+blocks         the names of a network's blocks
 augmentations  random changes of images and table rows, drawn from a generator
 tokens         the same of token ids; the tokenizer says which
 views          how a loader is read; changed copies of the inputs
@@ -18,9 +18,9 @@ extraction     read a loader, record the network
 from lates.network.batches import IGNORED, LABEL_KEYS, check_loader, count_batches, is_loader, read_batches
 from lates.network.batches import call_arguments, copy_inputs, inputs_of, move_inputs, read_inputs
 from lates.network.batches import count_rows, is_dense, take_rows
-from lates.network.blocks import HEAD, list_blocks
-from lates.network.recorder import RecordedNetwork, copy_network, device_of, switch_to_evaluation
 from lates.network.pooling import Pooling
+from lates.network.recorder import RecordedNetwork, copy_network, device_of, switch_to_evaluation
+from lates.network.blocks import HEAD, choose_blocks, list_blocks
 from lates.network.tokens import Tokenizer
 from lates.network.views import Reading, Views, flip
 from lates.network.sampling import Draws, drawing_from, mc_dropout, mean_log_probability, read_draws

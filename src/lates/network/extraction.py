@@ -12,11 +12,11 @@ import torch
 from torch import Tensor, nn
 
 from lates.network.batches import IGNORED, check_call, copy_inputs, count_batches, read_batches
-from lates.network.blocks import HEAD
+from lates.network.blocks import HEAD, choose_blocks
 from lates.network.duplicates import digest_rows, warn_of_overlap
 from lates.network.features import LABELS, Features, check_features, collect_features
 from lates.network.pooling import Pooling
-from lates.network.recorder import RecordedNetwork, call_recorded, device_of, prepare_recorded
+from lates.network.recorder import RecordedNetwork, call_recorded, copy_network, device_of, prepare_recorded
 from lates.network.sampling import Draws
 from lates.network.shards import refuse_padding, refuse_shared_rows, synchronise_buffers
 from lates.network.survey import count_parameters, only_output, survey_network
@@ -144,6 +144,8 @@ def _record_networks(
         check_call(network, inputs, reading.role)
     if like is not None:
         poolings = [features.poolings for features in like]
+        for network, of_network in zip(draws.networks, poolings, strict=True):
+            choose_blocks(copy_network(network), list(of_network))
     else:
         surveys = [survey_network(each, inputs, rows, reading, draws.dropout, run.device) for each in draws.networks]
         poolings = run.processes.gather(surveys)[0]

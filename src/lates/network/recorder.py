@@ -20,7 +20,6 @@ from torch import Tensor, nn
 from torch.nn.modules.module import register_module_forward_pre_hook
 
 from lates.network.batches import call_arguments, copy_inputs, read_logits
-from lates.network.blocks import choose_blocks, named_modules, unwrap
 from lates.network.pooling import tensors_in
 from lates.runtime import plain_tensor
 
@@ -74,10 +73,10 @@ class RecordedNetwork(nn.Module):
         self.tape = Tape()
         names = list(inspect.signature(self.network.forward).parameters)
         self.mask_position = names.index(MASK) if MASK in names else None
-        self.blocks = tuple(choose_blocks(self.network, list(reducers)))
-        modules = named_modules(self.network)
-        for name in self.blocks:
-            modules[name].register_forward_hook(Recorder(name, reducers[name], self.tape), with_kwargs=True)
+        self.blocks = tuple(reducers)
+        for name, reduce in reducers.items():
+            recorder = Recorder(name, reduce, self.tape)
+            self.network.get_submodule(name).register_forward_hook(recorder, with_kwargs=True)
 
     def forward(self, *inputs: Any, **named_inputs: Any) -> tuple[Tensor, dict[str, list[Any]]]:
         position = self.mask_position
@@ -157,6 +156,17 @@ def _shared_tensors(module: nn.Module) -> Iterator[Tensor]:
     """Parameters, buffers, and results of earlier computations kept in attributes, which deepcopy would refuse."""
     yield from (tensor for tensor in (*module._parameters.values(), *module._buffers.values()) if tensor is not None)
     yield from (tensor for value in vars(module).values() for tensor in tensors_in(value) if not tensor.is_leaf)
+
+
+def unwrap(model: nn.Module) -> nn.Module:
+    """The network inside DataParallel, DistributedDataParallel and `torch.compile`, however nested."""
+    while True:
+        if isinstance(model, nn.DataParallel | nn.parallel.DistributedDataParallel):
+            model = model.module
+        elif isinstance(inner := getattr(model, "_orig_mod", None), nn.Module):
+            model = inner
+        else:
+            return model
 
 
 @contextmanager

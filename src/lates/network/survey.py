@@ -7,9 +7,9 @@ import torch
 from torch import nn
 
 from lates.network.batches import take_rows
-from lates.network.blocks import choose_blocks, layer_behind, named_modules, unwrap
+from lates.network.blocks import choose_blocks, layer_behind
 from lates.network.pooling import Pooling, find_tensor, has_class_token, read_pooling, tensors_in
-from lates.network.recorder import call_recorded, prepare_recorded, refuse_originals
+from lates.network.recorder import call_recorded, copy_network, prepare_recorded, refuse_originals
 from lates.network.views import Reading
 from lates.runtime import warn_caller
 
@@ -25,7 +25,8 @@ def survey_network(
     whose output is the logits: that is the head, though unused modules may follow it.
     """
     settings, named = reading.settings, isinstance(reading.blocks, Sequence)
-    names = choose_blocks(model, reading.blocks, settings.last_block)
+    plain = copy_network(model)
+    names = choose_blocks(plain, reading.blocks, settings.last_block)
     network = prepare_recorded(model, dict.fromkeys(names, lambda output, mask: output), dropout, device)
     with refuse_originals(model):
         logits, outputs = call_recorded(network, inputs)
@@ -38,7 +39,7 @@ def survey_network(
         if width < 1:
             warn_caller(f"{NO_BLOCK} budget={reading.budget} leaves not one feature per block.")
             return {}
-    modules, class_token = named_modules(model), has_class_token(unwrap(model))
+    modules, class_token = dict(plain.named_modules()), has_class_token(plain)
     poolings: dict[str, Pooling] = {}
     faults: list[str] = []
     for name in names:
