@@ -10,8 +10,7 @@ views          how a loader is read; changed copies of the inputs
 survey         which blocks can be recorded, seen in the first batch
 sampling       MC dropout and ensembles: several draws
 features       what a reading gives
-duplicates     rows that train and hold-out share
-shards         where several processes calibrate together, each reads its own rows
+duplicates     rows that would count twice, in train and hold-out or in several processes
 extraction     read a loader, record the network
 """
 
@@ -24,7 +23,6 @@ from lates.network.blocks import HEAD, choose_blocks, list_blocks
 from lates.network.tokens import Tokenizer
 from lates.network.views import Reading, Views, flip
 from lates.network.sampling import Draws, drawing_from, mc_dropout, mean_log_probability, read_draws
-from lates.network.shards import shard_loader
-from lates.network.duplicates import refuse_overlap
+from lates.network.duplicates import refuse_overlap, shard_loader
 from lates.network.features import Features
 from lates.network.extraction import extract, extract_draws, extract_holdout, extract_training

@@ -13,12 +13,11 @@ from torch import Tensor, nn
 
 from lates.network.batches import IGNORED, check_call, copy_inputs, count_batches, read_batches
 from lates.network.blocks import HEAD, choose_blocks
-from lates.network.duplicates import digest_rows, warn_of_overlap
+from lates.network.duplicates import digest_rows, refuse_padding, refuse_shared_rows, warn_of_overlap
 from lates.network.features import LABELS, Features, check_features, collect_features
 from lates.network.pooling import Pooling
 from lates.network.recorder import RecordedNetwork, call_recorded, copy_network, device_of, prepare_recorded
 from lates.network.sampling import Draws
-from lates.network.shards import refuse_padding, refuse_shared_rows, synchronise_buffers
 from lates.network.survey import count_parameters, only_output, survey_network
 from lates.network.views import DrawView, Reading, Views, choose_view
 from lates.runtime import Progress, RowStore, Run, check_integer, check_labels, check_share, mix_seeds, seeded_globally
@@ -147,14 +146,12 @@ def _record_networks(
         for network, of_network in zip(draws.networks, poolings, strict=True):
             choose_blocks(copy_network(network), list(of_network))
     else:
-        surveys = [survey_network(each, inputs, rows, reading, draws.dropout, run.device) for each in draws.networks]
+        surveys = [survey_network(each, inputs, rows, reading, draws.dropout, run) for each in draws.networks]
         poolings = run.processes.gather(surveys)[0]
     networks = [
-        prepare_recorded(network, of_network, draws.dropout, run.device)
+        prepare_recorded(network, of_network, draws.dropout, run)
         for network, of_network in zip(draws.networks, poolings, strict=True)
     ]
-    for network in networks:
-        synchronise_buffers(network, run.processes)
     return draws.repeat(networks), draws.repeat(poolings)
 
 

@@ -21,7 +21,7 @@ from torch.nn.modules.module import register_module_forward_pre_hook
 
 from lates.network.batches import call_arguments, copy_inputs, read_logits
 from lates.network.pooling import tensors_in
-from lates.runtime import plain_tensor
+from lates.runtime import Processes, Run, plain_tensor
 
 MASK = "attention_mask"
 """The network's input that marks its tokens, 1, and its padding, 0."""
@@ -113,14 +113,30 @@ def device_of(model: nn.Module) -> torch.device:
     return next((tensor.device for tensor in [*model.parameters(), *model.buffers()]), torch.device("cpu"))
 
 
-def prepare_recorded(
-    model: nn.Module, reducers: Mapping[str, Reducer], dropout: bool, device: torch.device
-) -> RecordedNetwork:
-    """A recorded copy in evaluation mode on `device`, with buffers of its own: some modules write into them even then."""
+def prepare_recorded(model: nn.Module, reducers: Mapping[str, Reducer], dropout: bool, run: Run) -> RecordedNetwork:
+    """A recorded copy in evaluation mode, with buffers of its own, because some modules write into them even then."""
     network = switch_to_evaluation(RecordedNetwork(model, reducers), dropout)
     for module in network.modules():
         module._buffers.update({name: None if b is None else b.clone() for name, b in module._buffers.items()})
-    return network.to(device)
+    synchronise_buffers(network.to(run.device), run.processes)
+    return network
+
+
+def synchronise_buffers(network: nn.Module, processes: Processes) -> None:
+    """Let the network have rank 0's buffers: data-parallel training leaves every process with its own batch statistics.
+    Parameters, however, must be the same."""
+    if processes.world_size == 1:
+        return
+    contents = [parameter.detach().contiguous().flatten().view(torch.uint8) for parameter in network.parameters()]
+    # sums of bytes are exact, hence the same on every device
+    checksums = processes.gather([int(content.sum(dtype=torch.int64)) for content in contents])
+    if any(of_rank != checksums[0] for of_rank in checksums):
+        raise ValueError(
+            "The processes calibrate different networks: their parameters differ. Load the same checkpoint in all of them."
+        )
+    buffers = processes.gather([buffer.cpu() for buffer in network.buffers()])[0]
+    for buffer, of_first in zip(network.buffers(), buffers, strict=True):
+        buffer.copy_(of_first)
 
 
 def call_recorded(network: RecordedNetwork, inputs: Any) -> tuple[Tensor, dict[str, list[Any]]]:

@@ -11,13 +11,13 @@ from lates.network.blocks import choose_blocks, layer_behind
 from lates.network.pooling import Pooling, find_tensor, has_class_token, read_pooling, tensors_in
 from lates.network.recorder import call_recorded, copy_network, prepare_recorded, refuse_originals
 from lates.network.views import Reading
-from lates.runtime import warn_caller
+from lates.runtime import Run, warn_caller
 
 NO_BLOCK = "No block is left to probe, so this is temperature scaling."
 
 
 def survey_network(
-    model: nn.Module, inputs: Any, rows: int, reading: Reading, dropout: bool, device: torch.device
+    model: nn.Module, inputs: Any, rows: int, reading: Reading, dropout: bool, run: Run
 ) -> dict[str, Pooling]:
     """How each of the chosen blocks is pooled, seen in one forward pass of the first batch, of `rows` rows.
 
@@ -27,7 +27,7 @@ def survey_network(
     settings, named = reading.settings, isinstance(reading.blocks, Sequence)
     plain = copy_network(model)
     names = choose_blocks(plain, reading.blocks, settings.last_block)
-    network = prepare_recorded(model, dict.fromkeys(names, lambda output, mask: output), dropout, device)
+    network = prepare_recorded(model, dict.fromkeys(names, lambda output, mask: output), dropout, run)
     with refuse_originals(model):
         logits, outputs = call_recorded(network, inputs)
     if rows > 1 and any(_is_square(output, rows) for recorded in outputs.values() for output in recorded):
