@@ -85,8 +85,7 @@ def naming_damage(path: str | PathLike[str], cure: str) -> Iterator[None]:
 def read_record(kind: type[T], fields: Mapping[str, Any]) -> T:
     """A dataclass from its JSON form, each value of the declared type: plain, `Literal` or a tuple. Fields that have a default
     may be missing."""
-    plain = {name: tuple(value) if isinstance(value, list) else value for name, value in fields.items()}
-    values = {RENAMED.get(name, name): value for name, value in plain.items()}
+    values = {RENAMED.get(name, name): tuple(v) if isinstance(v, list) else v for name, v in fields.items()}
     for name, hint in get_type_hints(kind).items():
         if name not in values and hasattr(kind, name):
             continue

@@ -32,7 +32,6 @@ LAYERS_OF_A_HEAD = 2
 """Layers that may follow the last composite, a pooler and the head, for the head to count as that block's member."""
 
 LISTS = (nn.Sequential, nn.ModuleList)
-EMBEDDINGS = (nn.Embedding, nn.EmbeddingBag)
 
 
 def list_blocks(model: nn.Module) -> list[str]:
@@ -150,7 +149,7 @@ def _units(module: nn.Module, prefix: str) -> Iterator[tuple[str, nn.Module, boo
 
 
 def _is_layer(module: nn.Module) -> bool:
-    if isinstance(module, EMBEDDINGS):
+    if isinstance(module, nn.Embedding | nn.EmbeddingBag):
         return False
     weights = [p for name, p in module._parameters.items() if p is not None and "weight" in name]
     parametrised = "weight" in getattr(module, "parametrizations", {})

@@ -65,6 +65,9 @@ def extract_draws(
     Views and dropout are drawn for each batch by its number: they do not depend on what was drawn before.
     """
     models, role, processes = draws.models, reading.role, run.processes
+    for place, network in enumerate(draws.networks):
+        blocks = reading.blocks if like is None else list(like[place].poolings)
+        choose_blocks(copy_network(network), blocks, reading.settings.last_block)
     if processes.world_size > 1:
         refuse_padding(loader, role)
     with seeded_globally(run.seed, run.device):
@@ -143,8 +146,6 @@ def _record_networks(
         check_call(network, inputs, reading.role)
     if like is not None:
         poolings = [features.poolings for features in like]
-        for network, of_network in zip(draws.networks, poolings, strict=True):
-            choose_blocks(copy_network(network), list(of_network))
     else:
         surveys = [survey_network(each, inputs, rows, reading, draws.dropout, run) for each in draws.networks]
         poolings = run.processes.gather(surveys)[0]
