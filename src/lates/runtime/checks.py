@@ -6,6 +6,7 @@ which no weight could undo an infinite one: fits need finite logits, `FINITE` sa
 casts logits: what comes back shares memory with what came in.
 """
 
+import math
 import operator
 import sys
 import warnings
@@ -107,25 +108,18 @@ def check_peaks(peaks: Tensor, name: str = "logits") -> None:
 
 
 def check_finite(logits: Tensor, name: str = "logits") -> None:
-    """Check that all logits [n, classes] are finite, and not too small to be squared.
-
-    As a rule the sums of the rows show it in one reading; a sum that is not finite may have overflowed, so then the largest
-    and smallest logits decide.
-    """
-    if logits.dtype == torch.float64 and logits.numel():
-        largest = max(abs(float(value)) for value in logits.aminmax())
-        if 0 < largest < SMALLEST:
-            raise ValueError(
-                f"{name} are at most {largest:.1e}, whose squares float64 cannot hold. Scale them, e.g. logits / {largest:.0e}."
-            )
-    if bool(logits.sum(dim=1).isfinite().all()):
+    """Check that all logits [n, classes] are finite, and not too small to be squared."""
+    if not logits.numel():
         return
-    check_peaks(logits.amax(dim=1), name)
-    infinite = logits.amin(dim=1).isinf().nonzero()
-    if len(infinite):
+    largest = max(abs(float(value)) for value in logits.aminmax())  # NaN if any logit is
+    if 0 < largest < SMALLEST:
         raise ValueError(
-            f"{name} hold -inf in row {int(infinite[0])}; a weighted sum of logits needs finite ones. Use {FINITE}."
+            f"{name} are at most {largest:.1e}, whose squares float64 cannot hold. Scale them, e.g. logits / {largest:.0e}."
         )
+    if not math.isfinite(largest):
+        check_peaks(logits.amax(dim=1), name)
+        row = int(logits.amin(dim=1).isinf().nonzero()[0])
+        raise ValueError(f"{name} hold -inf in row {row}; a weighted sum of logits needs finite ones. Use {FINITE}.")
 
 
 def check_labels(labels: Tensor | np.ndarray, rows: int, classes: int, *, name: str = "labels") -> Tensor:
