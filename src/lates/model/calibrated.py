@@ -153,17 +153,16 @@ class CalibratedModel(nn.Module):
     def temperature(self) -> float:
         """1 / weight of the head, inf where that is 0. Where other members vote too there is none: an AttributeError."""
         if self.member_names != [HEAD]:
-            raise AttributeError  # `__getattr__` is asked next, and says why
-        return self._stack().over([HEAD]).temperature
-
-    def __getattr__(self, name: str) -> Any:
-        """nn.Module's own, but for the temperature: of an AttributeError raised in a property it drops the message."""
-        if name == "temperature":
             names = ", ".join(self.member_names)
             raise AttributeError(
                 f"A temperature exists only where the head votes alone; here vote {names}. See `weights`."
             )
-        return super().__getattr__(name)
+        return self._stack().over([HEAD]).temperature
+
+    def __getattr__(self, name: str) -> Any:
+        """nn.Module's own would drop the message of an AttributeError that a property has raised: here it is raised again."""
+        own = getattr(type(self), name, None)
+        return own.__get__(self) if isinstance(own, property) else super().__getattr__(name)
 
     @property
     def added_parameters(self) -> int:
