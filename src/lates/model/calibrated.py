@@ -251,8 +251,7 @@ def load(path: str | os.PathLike[str], model: nn.Module | Sequence[nn.Module]) -
         )
     networks = []
     for network, part in zip(draws.networks, saved.networks, strict=True):
-        plain = copy_network(network)
-        check_fingerprint(part.fingerprint, plain, str(path))
-        choose_blocks(plain, list(part.poolings))
+        check_fingerprint(part.fingerprint, copy_network(network), str(path))
+        choose_blocks(network, list(part.poolings))
         networks.append(StackedNetwork(network, part, draws.dropout))
     return CalibratedModel(networks, saved.fit, saved.samples, saved.seed)

@@ -57,11 +57,9 @@ def automatic_blocks(network: nn.Module, last_block: bool) -> list[str]:
     return [name for name in chosen or _natural_blocks(network) if name != HEAD]
 
 
-def choose_blocks(network: nn.Module, blocks: Sequence[str] | int | None, last_block: bool = True) -> list[str]:
-    """None: the automatic choice; an int: its last n; a list of names: exactly those, in the network's order.
-
-    Here and below `network` is without wrappers, as `copy_network` gives it.
-    """
+def choose_blocks(model: nn.Module, blocks: Sequence[str] | int | None, last_block: bool = True) -> list[str]:
+    """None: the automatic choice; an int: its last n; a list of names: exactly those, in the network's order."""
+    network = copy_network(model)  # without wrappers, here and in all that follows
     if blocks is None:
         return automatic_blocks(network, last_block)
     if isinstance(blocks, bool | str) or not isinstance(blocks, SupportsIndex | Sequence):

@@ -16,7 +16,7 @@ from lates.network.blocks import HEAD, choose_blocks
 from lates.network.duplicates import digest_rows, refuse_padding, refuse_shared_rows, warn_of_overlap
 from lates.network.features import LABELS, Features, check_features, collect_features
 from lates.network.pooling import Pooling
-from lates.network.recorder import RecordedNetwork, call_recorded, copy_network, device_of, prepare_recorded
+from lates.network.recorder import RecordedNetwork, call_recorded, device_of, prepare_recorded
 from lates.network.sampling import Draws
 from lates.network.survey import count_parameters, only_output, survey_network
 from lates.network.views import DrawView, Reading, Views, choose_view
@@ -67,7 +67,7 @@ def extract_draws(
     models, role, processes = draws.models, reading.role, run.processes
     for place, network in enumerate(draws.networks):
         blocks = reading.blocks if like is None else list(like[place].poolings)
-        choose_blocks(copy_network(network), blocks, reading.settings.last_block)
+        choose_blocks(network, blocks, reading.settings.last_block)
     if processes.world_size > 1:
         refuse_padding(loader, role)
     with seeded_globally(run.seed, run.device):

@@ -9,7 +9,7 @@ from torch import nn
 from lates.network.batches import take_rows
 from lates.network.blocks import choose_blocks, layer_behind
 from lates.network.pooling import Pooling, find_tensor, has_class_token, read_pooling, tensors_in
-from lates.network.recorder import call_recorded, copy_network, prepare_recorded, refuse_originals
+from lates.network.recorder import call_recorded, prepare_recorded, refuse_originals
 from lates.network.views import Reading
 from lates.runtime import Run, warn_caller
 
@@ -25,8 +25,7 @@ def survey_network(
     whose output is the logits: that is the head, though unused modules may follow it.
     """
     settings, named = reading.settings, isinstance(reading.blocks, Sequence)
-    plain = copy_network(model)
-    names = choose_blocks(plain, reading.blocks, settings.last_block)
+    names = choose_blocks(model, reading.blocks, settings.last_block)
     network = prepare_recorded(model, dict.fromkeys(names, lambda output, mask: output), dropout, run)
     with refuse_originals(model):
         logits, outputs = call_recorded(network, inputs)
@@ -39,7 +38,7 @@ def survey_network(
         if width < 1:
             warn_caller(f"{NO_BLOCK} budget={reading.budget} leaves not one feature per block.")
             return {}
-    modules, class_token = dict(plain.named_modules()), has_class_token(plain)
+    modules, class_token = dict(network.network.named_modules()), has_class_token(model)
     poolings: dict[str, Pooling] = {}
     faults: list[str] = []
     for name in names:
