@@ -10,7 +10,6 @@ imported where it calls for tags of its own, and nowhere else.
 """
 
 import inspect
-from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, Self
@@ -24,7 +23,7 @@ from lates.settings import DEFAULT
 from lates.stack import Stack, combine, fit_stack
 
 
-class Calibrator(ABC):
+class Calibrator:
     """What both estimators share. Their constructors' parameters are those of `fit_stack`, by the same names.
 
     stack_          the fitted `lates.Stack`, with its certificate
@@ -40,9 +39,9 @@ class Calibrator(ABC):
     classes_: np.ndarray
     n_features_in_: int
 
-    @abstractmethod
     def _named_members(self, X: Any) -> Mapping[str, Array]:
         """What X holds: name -> logits [n, classes], the head last."""
+        return {"head": X}
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         """Fit the weights to labels y [n]; `sample_weight` [n] says how much each row counts, and only ratios matter."""
@@ -149,9 +148,6 @@ class TemperatureScaling(Calibrator):
         if not self.__sklearn_is_fitted__():
             raise AttributeError("temperature_ exists once the estimator is fitted: call fit(X, y) first.")
         return self.stack_.temperature
-
-    def _named_members(self, X: Array) -> Mapping[str, Array]:
-        return {"head": X}
 
 
 @dataclass(eq=False)

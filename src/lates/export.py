@@ -91,7 +91,26 @@ def make_onnx(calibrated: CalibratedModel, example: Any) -> bytes:
         raise ValueError(
             f"The calibrated model takes {size / 2**30:.1f} GiB; a single ONNX file holds at most 2. Use export_program."
         )
-    return _translate(calibrated, _prepared(calibrated, example)).model_proto.SerializeToString()
+    example = _prepared(calibrated, example)
+    program = _trace(_Graph(calibrated, probabilities=True), example)
+    try:
+        with _exporting(Warning):
+            translated = torch.onnx.export(
+                program,
+                input_names=list(_by_name(calibrated, example)),
+                output_names=("logits", "probabilities"),
+                opset_version=OPSET,
+                dynamic_shapes=(_free_axes(example, "batch", "tokens"),),
+                dynamo=True,
+                verbose=False,
+            )
+    except Exception as fault:
+        raise ValueError(
+            f"PyTorch cannot translate this network to ONNX: {_first_line(fault.__cause__ or fault)} It may have a form that "
+            'can be: of transformers\' models, for one, model.set_attn_implementation("eager").'
+        ) from fault
+    assert translated is not None  # as it is only with dynamo=False
+    return translated.model_proto.SerializeToString()
 
 
 def check_onnx(calibrated: CalibratedModel, graph: str | os.PathLike[str] | bytes, inputs: Any) -> Check:
@@ -108,7 +127,7 @@ def check_onnx(calibrated: CalibratedModel, graph: str | os.PathLike[str] | byte
     content = graph if isinstance(graph, bytes) else os.fspath(graph)
     session = runtime.InferenceSession(content, providers=["CPUExecutionProvider"])
     on_cpu = copy.deepcopy(calibrated).cpu()
-    inputs = _moved(on_cpu, inputs)
+    inputs = move_inputs(copy_inputs(inputs), device_of(on_cpu))
     expected, given = on_cpu.predict_proba(inputs).double(), _by_name(on_cpu, inputs)
     wanted = [entry.name for entry in session.get_inputs()]
     if not set(wanted) <= set(given):
@@ -151,28 +170,6 @@ def _trace(module: nn.Module, example: Any) -> torch.export.ExportedProgram:
         ) from fault
 
 
-def _translate(calibrated: CalibratedModel, example: Any) -> torch.onnx.ONNXProgram:
-    program = _trace(_Graph(calibrated, probabilities=True), example)
-    try:
-        with _exporting(Warning):
-            translated = torch.onnx.export(
-                program,
-                input_names=list(_by_name(calibrated, example)),
-                output_names=("logits", "probabilities"),
-                opset_version=OPSET,
-                dynamic_shapes=(_free_axes(example, "batch", "tokens"),),
-                dynamo=True,
-                verbose=False,
-            )
-    except Exception as fault:
-        raise ValueError(
-            f"PyTorch cannot translate this network to ONNX: {_first_line(fault.__cause__ or fault)} It may have a form that "
-            'can be: of transformers\' models, for one, model.set_attn_implementation("eager").'
-        ) from fault
-    assert translated is not None  # as it is only with dynamo=False
-    return translated
-
-
 def _first_line(fault: BaseException) -> str:
     return next((line.strip() for line in str(fault).splitlines() if line.strip()), type(fault).__name__)
 
@@ -184,7 +181,7 @@ def _prepared(calibrated: CalibratedModel, example: Any) -> Any:
             "MC dropout cannot be exported: it draws anew in every call. Calibrate and export the plain network, or serve "
             "the calibrated model with PyTorch."
         )
-    example = _moved(calibrated, example)
+    example = move_inputs(copy_inputs(example), device_of(calibrated))
     rows = count_rows(example)
     if rows == 0:
         raise ValueError(
@@ -193,10 +190,6 @@ def _prepared(calibrated: CalibratedModel, example: Any) -> Any:
     if isinstance(example, Mapping) and not set(LABEL_KEYS).isdisjoint(example):
         raise ValueError(f"The example holds labels: its keys are {', '.join(example)}. Pass the inputs alone.")
     return take_rows(example, rows, 2) if rows == 1 else example
-
-
-def _moved(calibrated: CalibratedModel, inputs: Any) -> Any:
-    return move_inputs(copy_inputs(inputs), device_of(calibrated))
 
 
 def _free_axes(example: Any, batch: Any, tokens: Any) -> Any:

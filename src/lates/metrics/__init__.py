@@ -5,7 +5,7 @@ Logits are torch tensors on any device or numpy arrays, of any floating dtype; a
 `coverage_at_risk` and the two areas `auc` and `auc_keras`.
 """
 
-from lates.metrics.scores import accuracy, brier, brier_paper, nll
+from lates.metrics.rows import accuracy, brier, brier_paper, nll
 from lates.metrics.calibration import Reliability, classwise_ece, ece, ece_debiased, ece_floor, reliability
 from lates.metrics.smoothing import ece_smooth
 from lates.metrics.ranking import auc, auc_keras, aurc, coverage_at_risk

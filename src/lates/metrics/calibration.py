@@ -5,6 +5,7 @@ widths. `binning="mass"` puts the edges at the order statistics of rank ceil(b n
 whose counts differ by at most one, and equal values always share a bin, so that no result depends on the order of rows.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -81,9 +82,14 @@ def reliability_of_rows(rows: Rows, bins: int = BINS, binning: str = "width") ->
     return Reliability(bin_edges(rows.confidence, bins, binning), counts, confidence, accuracy)
 
 
+def ece_of_draws(rows: Rows, bins: int = BINS, binning: str = "width") -> Callable[[Tensor], Tensor]:
+    """How often each row is drawn [n] -> the ECE; the bins stay."""
+    index, residuals = assign_bins(rows.confidence, bins, binning), rows.correct - rows.confidence
+    return lambda counts: binned_error(index, counts * residuals, bins)
+
+
 def ece_of_rows(rows: Rows, bins: int = BINS, binning: str = "width") -> float:
-    index = assign_bins(rows.confidence, bins, binning)
-    return float(binned_error(index, rows.correct - rows.confidence, bins))
+    return float(ece_of_draws(rows, bins, binning)(torch.ones_like(rows.confidence)))
 
 
 def ece_debiased_of_rows(rows: Rows, bins: int = BINS, binning: str = "mass") -> float:

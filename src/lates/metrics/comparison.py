@@ -5,9 +5,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from lates.metrics.calibration import ece_floor
-from lates.metrics.intervals import Interval, check_draws, interval_of
+from lates.metrics.intervals import Interval, check_draws, interval_of, resample
 from lates.metrics.overview import BOUNDS, METRICS, check_names
-from lates.metrics.resampling import resample
 from lates.metrics.rows import Array
 from lates.runtime import check_form
 

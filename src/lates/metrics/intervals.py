@@ -1,18 +1,30 @@
-"""How sure is a metric? Its bootstrap interval over rows."""
+"""How sure is a metric? One bootstrap: the same draws of rows for every method and metric, so that differences are paired.
+
+A draw of n rows is a vector of counts w [n], how often each row was drawn. A `Statistic` maps it to the value on that draw.
+For accuracy, log-loss and Brier score that is w · values / n. For the ECE, whose bins do not move, it is
+sum_b |w · residuals_b| / n with residuals_b = correct - confidence inside bin b. For the area under the risk-coverage curve
+rows are sorted once. Every other metric is computed anew on each draw.
+"""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from statistics import NormalDist
 
 import torch
 from torch import Tensor
 
-from lates.metrics.overview import BOUNDS, LARGER_IS_BETTER, UNBOUNDED, Bounds
-from lates.metrics.resampling import Metric, resample
-from lates.metrics.rows import Array
+from lates.metrics.calibration import ece, ece_of_draws
+from lates.metrics.overview import BOUNDS, LARGER_IS_BETTER, OF_ROWS, UNBOUNDED, Bounds
+from lates.metrics.ranking import aurc, risks_of_draws
+from lates.metrics.rows import Array, Rows, accuracy, brier, brier_paper, checked, describe_rows, nll
+from lates.runtime import check_seed
 
 ROUNDING = 1e-14  # relative to their mean: draws that differ by less are equal
+
+Metric = Callable[[Array, Array], float]
+Statistic = Callable[[Tensor], Tensor | float]
 
 
 @dataclass(frozen=True)
@@ -113,3 +125,56 @@ def accelerated(z: float, a: float) -> float:
     """The level Φ(a + (a + z) / (1 - a (a + z))) of BCa with acceleration and bias correction a."""
     rest = 1 - a * (a + z)
     return NormalDist().cdf(a + (a + z) / rest) if rest > 0 else float(z > 0)
+
+
+def resample(
+    metrics: Iterable[Metric], methods: Mapping[str, Array], labels: Array, draws: int, seed: int
+) -> dict[tuple[str, Metric], Tensor]:
+    """Each method's metrics on all rows once, followed by their values on the draws: [1 + draws]."""
+    statistics = {
+        (method, metric): statistic
+        for method, logits in methods.items()
+        for metric, statistic in statistics_of(metrics, logits, labels).items()
+    }
+    rows, generator = len(labels), torch.Generator().manual_seed(check_seed(seed))
+    counts = torch.ones(rows, dtype=torch.float64)
+    values = [[float(statistic(counts)) for statistic in statistics.values()]]
+    for _ in range(draws):
+        index = torch.randint(rows, (rows,), generator=generator)
+        counts = torch.bincount(index, minlength=rows).double()
+        values.append([float(statistic(counts)) for statistic in statistics.values()])
+    return dict(zip(statistics, torch.tensor(values, dtype=torch.float64).T, strict=True))
+
+
+def statistics_of(metrics: Iterable[Metric], logits: Array, labels: Array) -> dict[Metric, Statistic]:
+    """One for each metric. Those that need only per-row values share one softmax; the others see the drawn logits."""
+    rows = describe_rows(logits, labels)
+    logits, labels = checked(logits, labels)
+
+    def statistic(metric: Metric, counts: Tensor) -> float:
+        index = torch.repeat_interleave(counts.long())
+        if metric in OF_ROWS:
+            return OF_ROWS[metric](rows.take(index))
+        return metric(logits[index.to(logits.device)], labels[index.to(labels.device)])
+
+    return {each: OF_COUNTS[each](rows) if each in OF_COUNTS else partial(statistic, each) for each in metrics}
+
+
+def mean_of(values: Tensor) -> Statistic:
+    """The mean of a value per row [n]."""
+    return lambda counts: counts @ values / len(values)
+
+
+def _aurc(rows: Rows) -> Statistic:
+    risks = risks_of_draws(rows)
+    return lambda counts: risks(counts).mean()
+
+
+OF_COUNTS: dict[Metric, Callable[[Rows], Statistic]] = {
+    accuracy: lambda rows: mean_of(rows.correct),
+    nll: lambda rows: mean_of(rows.nll),
+    brier: lambda rows: mean_of(rows.brier),
+    brier_paper: lambda rows: mean_of(rows.brier - 1),
+    ece: ece_of_draws,
+    aurc: _aurc,
+}

@@ -6,8 +6,7 @@ from collections.abc import Callable, Iterable
 from lates.metrics import calibration
 from lates.metrics.calibration import BINS, classwise_ece, ece, ece_debiased, ece_floor
 from lates.metrics.ranking import auc, auc_keras, aurc, coverage_at_risk, coverage_of_rows, risks_of_rows
-from lates.metrics.rows import Array, describe_rows
-from lates.metrics.scores import accuracy, brier, brier_paper, nll
+from lates.metrics.rows import Array, accuracy, brier, brier_paper, describe_rows, nll
 from lates.metrics.smoothing import ece_smooth, ece_smooth_of_rows
 
 OF_ROWS: dict[Callable[..., float], Callable[..., float]] = {

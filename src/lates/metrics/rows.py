@@ -1,4 +1,4 @@
-"""One pass over the logits: what each row contributes to the metrics, in float64.
+"""One pass over the logits: what each row contributes to the metrics, in float64; accuracy and the proper scores, its means.
 
 With s = z - max(z) and S = sum_c exp(s_c), the softmax is p_c = exp(s_c) / S; its largest entry, the confidence, is
 1 / S, and -log p_y = log S - s_y. Subtracting the maximum first makes everything here exactly invariant to a constant
@@ -80,3 +80,23 @@ def describe_rows(logits: Array, labels: Array) -> Rows:
     correct = (logits.argmax(dim=1) == labels).double()
     brier = squares / totals**2 - 2 * label_logits.exp() / totals + 1
     return Rows(*(values.cpu() for values in (1 / totals, correct, totals.log() - label_logits, brier)))
+
+
+def accuracy(logits: Array, labels: Array) -> float:
+    """The share of rows whose largest logit is the label's; among equal largest logits the first class counts."""
+    return float(describe_rows(logits, labels).correct.mean())
+
+
+def nll(logits: Array, labels: Array) -> float:
+    """Negative log-likelihood, the mean of -log p_y (natural logarithm); inf where a label had probability zero."""
+    return float(describe_rows(logits, labels).nll.mean())
+
+
+def brier(logits: Array, labels: Array) -> float:
+    """The standard Brier score, the mean of sum_c (p_c - [c = y])^2: 0 at best, 2 at worst."""
+    return float(describe_rows(logits, labels).brier.mean())
+
+
+def brier_paper(logits: Array, labels: Array) -> float:
+    """The Brier score as the paper prints it, the mean of sum_c p_c^2 - 2 p_y: `brier` minus 1, so -1 at best."""
+    return brier(logits, labels) - 1

@@ -12,9 +12,6 @@ fixed sequence. Let s be the confidence and R(t) the error rate of inputs with s
 
 The first threshold tested is the one that should keep twice the n0 = log(delta) / log(1 - risk) rows that would have to be
 right without exception; where there are too few rows for that, one halfway between n0 and all.
-
-Nothing is assumed of network, confidence or classes; only that rows and new inputs are exchangeable. Under distribution shift
-there is no guarantee.
 """
 
 import math
@@ -84,8 +81,9 @@ def fit_selector(
     delta   the probability, over the rows, of a threshold that breaks the promise
     seed    of which rows lay out the thresholds
 
-    Assumes that rows and later inputs are exchangeable, and nothing else; under distribution shift there is no guarantee. At
-    least log(delta) / log(1 - risk) rows have to be accepted for any promise: 59 for 5 % and 5 %, 299 for a risk of 1 %.
+    Assumes that rows and later inputs are exchangeable, and nothing of network, confidence or classes; under distribution shift
+    there is no guarantee. At least log(delta) / log(1 - risk) rows have to be accepted for any promise: 59 for 5 % and 5 %, 299
+    for a risk of 1 %.
 
     >>> selector = lates.selective.fit_selector(logits, labels, risk=0.05)
     >>> selector.threshold, selector.fitted.coverage

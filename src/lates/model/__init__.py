@@ -7,13 +7,7 @@ table        the members and the fit as text
 calibrated   `CalibratedModel`, `load`
 """
 
-from lates.model.storage import (
-    KEY,
-    OtherWeightsWarning,
-    differences,
-    read_calibration,
-    write_calibration,
-)
+from lates.model.storage import KEY, OtherWeightsWarning, differences, read_calibration, write_calibration
 from lates.model.stacked import NetworkCalibration, StackedNetwork
 from lates.model.consistency import FITTED, SavedCalibration, naming_damage, parse_saved, read_saved, read_stack
 from lates.model.table import fit_lines, member_table

@@ -1,7 +1,8 @@
 """The calibrated model: the network, its probes and the weights, as one nn.Module that returns logits."""
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import asdict, replace
 from typing import Any, cast
 
@@ -18,6 +19,7 @@ from lates.network import (
     Features,
     Pooling,
     call_arguments,
+    choose_blocks,
     copy_network,
     device_of,
     drawing_from,
@@ -94,11 +96,14 @@ class CalibratedModel(nn.Module):
         A numpy array is predicted in batches and gives an array. A loader, or a list of batches, gives a tensor on the CPU of
         all its rows; labels in its batches are ignored.
         """
-        if isinstance(inputs, np.ndarray):
-            return self._probabilities_of_all(inputs_of_array(inputs, self)).numpy()
-        if is_loader(inputs):
-            return self._probabilities_of_all(read_inputs(inputs, device_of(self)))
-        return self._probabilities(inputs_of(inputs))
+        is_array = isinstance(inputs, np.ndarray)
+        if not is_array and not is_loader(inputs):
+            return self._probabilities(inputs_of(inputs))
+        batches = inputs_of_array(inputs, self) if is_array else read_inputs(inputs, device_of(self))
+        parts = [self._probabilities(batch).cpu() for batch in batches]
+        if not parts:
+            raise ValueError("The loader yielded no batch: is its dataset empty, or can it be read only once?")
+        return torch.cat(parts).numpy() if is_array else torch.cat(parts)
 
     def predict(self, inputs: Any) -> Any:
         """The most probable class [n] of the same inputs, of the same kind."""
@@ -108,12 +113,6 @@ class CalibratedModel(nn.Module):
         positional, named = call_arguments(inputs)
         with torch.no_grad():
             return self(*positional, **named).softmax(-1)
-
-    def _probabilities_of_all(self, batches: Iterable[Any]) -> Tensor:
-        parts = [self._probabilities(inputs).cpu() for inputs in batches]
-        if not parts:
-            raise ValueError("The loader yielded no batch: is its dataset empty, or can it be read only once?")
-        return torch.cat(parts)
 
     def members(self, inputs: Any) -> Tensor | list[Tensor]:
         """The members' logits [n, classes, members], in the order of `member_names`; a list of them, one for each draw,
@@ -154,17 +153,16 @@ class CalibratedModel(nn.Module):
     def temperature(self) -> float:
         """1 / weight of the head, inf where that is 0. Where other members vote too there is none: an AttributeError."""
         if self.member_names != [HEAD]:
-            raise AttributeError  # `__getattr__` is asked next, and says why
-        return self._stack().over([HEAD]).temperature
-
-    def __getattr__(self, name: str) -> Any:
-        """nn.Module's own, but for the temperature: of an AttributeError raised in a property it drops the message."""
-        if name == "temperature":
             names = ", ".join(self.member_names)
             raise AttributeError(
                 f"A temperature exists only where the head votes alone; here vote {names}. See `weights`."
             )
-        return super().__getattr__(name)
+        return self._stack().over([HEAD]).temperature
+
+    def __getattr__(self, name: str) -> Any:
+        """nn.Module's own would drop the message of an AttributeError that a property has raised: here it is raised again."""
+        own = getattr(type(self), name, None)
+        return own.__get__(self) if isinstance(own, property) else super().__getattr__(name)
 
     @property
     def added_parameters(self) -> int:
@@ -220,9 +218,8 @@ class CalibratedModel(nn.Module):
 
     def _each_draw(self, call: Callable[[StackedNetwork], Tensor]) -> list[Tensor]:
         """What `call` gives for each network, `samples` times; MC dropout draws from the generator."""
-        if not self.networks[0].dropout:
-            return [call(network) for network in self._draws()]
-        with drawing_from(self.generator, device_of(self)):
+        dropout = self.networks[0].dropout
+        with drawing_from(self.generator, device_of(self)) if dropout else nullcontext():
             return [call(network) for network in self._draws()]
 
     def _draws(self) -> list[StackedNetwork]:
@@ -255,5 +252,6 @@ def load(path: str | os.PathLike[str], model: nn.Module | Sequence[nn.Module]) -
     networks = []
     for network, part in zip(draws.networks, saved.networks, strict=True):
         check_fingerprint(part.fingerprint, copy_network(network), str(path))
+        choose_blocks(network, list(part.poolings))
         networks.append(StackedNetwork(network, part, draws.dropout))
     return CalibratedModel(networks, saved.fit, saved.samples, saved.seed)

@@ -18,7 +18,7 @@ from lates.model.stacked import NetworkCalibration
 from lates.model.storage import read_calibration
 from lates.network import HEAD, Pooling
 from lates.probes import Probe
-from lates.runtime import check_integer, check_seed
+from lates.runtime import FLOATS, check_integer, check_seed
 from lates.stack import Stack, member_names
 
 T = TypeVar("T")
@@ -30,7 +30,6 @@ RENAMED = {"bounded": "unbounded"}
 PAPERS = ("spatial", "flat")
 METHODS = {"vector": ("none", *PAPERS), "tokens": ("class", "mean", *PAPERS), "raster": ("grid", *PAPERS)}
 """The paper's poolings take any layout."""
-FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,8 +85,7 @@ def naming_damage(path: str | PathLike[str], cure: str) -> Iterator[None]:
 def read_record(kind: type[T], fields: Mapping[str, Any]) -> T:
     """A dataclass from its JSON form, each value of the declared type: plain, `Literal` or a tuple. Fields that have a default
     may be missing."""
-    plain = {name: tuple(value) if isinstance(value, list) else value for name, value in fields.items()}
-    values = {RENAMED.get(name, name): value for name, value in plain.items()}
+    values = {RENAMED.get(name, name): tuple(v) if isinstance(v, list) else v for name, v in fields.items()}
     for name, hint in get_type_hints(kind).items():
         if name not in values and hasattr(kind, name):
             continue

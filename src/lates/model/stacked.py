@@ -73,8 +73,8 @@ class StackedNetwork(nn.Module):
         self.accuracies, self.dropout = calibration.accuracies, dropout
         with torch.inference_mode(False):  # tensors made under a caller's inference mode would never allow gradients
             weights = calibration.weights.to(device, torch.float32, copy=True)
-            votes = zip(self.names[:-1], weights.tolist(), strict=False)
-            self.voting = tuple(name for name, weight in votes if weight > 0)
+            self._places = tuple((weights[:-1] > 0).nonzero()[:, 0].tolist())
+            self.voting = tuple(self.names[place] for place in self._places)
             probes = [LinearProbe(calibration.probes[name]).to(device) for name in self.voting]
         self.poolings = {name: calibration.poolings[name] for name in self.voting}
         self.network = RecordedNetwork(model, self.poolings)
@@ -83,7 +83,6 @@ class StackedNetwork(nn.Module):
         self.probes = nn.ModuleList(probes)
         self.weights: Tensor
         self.register_buffer("weights", weights)
-        self._places = tuple(self.names.index(name) for name in self.voting)
         self._head_votes = bool(weights[-1] > 0) or not self.voting  # of no votes at all, 0 times the head is the sum
         self.train(False)
 

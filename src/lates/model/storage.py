@@ -3,7 +3,6 @@
 import hashlib
 import json
 import os
-import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,7 @@ from safetensors.torch import save as serialise
 from torch import Tensor, nn
 
 from lates.network import is_dense
-from lates.runtime import abbreviate, caller_stacklevel, write_whole
+from lates.runtime import abbreviate, warn_caller, write_whole
 
 FORMAT, READ = 3, (2, 3)
 """Of files that are written, and of those that are read."""
@@ -113,11 +112,10 @@ def differences(shapes: Mapping[str, Sequence[int]], expected: Mapping[str, Sequ
 def warn_of_changes(changed: Sequence[str], tensors: int, advice: str) -> None:
     """Warn where some of a network's tensors have changed; `tensors` is how many it has."""
     if changed:
-        warnings.warn(
+        warn_caller(
             f"{len(changed)} of {tensors} tensors of this network have other values than when it was calibrated "
             f"({abbreviate(changed, 4)}): {advice}",
             OtherWeightsWarning,
-            stacklevel=caller_stacklevel(),
         )
 
 

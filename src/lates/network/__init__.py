@@ -1,43 +1,28 @@
 """A classifier and its loaders -> features: what each block puts out, pooled to one row per input.
 
 batches        what a loader yields and a network returns
-blocks         the names of a network's blocks
 pooling        a block's output -> a row of features
 recorder       a copy that shares tensors, with recorders on its blocks: the user's model stays as it is
+blocks         the names of a network's blocks
 augmentations  random changes of images and table rows, drawn from a generator
 tokens         the same of token ids; the tokenizer says which
 views          how a loader is read; changed copies of the inputs
 survey         which blocks can be recorded, seen in the first batch
 sampling       MC dropout and ensembles: several draws
 features       what a reading gives
-duplicates     rows that train and hold-out share
-shards         where several processes calibrate together, each reads its own rows
+duplicates     rows that would count twice, in train and hold-out or in several processes
 extraction     read a loader, record the network
 """
 
-from lates.network.batches import (
-    IGNORED,
-    LABEL_KEYS,
-    call_arguments,
-    check_loader,
-    copy_inputs,
-    count_batches,
-    count_rows,
-    inputs_of,
-    is_dense,
-    is_loader,
-    move_inputs,
-    read_batches,
-    read_inputs,
-    take_rows,
-)
-from lates.network.blocks import HEAD, list_blocks
-from lates.network.recorder import RecordedNetwork, copy_network, device_of, switch_to_evaluation
+from lates.network.batches import IGNORED, LABEL_KEYS, check_loader, count_batches, is_loader, read_batches
+from lates.network.batches import call_arguments, copy_inputs, inputs_of, move_inputs, read_inputs
+from lates.network.batches import count_rows, is_dense, take_rows
 from lates.network.pooling import Pooling
+from lates.network.recorder import RecordedNetwork, copy_network, device_of, switch_to_evaluation
+from lates.network.blocks import HEAD, choose_blocks, list_blocks
 from lates.network.tokens import Tokenizer
 from lates.network.views import Reading, Views, flip
 from lates.network.sampling import Draws, drawing_from, mc_dropout, mean_log_probability, read_draws
-from lates.network.shards import shard_loader
-from lates.network.duplicates import refuse_overlap
+from lates.network.duplicates import refuse_overlap, shard_loader
 from lates.network.features import Features
 from lates.network.extraction import extract, extract_draws, extract_holdout, extract_training

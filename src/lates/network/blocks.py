@@ -22,6 +22,7 @@ from typing import SupportsIndex
 
 from torch import nn
 
+from lates.network.recorder import copy_network
 from lates.runtime import abbreviate
 
 HEAD = "head"
@@ -31,36 +32,6 @@ LAYERS_OF_A_HEAD = 2
 """Layers that may follow the last composite, a pooler and the head, for the head to count as that block's member."""
 
 LISTS = (nn.Sequential, nn.ModuleList)
-EMBEDDINGS = (nn.Embedding, nn.EmbeddingBag)
-
-
-def unwrap(model: nn.Module) -> nn.Module:
-    """The network inside DataParallel, DistributedDataParallel and `torch.compile`, however nested."""
-    while True:
-        if isinstance(model, nn.DataParallel | nn.parallel.DistributedDataParallel):
-            model = model.module
-        elif isinstance(inner := getattr(model, "_orig_mod", None), nn.Module):
-            model = inner
-        else:
-            return model
-
-
-def named_modules(model: nn.Module) -> dict[str, nn.Module]:
-    """Every module of the network by the first of its names, without `module.` and `_orig_mod.`, parents first."""
-    modules_by_name: dict[str, nn.Module] = {}
-    known: set[nn.Module] = set()
-
-    def walk(module: nn.Module, name: str) -> None:
-        module = unwrap(module)
-        if module in known:
-            return
-        known.add(module)
-        modules_by_name[name] = module
-        for child_name, child in module.named_children():
-            walk(child, f"{name}.{child_name}" if name else child_name)
-
-    walk(model, "")
-    return modules_by_name
 
 
 def list_blocks(model: nn.Module) -> list[str]:
@@ -71,40 +42,41 @@ def list_blocks(model: nn.Module) -> list[str]:
     >>> lates.list_blocks(resnet18)
     ['layer1.0', 'layer1.1', 'layer2.0', …, 'layer4.1']
     """
-    return _composite_names(model) or _single_layers(model)
+    return _natural_blocks(copy_network(model))
 
 
-def automatic_blocks(model: nn.Module, last_block: bool) -> list[str]:
+def automatic_blocks(network: nn.Module, last_block: bool) -> list[str]:
     """The blocks that get a probe when the user names none: all, or, without the `last_block`, those whose output the head does
     not read. If that leaves none, as in a network of one composite, that one gets a probe."""
-    chosen = composites = _composite_names(model)
+    chosen = composites = _composite_names(network)
     if composites and not last_block:
-        modules, last = named_modules(model), composites[-1]
+        modules, last = dict(network.named_modules()), composites[-1]
         later = list(modules)[list(modules).index(last) + 1 :]
         after = sum(_is_layer(modules[name]) for name in later if not name.startswith(f"{last}."))
         chosen = composites[:-1] if after <= LAYERS_OF_A_HEAD else composites
-    return [name for name in chosen or list_blocks(model) if name != HEAD]
+    return [name for name in chosen or _natural_blocks(network) if name != HEAD]
 
 
 def choose_blocks(model: nn.Module, blocks: Sequence[str] | int | None, last_block: bool = True) -> list[str]:
     """None: the automatic choice; an int: its last n; a list of names: exactly those, in the network's order."""
+    network = copy_network(model)  # without wrappers, here and in all that follows
     if blocks is None:
-        return automatic_blocks(model, last_block)
+        return automatic_blocks(network, last_block)
     if isinstance(blocks, bool | str) or not isinstance(blocks, SupportsIndex | Sequence):
         raise TypeError(f"blocks={blocks!r}: expected None (all), an int (the last n) or a list of names.")
     if isinstance(blocks, SupportsIndex):
-        count, known = operator.index(blocks), automatic_blocks(model, last_block)
+        count, known = operator.index(blocks), automatic_blocks(network, last_block)
         if not 0 <= count <= len(known):
             raise ValueError(
                 f"blocks={blocks}: the automatic choice has {len(known)} blocks to take the last of: "
                 f"{abbreviate(known) or 'none found'}."
             )
         return known[len(known) - count :]
-    modules = named_modules(model)
+    modules = dict(network.named_modules())
     for name in blocks:
         if name not in modules or not name:
             raise ValueError(
-                f'Unknown block "{name}". Blocks of this model: {abbreviate(list_blocks(model)) or "none found"}.'
+                f'Unknown block "{name}". Blocks of this model: {abbreviate(_natural_blocks(network)) or "none found"}.'
             )
     if HEAD in blocks:
         raise ValueError(f'A block called "{HEAD}" would be mistaken for the network\'s own member. Leave it out.')
@@ -121,29 +93,33 @@ def layer_behind(modules: Mapping[str, nn.Module], name: str) -> nn.Module:
     return next(filter(_is_layer, reversed(earlier)), modules[name])
 
 
-def _composite_names(model: nn.Module) -> list[str]:
+def _natural_blocks(network: nn.Module) -> list[str]:
+    return _composite_names(network) or _single_layers(network)
+
+
+def _composite_names(network: nn.Module) -> list[str]:
     """Rule 1 for the whole network; a block that stands in several places counts once, under the first of its names."""
-    known = named_modules(model)
-    return [name for name in _composites(unwrap(model), "") if name in known]
+    known = dict(network.named_modules())
+    return [name for name in _composites(network, "") if name in known]
 
 
 def _composites(module: nn.Module, prefix: str) -> Iterator[str]:
     """Rule 1, depth first. `prefix` is empty or ends in a dot."""
-    children = [(name, unwrap(child)) for name, child in module.named_children()]
-    for name, child in children:
+    kinds = Counter(map(type, module.children()))
+    for name, child in module.named_children():
         path = f"{prefix}{name}"
-        repeated = isinstance(module, LISTS) or sum(type(other) is type(child) for _, other in children) > 1
+        repeated = isinstance(module, LISTS) or kinds[type(child)] > 1
         if _is_composite(child) and repeated and not _is_stage(child):
             yield path
         else:
             yield from _composites(child, f"{path}.")
 
 
-def _single_layers(model: nn.Module) -> list[str]:
+def _single_layers(network: nn.Module) -> list[str]:
     """Rule 2: each layer but the last, under the name of the last module of its run of layer, norm, activation."""
     names: list[str] = []
     run_open = False
-    units = list(_units(unwrap(model), ""))
+    units = list(_units(network, ""))
     places = Counter(module for _, module, _ in units)
     for name, module, in_sequence in units:
         norm = "norm" in type(module).__name__.lower()
@@ -155,16 +131,15 @@ def _single_layers(model: nn.Module) -> list[str]:
             names[-1] = name
         else:
             run_open = False
-    known = named_modules(model)
+    known = dict(network.named_modules())
     return [name for name in names[:-1] if name in known]
 
 
 def _units(module: nn.Module, prefix: str) -> Iterator[tuple[str, nn.Module, bool]]:
     """Modules of at most one layer, lists looked into, with whether they stand in an `nn.Sequential`."""
-    for name, wrapped in module._modules.items():
-        if wrapped is None:
+    for name, child in module._modules.items():
+        if child is None:
             continue
-        child = unwrap(wrapped)
         if isinstance(child, LISTS) or (_layers_in(child) > 1 and not _is_layer(child)):
             yield from _units(child, f"{prefix}{name}.")
         else:
@@ -172,7 +147,7 @@ def _units(module: nn.Module, prefix: str) -> Iterator[tuple[str, nn.Module, boo
 
 
 def _is_layer(module: nn.Module) -> bool:
-    if isinstance(module, EMBEDDINGS):
+    if isinstance(module, nn.Embedding | nn.EmbeddingBag):
         return False
     weights = [p for name, p in module._parameters.items() if p is not None and "weight" in name]
     parametrised = "weight" in getattr(module, "parametrizations", {})
@@ -188,12 +163,12 @@ def _is_composite(module: nn.Module) -> bool:
 
 
 def _is_stage(module: nn.Module) -> bool:
-    children = [unwrap(child) for child in module.children()]
+    children = list(module.children())
     return any(map(_is_list_of_composites, children)) and not any(map(_is_composite, children))
 
 
 def _is_list_of_composites(module: nn.Module) -> bool:
     if not isinstance(module, LISTS):
         return False
-    holders = [unwrap(child) for child in module if _layers_in(child)]
+    holders = [child for child in module if _layers_in(child)]
     return bool(holders) and all(_is_composite(child) or _is_list_of_composites(child) for child in holders)

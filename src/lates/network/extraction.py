@@ -11,14 +11,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from lates.network.batches import IGNORED, check_call, check_loader, copy_inputs, count_batches, read_batches
+from lates.network.batches import IGNORED, check_call, copy_inputs, count_batches, read_batches
 from lates.network.blocks import HEAD, choose_blocks
-from lates.network.duplicates import digest_rows, warn_of_overlap
+from lates.network.duplicates import digest_rows, refuse_padding, refuse_shared_rows, warn_of_overlap
 from lates.network.features import LABELS, Features, check_features, collect_features
 from lates.network.pooling import Pooling
 from lates.network.recorder import RecordedNetwork, call_recorded, device_of, prepare_recorded
 from lates.network.sampling import Draws
-from lates.network.shards import refuse_padding, refuse_shared_rows, synchronise_buffers
 from lates.network.survey import count_parameters, only_output, survey_network
 from lates.network.views import DrawView, Reading, Views, choose_view
 from lates.runtime import Progress, RowStore, Run, check_integer, check_labels, check_share, mix_seeds, seeded_globally
@@ -49,6 +48,8 @@ def extract(
     and "spatial". Above `memory` bytes (default: a share of what is free) features go to memory-mapped temporary files. The
     model is left as it was: flags, buffers, gradients, hooks; and so is the random state.
     """
+    if like is not None and blocks is not None:
+        raise ValueError("Both blocks= and like= were given; like= brings the blocks of earlier features. Pass one.")
     budget = None if budget is None else check_share(budget, "budget")
     reading = Reading(role, blocks, views, passes, budget=budget, settings=settings)
     with Run.start(device or device_of(model), seed=seed, memory=memory, progress=progress) as run:
@@ -59,18 +60,22 @@ def extract_draws(
     draws: Draws, loader: Iterable[Any], reading: Reading, run: Run, like: Sequence[Features] | None = None
 ) -> list[Features]:
     """As `extract`, for all draws in one reading, so that their rows align: the networks of an ensemble, or one network several
-    times with dropout on.
+    times with dropout on. `like` has earlier features of each network.
 
     Views and dropout are drawn for each batch by its number: they do not depend on what was drawn before.
     """
     models, role, processes = draws.models, reading.role, run.processes
-    _check_arguments(draws, loader, reading, run, like)
+    for place, network in enumerate(draws.networks):
+        blocks = reading.blocks if like is None else list(like[place].poolings)
+        choose_blocks(network, blocks, reading.settings.last_block)
+    if processes.world_size > 1:
+        refuse_padding(loader, role)
     with seeded_globally(run.seed, run.device):
         view = choose_view(reading, loader, run.device)
     passes, batches, read = _count_passes(reading, view), count_batches(loader), 0
     generator = torch.Generator(run.device)
-    poolings: list[dict[str, Pooling]] = []
     networks: list[RecordedNetwork] = []
+    poolings: list[dict[str, Pooling]] = []
     digests: list[Tensor] = []
     with ExitStack() as contexts:
         stores = [contexts.enter_context(RowStore(run.memory // len(models))) for _ in models]
@@ -80,8 +85,7 @@ def extract_draws(
             contexts.enter_context(seeded_globally(order, run.device))
             for number, (inputs, labels) in enumerate(read_batches(loader, run.device, role)):
                 if not networks:
-                    poolings = _choose_poolings(draws, inputs, len(labels), reading, run, like)
-                    networks = _record_networks(draws, poolings, run)
+                    networks, poolings = _record_networks(draws, inputs, len(labels), reading, run, like)
                 if number_of_pass == 0:
                     digests.append(digest_rows(inputs, len(labels)))
                 seed = mix_seeds(run.seed, number_of_pass, number * processes.world_size + processes.rank + 1)
@@ -126,50 +130,30 @@ def extract_training(
     return trainings
 
 
-def _check_arguments(
-    draws: Draws, loader: Iterable[Any], reading: Reading, run: Run, like: Sequence[Features] | None
-) -> None:
-    check_loader(loader, reading.role)
-    if run.processes.world_size > 1:
-        refuse_padding(loader, reading.role)
-    if reading.passes is not None:
-        check_integer(reading.passes, "passes", least=1)
-    if like is None:
-        for model in draws.networks:
-            choose_blocks(model, reading.blocks, reading.settings.last_block)
-    elif reading.blocks is not None:
-        raise ValueError("Both blocks= and like= were given; like= brings the blocks of earlier features. Pass one.")
-
-
 def _count_passes(reading: Reading, view: DrawView | None) -> int:
-    if view is None and (reading.passes is None or reading.views == "auto"):
+    given = None if reading.passes is None else check_integer(reading.passes, "passes", least=1)
+    if view is None and (given is None or reading.views == "auto"):
         return 1
-    if reading.passes is None:
-        return 2 if reading.plain_first else reading.settings.passes
-    return int(reading.passes)
+    return given or (2 if reading.plain_first else reading.settings.passes)
 
 
-def _choose_poolings(
+def _record_networks(
     draws: Draws, inputs: Any, rows: int, reading: Reading, run: Run, like: Sequence[Features] | None
-) -> list[dict[str, Pooling]]:
-    """Of every draw, how its blocks are pooled: as `like` says, or as rank 0 sees it in the first batch, of `rows` rows."""
+) -> tuple[list[RecordedNetwork], list[dict[str, Pooling]]]:
+    """The recorded network of every draw, and how its blocks are pooled: as `like` says, or as rank 0 sees it in the first
+    batch, of `rows` rows. The samples of MC dropout share one."""
     for network in draws.networks:
         check_call(network, inputs, reading.role)
     if like is not None:
-        return [features.poolings for features in like]
-    surveys = [survey_network(network, inputs, rows, reading, draws.dropout, run.device) for network in draws.networks]
-    return run.processes.gather(draws.repeat(surveys))[0]
-
-
-def _record_networks(draws: Draws, poolings: Sequence[dict[str, Pooling]], run: Run) -> list[RecordedNetwork]:
-    """The recorded network of every draw; the samples of MC dropout share one."""
+        poolings = [features.poolings for features in like]
+    else:
+        surveys = [survey_network(each, inputs, rows, reading, draws.dropout, run) for each in draws.networks]
+        poolings = run.processes.gather(surveys)[0]
     networks = [
-        prepare_recorded(network, of_network, draws.dropout, run.device)
-        for network, of_network in zip(draws.networks, poolings[:: draws.samples], strict=True)
+        prepare_recorded(network, of_network, draws.dropout, run)
+        for network, of_network in zip(draws.networks, poolings, strict=True)
     ]
-    for network in networks:
-        synchronise_buffers(network, run.processes)
-    return draws.repeat(networks)
+    return draws.repeat(networks), draws.repeat(poolings)
 
 
 def _read_rows(network: RecordedNetwork, inputs: Any, labels: Tensor, reading: Reading) -> dict[str, Tensor]:

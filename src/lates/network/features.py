@@ -1,6 +1,6 @@
 """Features: what each block puts out, one row per input, with the network's logits and the labels."""
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -8,7 +8,7 @@ from torch import Tensor
 from lates.network.batches import IGNORED
 from lates.network.blocks import HEAD
 from lates.network.pooling import Pooling
-from lates.runtime import ALONE, Processes, RowStore, check_finite
+from lates.runtime import Processes, RowStore, check_finite
 
 LABELS = ".labels"
 """Their name among the rows, beside the blocks and the head: no module's name begins with a dot."""
@@ -43,10 +43,10 @@ class Features:
     deviation: dict[str, Tensor]
     parameters: int
     mapped: bool
-    passes: int = 1
-    digests: Tensor = field(default_factory=lambda: torch.empty(0, dtype=torch.int64))
-    processes: Processes = ALONE
-    shards: tuple[int, ...] = ()
+    passes: int
+    digests: Tensor
+    processes: Processes
+    shards: tuple[int, ...]
 
     @property
     def rows(self) -> int:
@@ -56,7 +56,7 @@ class Features:
     @property
     def all_rows(self) -> int:
         """Of all processes."""
-        return self.rows if self.processes.world_size == 1 else self.passes * sum(self.shards)
+        return self.passes * sum(self.shards)
 
     @property
     def places(self) -> Tensor:

@@ -20,9 +20,8 @@ from torch import Tensor, nn
 from torch.nn.modules.module import register_module_forward_pre_hook
 
 from lates.network.batches import call_arguments, copy_inputs, read_logits
-from lates.network.blocks import choose_blocks, named_modules, unwrap
 from lates.network.pooling import tensors_in
-from lates.runtime import plain_tensor
+from lates.runtime import Processes, Run, plain_tensor
 
 MASK = "attention_mask"
 """The network's input that marks its tokens, 1, and its padding, 0."""
@@ -74,10 +73,10 @@ class RecordedNetwork(nn.Module):
         self.tape = Tape()
         names = list(inspect.signature(self.network.forward).parameters)
         self.mask_position = names.index(MASK) if MASK in names else None
-        self.blocks = tuple(choose_blocks(self.network, list(reducers)))
-        modules = named_modules(self.network)
-        for name in self.blocks:
-            modules[name].register_forward_hook(Recorder(name, reducers[name], self.tape), with_kwargs=True)
+        self.blocks = tuple(reducers)
+        for name, reduce in reducers.items():
+            recorder = Recorder(name, reduce, self.tape)
+            self.network.get_submodule(name).register_forward_hook(recorder, with_kwargs=True)
 
     def forward(self, *inputs: Any, **named_inputs: Any) -> tuple[Tensor, dict[str, list[Any]]]:
         position = self.mask_position
@@ -114,14 +113,30 @@ def device_of(model: nn.Module) -> torch.device:
     return next((tensor.device for tensor in [*model.parameters(), *model.buffers()]), torch.device("cpu"))
 
 
-def prepare_recorded(
-    model: nn.Module, reducers: Mapping[str, Reducer], dropout: bool, device: torch.device
-) -> RecordedNetwork:
-    """A recorded copy in evaluation mode on `device`, with buffers of its own: some modules write into them even then."""
+def prepare_recorded(model: nn.Module, reducers: Mapping[str, Reducer], dropout: bool, run: Run) -> RecordedNetwork:
+    """A recorded copy in evaluation mode, with buffers of its own, because some modules write into them even then."""
     network = switch_to_evaluation(RecordedNetwork(model, reducers), dropout)
     for module in network.modules():
         module._buffers.update({name: None if b is None else b.clone() for name, b in module._buffers.items()})
-    return network.to(device)
+    synchronise_buffers(network.to(run.device), run.processes)
+    return network
+
+
+def synchronise_buffers(network: nn.Module, processes: Processes) -> None:
+    """Let the network have rank 0's buffers: data-parallel training leaves every process with its own batch statistics.
+    Parameters, however, must be the same."""
+    if processes.world_size == 1:
+        return
+    contents = [parameter.detach().contiguous().flatten().view(torch.uint8) for parameter in network.parameters()]
+    # sums of bytes are exact, hence the same on every device
+    checksums = processes.gather([int(content.sum(dtype=torch.int64)) for content in contents])
+    if any(of_rank != checksums[0] for of_rank in checksums):
+        raise ValueError(
+            "The processes calibrate different networks: their parameters differ. Load the same checkpoint in all of them."
+        )
+    buffers = processes.gather([buffer.cpu() for buffer in network.buffers()])[0]
+    for buffer, of_first in zip(network.buffers(), buffers, strict=True):
+        buffer.copy_(of_first)
 
 
 def call_recorded(network: RecordedNetwork, inputs: Any) -> tuple[Tensor, dict[str, list[Any]]]:
@@ -157,6 +172,17 @@ def _shared_tensors(module: nn.Module) -> Iterator[Tensor]:
     """Parameters, buffers, and results of earlier computations kept in attributes, which deepcopy would refuse."""
     yield from (tensor for tensor in (*module._parameters.values(), *module._buffers.values()) if tensor is not None)
     yield from (tensor for value in vars(module).values() for tensor in tensors_in(value) if not tensor.is_leaf)
+
+
+def unwrap(model: nn.Module) -> nn.Module:
+    """The network inside DataParallel, DistributedDataParallel and `torch.compile`, however nested."""
+    while True:
+        if isinstance(model, nn.DataParallel | nn.parallel.DistributedDataParallel):
+            model = model.module
+        elif isinstance(inner := getattr(model, "_orig_mod", None), nn.Module):
+            model = inner
+        else:
+            return model
 
 
 @contextmanager

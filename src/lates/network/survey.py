@@ -4,20 +4,20 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from lates.network.batches import take_rows
-from lates.network.blocks import choose_blocks, layer_behind, named_modules, unwrap
+from lates.network.blocks import choose_blocks, layer_behind
 from lates.network.pooling import Pooling, find_tensor, has_class_token, read_pooling, tensors_in
 from lates.network.recorder import call_recorded, prepare_recorded, refuse_originals
 from lates.network.views import Reading
-from lates.runtime import warn_caller
+from lates.runtime import Run, warn_caller
 
 NO_BLOCK = "No block is left to probe, so this is temperature scaling."
 
 
 def survey_network(
-    model: nn.Module, inputs: Any, rows: int, reading: Reading, dropout: bool, device: torch.device
+    model: nn.Module, inputs: Any, rows: int, reading: Reading, dropout: bool, run: Run
 ) -> dict[str, Pooling]:
     """How each of the chosen blocks is pooled, seen in one forward pass of the first batch, of `rows` rows.
 
@@ -26,7 +26,7 @@ def survey_network(
     """
     settings, named = reading.settings, isinstance(reading.blocks, Sequence)
     names = choose_blocks(model, reading.blocks, settings.last_block)
-    network = prepare_recorded(model, dict.fromkeys(names, _whole), dropout, device)
+    network = prepare_recorded(model, dict.fromkeys(names, lambda output, mask: output), dropout, run)
     with refuse_originals(model):
         logits, outputs = call_recorded(network, inputs)
     if rows > 1 and any(_is_square(output, rows) for recorded in outputs.values() for output in recorded):
@@ -38,7 +38,7 @@ def survey_network(
         if width < 1:
             warn_caller(f"{NO_BLOCK} budget={reading.budget} leaves not one feature per block.")
             return {}
-    modules, class_token = named_modules(model), has_class_token(unwrap(model))
+    modules, class_token = dict(network.network.named_modules()), has_class_token(model)
     poolings: dict[str, Pooling] = {}
     faults: list[str] = []
     for name in names:
@@ -77,10 +77,6 @@ def only_output(outputs: Mapping[str, Sequence[Any]], name: str) -> Any:
 
 def count_parameters(model: nn.Module) -> int:
     return sum(parameter.numel() for parameter in model.parameters())
-
-
-def _whole(output: Any, mask: Tensor | None) -> Any:
-    return output
 
 
 def _is_square(output: Any, rows: int) -> bool:

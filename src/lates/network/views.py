@@ -21,8 +21,7 @@ from lates.settings import DEFAULT, Settings
 ImageView = Literal["flip", "shift", "jitter", "robust"]
 TableView = Literal["noise", "swap"]
 ViewName = ImageView | TableView
-View = Callable[[Any], Any]
-Views = Literal["auto"] | ViewName | View | None
+Views = Literal["auto"] | ViewName | Callable[[Any], Any] | None
 DrawView = Callable[[Any, torch.Generator], Any]
 """A view as `extract` calls it: built-in views draw from the generator, a user's function from the seeded global one."""
 
@@ -87,16 +86,12 @@ def choose_view(reading: Reading, loader: Iterable[Any], device: torch.device) -
         return None
     rows: list[Tensor] = []
     for inputs, _ in read_batches(loader, device, role):
-        values = find_inputs(name, inputs)
-        if values is None and views == "auto":
-            return None
-        if values is None:
-            tensor = isinstance(inputs, Tensor)
-            came = f"{inputs.dtype} tensor of shape {list(inputs.shape)}" if tensor else type(inputs).__name__
-            raise ValueError(
-                f'{option}="{views}" {_needed(name)}; the {role} inputs are a {came}. Pass {option}=None or a function inputs '
-                "-> inputs."
-            )
+        try:
+            values = find_inputs(name, inputs, option, role)
+        except ValueError:
+            if views == "auto":
+                return None
+            raise
         if rows and values.shape[1:] != rows[0].shape[1:]:
             break
         rows.append(values)
@@ -105,16 +100,28 @@ def choose_view(reading: Reading, loader: Iterable[Any], device: torch.device) -
     return make_view(name, measure_channels(torch.cat(rows)))
 
 
-def find_inputs(name: ViewName, inputs: Any) -> Tensor | None:
-    """What the view of that name changes in a batch's inputs: images of at most four channels, or table rows; or None."""
+def find_inputs(name: ViewName, inputs: Any, option: str = "views", role: str = "given") -> Tensor:
+    """What the view of that name changes in a batch's inputs: images of at most four channels, or table rows."""
     images = name in IMAGE_NAMES
+    values = inputs
     if images and isinstance(inputs, Mapping):
-        inputs = inputs.get(PIXELS)
-    if isinstance(inputs, tuple) and len(inputs) == 1:
-        inputs = inputs[0]
-    if not isinstance(inputs, Tensor) or inputs.dim() != (4 if images else 2) or (images and inputs.shape[1] > 4):
-        return None
-    return inputs if inputs.is_floating_point() or inputs.dtype == torch.uint8 else None
+        values = inputs.get(PIXELS)
+    if isinstance(values, tuple) and len(values) == 1:
+        values = values[0]
+    if (
+        isinstance(values, Tensor)
+        and (values.is_floating_point() or values.dtype == torch.uint8)
+        and (values.dim() == 4 and values.shape[1] <= 4 if images else values.dim() == 2)
+    ):
+        return values
+    given = isinstance(inputs, Tensor)
+    came = f"{inputs.dtype} tensor of shape {list(inputs.shape)}" if given else type(inputs).__name__
+    needed = "images [n, channels, h, w]" if images else "table rows [n, columns]"
+    most = ", of at most four channels" if images else ""
+    raise ValueError(
+        f'{option}="{name}" needs {needed}, floating-point or uint8{most}; the {role} inputs are a {came}. '
+        f"Pass {option}=None or a function inputs -> inputs."
+    )
 
 
 def make_view(name: ViewName, scale: ChannelScale) -> DrawView:
@@ -129,16 +136,7 @@ def make_view(name: ViewName, scale: ChannelScale) -> DrawView:
     }
 
     def view(inputs: Any, generator: torch.Generator) -> Any:
-        values = find_inputs(name, inputs)
-        if values is None:
-            raise ValueError(f'views="{name}" {_needed(name)}. Pass views=None or a function inputs -> inputs.')
-        changed = changes[name](values, generator)
+        changed = changes[name](find_inputs(name, inputs), generator)
         return {**inputs, PIXELS: changed} if isinstance(inputs, Mapping) else changed
 
     return view
-
-
-def _needed(name: ViewName) -> str:
-    if name in IMAGE_NAMES:
-        return "needs images [n, channels, h, w], floating-point or uint8, of at most four channels"
-    return "needs table rows [n, columns], floating-point or uint8"

@@ -6,6 +6,7 @@ which no weight could undo an infinite one: fits need finite logits, `FINITE` sa
 casts logits: what comes back shares memory with what came in.
 """
 
+import math
 import operator
 import sys
 import warnings
@@ -18,8 +19,6 @@ from torch import Tensor
 
 Array = Tensor | np.ndarray
 
-SUM_TOLERANCE = {torch.float64: 1e-6, torch.float32: 1e-4}
-COARSE_SUM_TOLERANCE = 1e-2
 FLOATS = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
 """With these torch can compute; the others only store."""
 FINITE = "probabilities.clamp(min=1e-12).log() for logs of probabilities, logits.clamp(min=-100) for masked classes"
@@ -109,25 +108,18 @@ def check_peaks(peaks: Tensor, name: str = "logits") -> None:
 
 
 def check_finite(logits: Tensor, name: str = "logits") -> None:
-    """Check that all logits [n, classes] are finite, and not too small to be squared.
-
-    As a rule the sums of the rows show it in one reading; a sum that is not finite may have overflowed, so then the largest
-    and smallest logits decide.
-    """
-    if logits.dtype == torch.float64 and logits.numel():
-        largest = max(abs(float(value)) for value in logits.aminmax())
-        if 0 < largest < SMALLEST:
-            raise ValueError(
-                f"{name} are at most {largest:.1e}, whose squares float64 cannot hold. Scale them, e.g. logits / {largest:.0e}."
-            )
-    if bool(logits.sum(dim=1).isfinite().all()):
+    """Check that all logits [n, classes] are finite, and not too small to be squared."""
+    if not logits.numel():
         return
-    check_peaks(logits.amax(dim=1), name)
-    infinite = logits.amin(dim=1).isinf().nonzero()
-    if len(infinite):
+    largest = max(abs(float(value)) for value in logits.aminmax())  # NaN if any logit is
+    if 0 < largest < SMALLEST:
         raise ValueError(
-            f"{name} hold -inf in row {int(infinite[0])}; a weighted sum of logits needs finite ones. Use {FINITE}."
+            f"{name} are at most {largest:.1e}, whose squares float64 cannot hold. Scale them, e.g. logits / {largest:.0e}."
         )
+    if not math.isfinite(largest):
+        check_peaks(logits.amax(dim=1), name)
+        row = int(logits.amin(dim=1).isinf().nonzero()[0])
+        raise ValueError(f"{name} hold -inf in row {row}; a weighted sum of logits needs finite ones. Use {FINITE}.")
 
 
 def check_labels(labels: Tensor | np.ndarray, rows: int, classes: int, *, name: str = "labels") -> Tensor:
@@ -195,7 +187,7 @@ def warn_if_probabilities(logits: Tensor, name: str = "logits") -> None:
     logits = logits.detach()
     if len(logits) == 0 or logits.shape[1] < 2 or bool((logits[0] < 0).any()) or bool(logits.amin() < 0):
         return
-    tolerance = SUM_TOLERANCE.get(logits.dtype, COARSE_SUM_TOLERANCE)
+    tolerance = {torch.float64: 1e-6, torch.float32: 1e-4}.get(logits.dtype, 1e-2)
     sums = logits.sum(dim=1, dtype=torch.float64)
     if bool(((sums - 1).abs() <= tolerance).all()):
         warn_caller(
@@ -205,17 +197,12 @@ def warn_if_probabilities(logits: Tensor, name: str = "logits") -> None:
         )
 
 
-def warn_caller(text: str) -> None:
+def warn_caller(text: str, category: type[Warning] = UserWarning) -> None:
     """A warning that points at the first line outside this package."""
-    warnings.warn(text, UserWarning, stacklevel=caller_stacklevel())
-
-
-def caller_stacklevel() -> int:
-    """The `stacklevel` at which the function that asks should warn to point at the first line outside this package."""
-    frame, level = sys._getframe(1), 1
+    frame, level = sys._getframe(), 1
     while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] == "lates":
         frame, level = frame.f_back, level + 1
-    return level
+    warnings.warn(text, category, stacklevel=level)
 
 
 def check_integer(value: Any, name: str, least: int | None = None) -> int:

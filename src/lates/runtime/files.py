@@ -12,8 +12,6 @@ from typing import BinaryIO
 KINDS = {stat.S_IFIFO: "a pipe", stat.S_IFCHR: "a device", stat.S_IFBLK: "a device", stat.S_IFSOCK: "a socket"}
 """What a path may lead to that is neither a file nor a folder."""
 CURE = "Make room or gain access there, or save elsewhere."
-PROBE = bytes(4096)
-"""Written to see whether a folder takes files."""
 
 
 def write_whole(path: str | os.PathLike[str], content: bytes) -> None:
@@ -38,7 +36,7 @@ def check_target(path: str | os.PathLike[str]) -> Path:
     a small file is written beside it, and removed."""
     target = _target(path)
     try:
-        with _temporary(target.parent, PROBE):
+        with _temporary(target.parent, bytes(4096)):
             return target
     except OSError as fault:
         raise OSError(fault.errno, f"Cannot save to {path}: {fault.strerror or fault}. {CURE}") from fault

@@ -32,16 +32,15 @@ def check_memory(memory: Any) -> None:
 
 def free_memory(root: Path = Path("/")) -> int:
     """Bytes that this process can still get: what the machine has available, or less where a control group caps it."""
-    kilobytes = _numbers(root / "proc/meminfo").get("MemAvailable:")
-    available = UNKNOWN if kilobytes is None else 1024 * kilobytes
+    available = 1024 * _numbers(root / "proc/meminfo").get("MemAvailable:", UNKNOWN // 1024)
     return max(min([available, *_allowed(root)]), 0)
 
 
 def _allowed(root: Path) -> Iterator[int]:
     """What each control group (version 2) around this process, the outer ones too, still allows it. Cached files that nobody
     uses count as free: the kernel gives them up first."""
-    inside = next((Path(line[4:]) for line in _lines(root / "proc/self/cgroup") if line.startswith("0::/")), None)
-    for group in () if inside is None else (inside, *inside.parents):
+    inside = [Path(line[4:]) for line in _lines(root / "proc/self/cgroup") if line.startswith("0::/")]
+    for group in [path for own in inside for path in (own, *own.parents)]:
         folder = root / "sys/fs/cgroup" / group
         limit, used = ([*_lines(folder / name), "max"][0] for name in ("memory.max", "memory.current"))
         if limit != "max" and used != "max":
@@ -55,7 +54,7 @@ def _numbers(file: Path) -> dict[str, int]:
 
 
 def _lines(file: Path) -> list[str]:
-    """None where the file is not there."""
+    """Empty where the file is not there."""
     try:
         return file.read_text("utf-8").splitlines()
     except OSError:
@@ -106,8 +105,9 @@ class RowStore:
         """All rows under each name, in memory or mapped from the files; the store is empty afterwards."""
         if self.spilled:
             self._spill()
+        chunks, self._chunks = self._chunks, {}
         with torch.inference_mode(False):
-            return {name: self._collect(self._chunks.pop(name), self._files.get(name)) for name in list(self._chunks)}
+            return {name: _join(of_name, self._files.get(name)) for name, of_name in chunks.items()}
 
     def _spill(self) -> None:
         try:
@@ -127,14 +127,13 @@ class RowStore:
             ) from fault
         self.bytes = 0
 
-    def _collect(self, chunks: list[Tensor], file: BinaryIO | None) -> Tensor:
-        if file is None:
-            return torch.cat(chunks)
-        (empty,) = chunks
-        if not file.tell():
-            return empty
-        rows = np.memmap(file, dtype=empty.numpy().dtype, mode="r+")
-        return torch.from_numpy(rows.reshape(-1, *empty.shape[1:]))
+
+def _join(chunks: list[Tensor], file: BinaryIO | None) -> Tensor:
+    if file is None or not file.tell():
+        return torch.cat(chunks)
+    (empty,) = chunks
+    rows = np.memmap(file, dtype=empty.numpy().dtype, mode="r+")
+    return torch.from_numpy(rows.reshape(-1, *empty.shape[1:]))
 
 
 def _as_in_file(chunk: Tensor) -> Tensor:

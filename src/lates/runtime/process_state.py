@@ -9,7 +9,7 @@ import random
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from operator import attrgetter
+from typing import Any
 
 import numpy as np
 import torch
@@ -17,11 +17,8 @@ import torch
 process_lock = threading.RLock()
 """Held by whoever changes state of the whole process for a while: these generators, switches of torch's exporters."""
 
-_PRODUCTS = attrgetter("cuda.matmul", "mkldnn.matmul")
-"""Where torch keeps, for the whole process, how coarsely matrices of float32 may be multiplied."""
 _lock = threading.Lock()
-_users: list[None] = []
-_before: list[str] = []
+_precisions: list[list[str]] = []
 
 
 @contextmanager
@@ -53,21 +50,19 @@ def mix_seeds(*numbers: int) -> int:
 def full_precision(device: torch.device) -> Iterator[None]:
     """Switch inference mode, autocast and coarse products off: with TensorFloat-32 the descent of a probe needs more steps.
 
-    The precision is the process's: the first thread to enter saves and sets it, the last to leave restores it.
+    The precision is the process's. What the first thread to enter finds lies at the bottom of a stack, above it the precision
+    that it sets: so the last to leave, in whatever order, restores what was before.
     """
-    products = _PRODUCTS(torch.backends)
+    backends: Any = torch.backends
+    products = backends.cuda.matmul, backends.mkldnn.matmul
     with _lock:
-        if not _users:
-            _before[:] = [backend.fp32_precision for backend in products]
-            for backend in products:
-                backend.fp32_precision = "ieee"
-        _users.append(None)
+        _precisions.append([backend.fp32_precision for backend in products])
+        for backend in products:
+            backend.fp32_precision = "ieee"
     try:
         with torch.inference_mode(False), torch.autocast(device.type, enabled=False):
             yield
     finally:
         with _lock:
-            _users.pop()
-            if not _users:
-                for backend, precision in zip(products, _before, strict=True):
-                    backend.fp32_precision = precision
+            for backend, precision in zip(products, _precisions.pop(), strict=True):
+                backend.fp32_precision = precision

@@ -6,8 +6,6 @@ from collections.abc import Sequence
 
 def printable(text: str) -> str:
     """The text with control, format and unassigned characters, line breaks too, written as escapes such as \\x1b."""
-    if text.isprintable():
-        return text
     return "".join(
         character.encode("unicode_escape").decode() if unicodedata.category(character).startswith("C") else character
         for character in text
