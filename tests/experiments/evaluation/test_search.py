@@ -1,7 +1,6 @@
 """The search for defaults and the timing of a calibration, as commands, on the sample in CIFAR-10's layout."""
 
 import hashlib
-from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 
@@ -14,7 +13,7 @@ from experiments.data.files import DamagedError
 from experiments.data.shifts import FAMILIES, shifted_sets
 from experiments.data.splits import split_indices
 from experiments.evaluation import search, timing
-from experiments.evaluation.prepared import Batches
+from experiments.evaluation.prepared import PAPER_BLOCKS, Batches
 from experiments.reporting.shift_search import read_search
 from experiments.training.hyperparameters import Hyperparameters
 from experiments.training.loop import train_network
@@ -82,17 +81,16 @@ def test_candidates_are_what_calibrate_gives() -> None:
     data, network = sample_data(), build_network("tiny_vgg", 10).eval()
     test = lates.extract(network, Batches(data.test))
     candidates = {
-        "temperature": {"blocks": [], "holdout_views": "robust"},
-        "shift": {"views": "shift", "passes": 2, "budget": 0.05},
-        "robust, capped, rescaled": {"cap": 0.99, "expect_shift": True},
-        "robust, capped, robust hold-out": {"cap": 0.9, "holdout_views": "robust"},
+        "temperature, robust hold-out": {"blocks": [], "holdout_views": "robust"},
+        "shift": {"views": "shift", "passes": 2},
+        "robust, capped, rescaled": {"expect_shift": True},
+        "robust, last": {"settings": lates.DEFAULT},
+        "robust, robust hold-out": {"holdout_views": "robust"},
     }
     (fitted,) = search.calibrate_all(network, data.train, [data.holdout], candidates)
     for name, options in candidates.items():
         loaders = {"train": Batches(data.train), "holdout": Batches(data.holdout)}
-        known = {option: value for option, value in options.items() if option != "cap"}
-        settings = replace(lates.DEFAULT, cap=options.get("cap"))
-        expected = lates.calibrate(network, **loaders, progress=False, settings=settings, **known)
+        expected = lates.calibrate(network, **loaders, progress=False, **{"settings": PAPER_BLOCKS, **options})
         torch.testing.assert_close(fitted[name](test), expected.logits_of(test))
 
 
@@ -103,7 +101,7 @@ def test_each_half_is_measured_by_the_fit_on_the_other(monkeypatch: pytest.Monke
 
     fitted = [{"scaled": lambda features, factor=factor: factor * features.logits} for factor in (1, 2)]
     monkeypatch.setattr(search, "calibrate_all", lambda network, train, holdouts, candidates: fitted)
-    outcomes = search.measure(network, holdout, halves, {"scaled": {}})["scaled"]
+    outcomes = search.measure(network, holdout, halves, ["scaled"])["scaled"]
     with torch.no_grad():
         logits = torch.cat([factor * network(as_inputs(halves[2 - factor].images)) for factor in (1, 2)])
     labels = torch.cat([halves[1].labels, halves[0].labels])
