@@ -12,8 +12,6 @@ A template in `pages/` holds `{{…}}` where something is filled in:
     {{networks PLACE}}                               9
     {{seeds PLACE}}                                  3, or 1 to 3
     {{most FACT PLACE METHOD}}                       1.00: the largest share, in percent, that METHOD adds to a network
-    {{holdout METRIC IMAGES CANDIDATE}}              0.713: of the search for defaults, on hold-out images
-    {{third METRIC IMAGES CANDIDATE}}                0.536: of its third round
 
 SETS is clean, corrupted, like or unlike (the jitter), or bar. PLACE is `both`, a data set, or `DATASET/NETWORK`, with `@TRAIN`
 for a share of the training split and `~RATE` for dropout, after `strong:` where networks of the strong recipe are meant,
@@ -23,14 +21,12 @@ after `public:` for released ones. What was not run reads "not run".
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
 from experiments.recipes import CIFAR_SETS, RECIPES
 from experiments.reporting.names import METHOD_TITLES, METRIC_TITLES, RIVALS, method_title
-from experiments.reporting.shift_search import Search
 from experiments.reporting.significance import architecture_gains, compare, network_gains
 from experiments.reporting.summaries import (
     GROUPS,
@@ -57,54 +53,40 @@ class TemplateError(Exception):
     """A field of a template that cannot be filled."""
 
 
-@dataclass(frozen=True)
-class Sources:
-    """What pages are filled from: networks, tables as Markdown, both rounds of the search for defaults."""
+def fill(template: str, measured: Sequence[Measured], tables: Mapping[str, str]) -> str:
+    """The page of a template; `tables` are Markdown. A field may go over the end of a line, also of a quoted one."""
 
-    measured: Sequence[Measured]
-    tables: Mapping[str, str]
-    search: Search = Search({})  # noqa: RUF009 (frozen)
-    third: Search = Search({})  # noqa: RUF009 (frozen)
+    def filled(field: re.Match[str]) -> str:
+        words = field[1].replace(">", " ").split()
+        try:
+            return _value(words, measured, tables)
+        except (KeyError, TypeError, ValueError) as error:
+            quantities = ", ".join((*_COMPARED, "networks", "seeds", "rivals", "most"))
+            known = f"tables: {', '.join(sorted(tables))}; quantities: {quantities}"
+            raise TemplateError(f"{{{{{' '.join(words)}}}}} cannot be filled: {error}. Known {known}.") from error
 
-
-def fill(template: str, sources: Sources) -> str:
-    """The page of a template. A field may go over the end of a line, also of a quoted one."""
-    return _FIELD.sub(lambda field: _filled(field[1].replace(">", " ").split(), sources), template)
-
-
-def _filled(words: list[str], sources: Sources) -> str:
-    try:
-        return _value(words, sources)
-    except (KeyError, TypeError, ValueError) as error:
-        quantities = ", ".join(("holdout", "third", *_COMPARED, "networks", "seeds", "most"))
-        known = f"tables: {', '.join(sorted(sources.tables))}; quantities: {quantities}"
-        raise TemplateError(f"{{{{{' '.join(words)}}}}} cannot be filled: {error}. Known {known}.") from error
+    return _FIELD.sub(filled, template)
 
 
-def _value(words: list[str], sources: Sources) -> str:
+def _value(words: list[str], measured: Sequence[Measured], tables: Mapping[str, str]) -> str:
     match words:
         case ["table", name]:
-            return sources.tables[name].rstrip("\n")
-        case ["holdout" | "third" as kind, metric, images, *candidate]:
-            search = sources.search if kind == "holdout" else sources.third
-            return _number(search.value(" ".join(candidate), images, metric), 3)
+            return tables[name].rstrip("\n")
         case ["networks", place]:
-            return str(sum(map(len, _place(sources.measured, place))))
+            return str(sum(map(len, _place(measured, place))))
         case ["seeds", place]:
-            counts = sorted({len(cells) for cells in _place(sources.measured, place) if cells})
+            counts = sorted({len(cells) for cells in _place(measured, place) if cells})
             return " to ".join(map(str, dict.fromkeys([counts[0], counts[-1]]))) if counts else NOT_RUN
         case ["rivals", place]:
-            run = {name for cells in _place(sources.measured, place) for cell in cells for name in cell.methods}
+            run = {name for cells in _place(measured, place) for cell in cells for name in cell.methods}
             return str(len(run & RIVALS.keys())) if run else NOT_RUN
         case ["most", fact, place, method]:
             _check("nll", method)
-            shares = [
-                100 * cell.fact("methods", method, fact) for cells in _place(sources.measured, place) for cell in cells
-            ]
+            shares = [100 * cell.fact("methods", method, fact) for cells in _place(measured, place) for cell in cells]
             return number(max(shares), 2) if shares and not any(map(math.isnan, shares)) else NOT_RUN
         case [kind, metric, sets, place, *methods]:
             _check(metric, *methods)
-            return _COMPARED[kind](_place(sources.measured, place), *methods, metric, GROUPS[sets])
+            return _COMPARED[kind](_place(measured, place), *methods, metric, GROUPS[sets])
     raise ValueError("there is no such field")
 
 

@@ -20,10 +20,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
-from experiments.data.corruptions import NAMES, SEVERITIES
 from experiments.evaluation.image_blocks import BLOCKS, IMAGE_METRICS
 from experiments.reporting.names import sign
-from experiments.reporting.summaries import MISSING, Architectures, Group, Measured, sets_of
+from experiments.reporting.summaries import MISSING, Architectures, Group, Measured
 
 Array = NDArray[np.float64]
 
@@ -33,31 +32,19 @@ TIE = 12  # decimals
 # Gains
 
 
-def corrupted_gains(
-    cells: Sequence[Measured], method: str, rival: str, metric: str, corruptions: Sequence[str] = NAMES
+def mean_gains(
+    cells: Sequence[Measured], method: str, rival: str, metric: str, groups: Sequence[Sequence[str]]
 ) -> Array:
-    """[networks, corruptions, severities], positive where `method` is better; networks that lack a set are left out."""
-    sets = sets_of(corruptions)
-    gains = np.asarray([_gains(cell, method, rival, metric, sets) for cell in cells])
-    gains = gains.reshape(len(cells), len(corruptions), len(SEVERITIES))
-    return gains[np.isfinite(gains).all(axis=(1, 2))]
-
-
-def gains_by_type(cells: Sequence[Measured], method: str, rival: str, metric: str, corruptions: Sequence[str]) -> Array:
-    """[networks, corruptions]: means over the severities that the network's recipe measures; networks that lack a set are left
-    out."""
-    gains = [
-        [_gains(cell, method, rival, metric, cell.asked(sets_of((name,)))).mean() for name in corruptions]
-        for cell in cells
-    ]
-    found = np.asarray(gains).reshape(len(cells), len(corruptions))
+    """[networks, groups], positive where `method` is better: the mean over those test sets of a group that the network's recipe
+    measures. Networks that lack one are left out."""
+    gains = [[_gains(cell, method, rival, metric, cell.asked(sets)).mean() for sets in groups] for cell in cells]
+    found = np.asarray(gains).reshape(len(cells), len(groups))
     return found[np.isfinite(found).all(axis=1)]
 
 
 def network_gains(cells: Sequence[Measured], method: str, rival: str, metric: str, sets: Sequence[str]) -> Array:
-    """[networks]: the mean over test sets; networks that lack one are left out."""
-    gains = np.asarray([_gains(cell, method, rival, metric, cell.asked(sets)).mean() for cell in cells])
-    return gains[np.isfinite(gains)]
+    """[networks]: the mean over test sets."""
+    return mean_gains(cells, method, rival, metric, [sets])[:, 0]
 
 
 def architecture_gains(
@@ -123,10 +110,7 @@ def compare(architectures: Architectures, method: str, rival: str, metric: str, 
         return Gain(MISSING, Interval(), Interval(), MISSING, 0, 0, 0)
     redrawn = [image_gains(cells, *pair, group.blocks) for cells in architectures] if metric in IMAGE_METRICS else []
     if list(map(len, redrawn)) != list(map(len, by_network)):  # a network kept no images: its mean would be missing
-        redrawn = [
-            gains_by_type(cells, *pair, group.types) if group.types else gains[:, None]
-            for cells, gains in zip(architectures, by_network, strict=True)
-        ]
+        redrawn = [mean_gains(cells, *pair, group.by_type) for cells in architectures]
     means = np.asarray([gains.mean() for gains in by_network if len(gains)])
     everything = np.concatenate(by_network)
     t, p = t_test(means)
@@ -192,9 +176,9 @@ def signed_rank(gains: Array) -> float:
 
 
 def anova(gains: Array) -> tuple[float, float]:
-    """F(1, types − 1) of the repeated-measures ANOVA of gains [networks, corruptions, severities], and its p; missing without
-    networks, two corruptions or any spread of gains."""
-    by_type = gains.mean(axis=(0, 2)) if gains.size else np.empty(0)
+    """F(1, types − 1) of the repeated-measures ANOVA of gains [networks, corruption types], and its p; missing without
+    networks, two types or any spread of gains."""
+    by_type = gains.mean(axis=0) if gains.size else np.empty(0)
     _, p = t_test(by_type)
     if math.isnan(p):
         return MISSING, MISSING

@@ -59,6 +59,10 @@ class Group:
     def sets(self) -> tuple[str, ...]:
         return sets_of(self.types) or CLEAN_SET
 
+    @property
+    def by_type(self) -> list[tuple[str, ...]]:
+        return [sets_of((name,)) for name in self.types] or [CLEAN_SET]
+
 
 _LIKE, _UNLIKE = {LIKE_GROUP: len(LIKE_JITTER)}, {UNLIKE_GROUP: len(UNLIKE_JITTER)}
 GROUPS: Mapping[str, Group] = {

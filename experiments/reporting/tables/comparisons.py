@@ -25,13 +25,14 @@ from experiments.reporting.significance import (
     Gain,
     anova,
     compare,
-    corrupted_gains,
     count_better,
     holm,
+    mean_gains,
     network_gains,
     signed_rank,
 )
 from experiments.reporting.summaries import (
+    CORRUPTED,
     GROUPS,
     PAPER_TRAINING,
     STRONG_TRAINING,
@@ -40,6 +41,7 @@ from experiments.reporting.summaries import (
     Measured,
     all_trained,
     by_architecture,
+    sets_of,
     trained,
     with_common_seeds,
 )
@@ -244,7 +246,7 @@ def paper_tests(measured: Sequence[Measured]) -> Table:
     rows: list[tuple[str, ...]] = []
     for dataset, metric in product(paper.DATASETS, paper.METRICS):
         architectures = by_architecture(measured, dataset)
-        everything = corrupted_gains(all_trained(measured, dataset), *PAPERS_OWN, metric)
+        everything = mean_gains(all_trained(measured, dataset), *PAPERS_OWN, metric, [[name] for name in CORRUPTED])
         gain = compare(architectures, *PAPERS_OWN, metric, GROUPS["corrupted"])
         rows.append(
             (
@@ -270,7 +272,8 @@ def paper_tests(measured: Sequence[Measured]) -> Table:
 
 
 def _anova(architectures: Architectures, metric: str, types: Sequence[str]) -> tuple[str, str]:
-    gains_of_each = [corrupted_gains(cells, *PAPERS_OWN, metric, types) for cells in architectures]
+    by_type = [sets_of((name,)) for name in types]
+    gains_of_each = [mean_gains(cells, *PAPERS_OWN, metric, by_type) for cells in architectures]
     means = [each.mean(axis=0) for each in gains_of_each if len(each)]
     F, p = anova(np.asarray(means))
     return (ABSENT if math.isnan(F) else f"F(1, {len(types) - 1}) = {F:.2f}"), p_value(p)

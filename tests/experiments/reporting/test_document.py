@@ -9,8 +9,7 @@ import pytest
 
 from experiments.reporting.document import DocumentError, check, main, render
 from experiments.reporting.names import DEFAULT, EXPECT_SHIFT, METHOD_TITLES, RIVALS
-from experiments.reporting.prose import PAGES, Sources, TemplateError, fill
-from experiments.reporting.shift_search import Search, read_search
+from experiments.reporting.prose import PAGES, TemplateError, fill
 from experiments.reporting.summaries import Measured, read_measured
 from tests.experiments.reporting.synthetic import SEEDS_RUN, column, write_cell
 
@@ -31,7 +30,7 @@ def measured(results: Path) -> tuple[Measured, ...]:
 
 
 def filled(measured: tuple[Measured, ...], text: str) -> str:
-    return fill(text, Sources(measured, {"cost": "| a |\n"}))
+    return fill(text, measured, {"cost": "| a |\n"})
 
 
 # Fields
@@ -84,13 +83,6 @@ def test_what_was_not_run_says_so(measured: tuple[Measured, ...]) -> None:
         assert filled(measured, f"{{{{{field}}}}}") == "not run"
 
 
-def test_hold_out_numbers_come_from_the_search_for_default_views() -> None:
-    search = read_search(ROOT / "results" / "search_shift")
-    expected = f"{search.value('robust, to Brier', 'shifted', 'nll'):.3f}"
-    assert fill("{{holdout nll shifted robust,\n> to Brier}}", Sources((), {}, search)) == expected
-    assert fill("{{holdout nll clean robust}}", Sources((), {}, Search({}))) == "not run"
-
-
 @pytest.mark.parametrize(
     "field",
     [
@@ -105,9 +97,7 @@ def test_hold_out_numbers_come_from_the_search_for_default_views() -> None:
 def test_a_field_that_cannot_be_filled_is_an_error_with_what_is_known(
     measured: tuple[Measured, ...], field: str
 ) -> None:
-    with pytest.raises(
-        TemplateError, match=rf"{{{{{field}}}}} cannot be filled: .*tables: cost; quantities: holdout, third, mean"
-    ):
+    with pytest.raises(TemplateError, match=rf"{{{{{field}}}}} cannot be filled: .*tables: cost; quantities: mean"):
         filled(measured, f"{{{{{field}}}}}")
 
 
