@@ -16,7 +16,7 @@ import lates
 from experiments.data.corruptions import corrupt
 from experiments.data.datasets import ImageSet
 from experiments.evaluation.clock import OutOfTimeError
-from experiments.evaluation.image_blocks import BLOCKED_METHODS, Blocks, block_means, group_of
+from experiments.evaluation.image_blocks import Blocks, block_means, group_of
 
 CLEAN = "clean"
 METRICS = (
@@ -47,11 +47,6 @@ class Row:
     method: str
     set: str
     metrics: Mapping[str, float]
-
-    @property
-    def corruption(self) -> str:
-        """`fog` of `fog-3`; of the clean set its own name."""
-        return self.set.rpartition("-")[0] or self.set
 
 
 class CorruptedSets:
@@ -84,7 +79,7 @@ def measure_sets(
     report: Report = lambda stage, done, total: None,
     per_class: bool = True,
 ) -> tuple[tuple[Row, ...], Blocks]:
-    """A row per method and set, and the block means of some. `per_class`: with AUC and the like on corrupted sets too."""
+    """A row per method and set, and the block means. `per_class`: with AUC and the like on corrupted sets too."""
     labels = sets.test.labels
     rows: list[Row] = []
     parts: dict[tuple[str, str], list[np.ndarray]] = {}
@@ -98,10 +93,8 @@ def measure_sets(
                 names = [metric for metric in METRICS if metric not in left_out]
                 scores = [*pool.map(lambda values, names=names: score(values, labels, names), logits.values())]
             rows += [Row(method, name, each) for method, each in zip(logits, scores, strict=True)]
-            for method in logits.keys() & BLOCKED_METHODS:
-                parts.setdefault((method, group_of(rows[-1].corruption)), []).append(
-                    block_means(logits[method], labels)
-                )
+            for method, values in logits.items():
+                parts.setdefault((method, group_of(name)), []).append(block_means(values, labels))
             report("evaluating", done + 1, len(sets))
     order = {row.method: place for place, row in enumerate(rows)}
     blocks = {key: np.mean(means, axis=0) for key, means in sorted(parts.items())}

@@ -10,7 +10,7 @@ import numpy as np
 
 from experiments.data.corruptions import NAMES, SEVERITIES
 from experiments.evaluation.dropout import OFF, ON
-from experiments.evaluation.image_blocks import BLOCKED_METHODS, BLOCKS, IMAGE_METRICS, group_of
+from experiments.evaluation.image_blocks import BLOCKS, IMAGE_METRICS, group_of
 from experiments.evaluation.measuring import METRICS, Row
 from experiments.recipes import Cell
 from experiments.runner.results import CellResults, write_results
@@ -69,9 +69,8 @@ def _blocks(rows: Sequence[Row]) -> dict[tuple[str, str], np.ndarray]:
     hardness -= hardness.mean()
     values: dict[tuple[str, str], list[list[float]]] = {}
     for row in rows:
-        if row.method in BLOCKED_METHODS:
-            scores = [row.metrics[metric] for metric in IMAGE_METRICS]
-            values.setdefault((row.method, group_of(row.corruption)), []).append(scores)
+        scores = [row.metrics[metric] for metric in IMAGE_METRICS]
+        values.setdefault((row.method, group_of(row.set)), []).append(scores)
     return {key: np.mean(scores, axis=0)[:, None] + hardness for key, scores in values.items()}
 
 
