@@ -1,4 +1,4 @@
-"""Every method on every test set: a trained network and its data -> rows, block means and facts."""
+"""Every method on every test set: a trained network and its data -> scores, block means and facts."""
 
 import math
 from collections.abc import Collection, Mapping
@@ -15,7 +15,7 @@ from experiments.evaluation.clock import Clock
 from experiments.evaluation.dropout import CALIBRATED, OFF, SAMPLES, calibrate_draws, predict_draws
 from experiments.evaluation.environment import describe_environment, multiply_in_float32
 from experiments.evaluation.image_blocks import Blocks
-from experiments.evaluation.measuring import CorruptedSets, PredictAll, Report, Row, measure_sets
+from experiments.evaluation.measuring import CorruptedSets, PredictAll, Report, Scores, measure_sets
 from experiments.evaluation.methods import HEAD, METHODS, Fitted
 from experiments.evaluation.prepared import (
     DENSITY,
@@ -44,9 +44,9 @@ class CellData:
 
 @dataclass(frozen=True, eq=False)
 class Evaluation:
-    """A row per method and test set, block means of the test images, and everything else that is known."""
+    """The scores of each method on each test set, block means of the test images, and everything else that is known."""
 
-    rows: tuple[Row, ...]
+    scores: Scores
     blocks: Blocks
     facts: Mapping[str, Any]
 
@@ -81,7 +81,7 @@ def evaluate_network(
         fitted = fit_methods(network, data, seed, clock, methods, [*VIEWS, *needed])
     report("fitting", 1, 1)
     with clock("evaluation"):
-        rows, blocks = measure_sets(fitted.predict, sets, deadline, report, per_class)
+        scores, blocks = measure_sets(fitted.predict, sets, deadline, report, per_class)
     seconds = {"training": training_seconds, **clock.seconds}
     facts = {
         **describe_environment(device),
@@ -93,7 +93,7 @@ def evaluate_network(
         "probe_accuracy": fitted.probe_accuracy,
         "methods": fitted.described,
     }
-    return Evaluation(rows, blocks, facts)
+    return Evaluation(scores, blocks, facts)
 
 
 # Fitting

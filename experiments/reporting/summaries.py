@@ -7,6 +7,7 @@ would pass for the whole. Sums are exact (fsum), so that a table is the same on 
 import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -15,8 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from experiments.data.corruptions import BAR_NAMES, LIKE_JITTER, NAMES, SEVERITIES, UNLIKE_JITTER
-from experiments.evaluation.image_blocks import BAR_GROUP, CLEAN_GROUP, LIKE_GROUP, UNLIKE_GROUP, Blocks
-from experiments.evaluation.measuring import CLEAN, METRICS
+from experiments.evaluation.image_blocks import BAR_GROUP, CLEAN_GROUP, LIKE_GROUP, UNLIKE_GROUP
+from experiments.evaluation.measuring import CLEAN
 from experiments.recipes import (
     AGAIN,
     CIFAR_NETWORKS,
@@ -26,7 +27,6 @@ from experiments.recipes import (
     STRONG,
     STRONG_NETWORKS,
     STRONG_WIDE,
-    Cell,
 )
 from experiments.reporting import paper
 from experiments.reporting.names import SOLVED_ALIKE, sign
@@ -77,17 +77,16 @@ GROUPS: Mapping[str, Group] = {
 # What was measured
 
 
-@dataclass(frozen=True, eq=False)
-class Measured:
-    """All that is known of one trained network: `scores` [methods, sets, metrics] by name, `facts` its JSON file,
-    `blocks` its test images."""
+class Measured(CellResults):
+    """All that is known of one trained network."""
 
-    cell: Cell
-    methods: Mapping[str, int]
-    sets: Mapping[str, int]
-    scores: NDArray[np.float64]
-    facts: Mapping[str, Any]
-    blocks: Blocks
+    @cached_property
+    def methods(self) -> Collection[str]:
+        return dict.fromkeys(method for method, _ in self.scores)
+
+    @cached_property
+    def sets(self) -> Collection[str]:
+        return {name for _, name in self.scores}
 
     @property
     def training(self) -> str:
@@ -107,10 +106,7 @@ class Measured:
 
     def values(self, method: str, metric: str, sets: Sequence[str]) -> NDArray[np.float64]:
         """[sets], NaN where missing."""
-        if method not in self.methods:
-            return np.full(len(sets), MISSING)
-        column = np.append(self.scores[self.methods[method], :, METRICS.index(metric)], MISSING)
-        return column[[self.sets.get(name, -1) for name in sets]]
+        return np.asarray([self.scores.get((method, name), {}).get(metric, MISSING) for name in sets])
 
     def mean(self, method: str, metric: str, sets: Sequence[str] = CLEAN_SET) -> float:
         """Over the test sets that were asked for; missing if one of them is."""
@@ -131,16 +127,11 @@ class Measured:
 
 def read_measured(results: Path) -> tuple[Measured, ...]:
     """Every finished cell under `results` but those of the recipe smoke, whose numbers mean nothing; ordered by name."""
-    return tuple(_by_name(each) for each in find_results(results) if each.cell.recipe.removesuffix(ENSEMBLE) != "smoke")
-
-
-def _by_name(results: CellResults) -> Measured:
-    methods = {name: place for place, name in enumerate(dict.fromkeys(row.method for row in results.rows))}
-    sets = {name: place for place, name in enumerate(dict.fromkeys(row.set for row in results.rows))}
-    scores = np.full((len(methods), len(sets), len(METRICS)), MISSING)
-    for row in results.rows:
-        scores[methods[row.method], sets[row.set]] = [row.metrics[metric] for metric in METRICS]
-    return Measured(results.cell, methods, sets, scores, results.facts, results.blocks)
+    return tuple(
+        Measured(each.cell, each.scores, each.facts, each.blocks)
+        for each in find_results(results)
+        if each.cell.recipe.removesuffix(ENSEMBLE) != "smoke"
+    )
 
 
 Architectures = Sequence[Sequence[Measured]]

@@ -172,7 +172,7 @@ def _do_cell(
     )
     refuse_other_recipe(recipe, [cell], folders.results)
     facts = {**evaluation.facts, "recipe": conditions_of(recipe, cell)}
-    write_results(folders.results, CellResults(cell, evaluation.rows, facts, evaluation.blocks))
+    write_results(folders.results, CellResults(cell, evaluation.scores, facts, evaluation.blocks))
 
 
 def read_status(recipe: Recipe, cell: Cell, folders: Folders) -> str:

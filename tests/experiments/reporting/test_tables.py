@@ -65,7 +65,7 @@ def test_methods_say_which_were_not_run_and_which_on_some_networks_alone(tmp_pat
     write_cell(tmp_path, "in_distribution", "cifar10", "vgg16", 0)
     path = write_cell(tmp_path, "in_distribution", "cifar10", "resnet18", 0)
     found = read_results(path.with_suffix(".json"))
-    kept = tuple(row for row in found.rows if row.method != "sms")
+    kept = {key: metrics for key, metrics in found.scores.items() if key[0] != "sms"}
     write_results(tmp_path, CellResults(found.cell, kept, found.facts, found.blocks))
     text = markdown(methods_table(read_measured(tmp_path)))
     assert not rows_of(text, PAPER, "CIFAR-10", "structured matrix scaling")
@@ -76,8 +76,8 @@ def test_methods_say_which_were_not_run_and_which_on_some_networks_alone(tmp_pat
 def test_ensembles_are_means_of_their_own_files_and_count_as_no_network(tmp_path: Path) -> None:
     path, _ = (write_cell(tmp_path, "strong", "cifar10", "vgg16", seed) for seed in range(2))
     single = read_results(path.with_suffix(".json"))
-    rows = tuple(row.__class__("ensemble", row.set, row.metrics) for row in single.rows if row.method == "sms")
-    write_results(tmp_path, CellResults(ensemble_cell("strong", "cifar10", "vgg16"), rows, {"seeds": [0, 1]}))
+    scores = {("ensemble", name): metrics for (method, name), metrics in single.scores.items() if method == "sms"}
+    write_results(tmp_path, CellResults(ensemble_cell("strong", "cifar10", "vgg16"), scores, {"seeds": [0, 1]}))
     measured = read_measured(tmp_path)
     assert len(trained(measured, "cifar10", "vgg16", training="strong")) == 2
     expected = read_column(path, "sms", "nll")["clean"]
