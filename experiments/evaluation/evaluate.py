@@ -19,7 +19,6 @@ from experiments.evaluation.measuring import CorruptedSets, PredictAll, Report, 
 from experiments.evaluation.methods import HEAD, METHODS, Fitted
 from experiments.evaluation.prepared import (
     DENSITY,
-    KINDS,
     MIRRORED,
     PAPER,
     SHIFTED,
@@ -72,13 +71,11 @@ def evaluate_network(
     clock = Clock(device, deadline)
     network.eval()
     report("fitting", 0, 1)
-    if mc_dropout:
-        fitted = fit_for_dropout(network, data, seed, clock)
-    elif methods is None:
-        fitted = fit_methods(network, data, seed, clock, METHODS, KINDS)
-    else:
-        needed = [kind for kind, method in KIND_OF.items() if any(name.startswith(method) for name in methods)]
-        fitted = fit_methods(network, data, seed, clock, methods, [*VIEWS, *needed])
+    fitted = (
+        fit_for_dropout(network, data, seed, clock)
+        if mc_dropout
+        else fit_methods(network, data, seed, clock, METHODS if methods is None else methods)
+    )
     report("fitting", 1, 1)
     with clock("evaluation"):
         scores, blocks = measure_sets(fitted.predict, sets, deadline, report, per_class)
@@ -109,10 +106,16 @@ class FittedMethods:
 
 
 def fit_methods(
-    network: nn.Module, data: CellData, seed: int, clock: Clock, methods: Collection[str], kinds: Collection[str]
+    network: nn.Module,
+    data: CellData,
+    seed: int,
+    clock: Clock,
+    methods: Collection[str],
+    views: Collection[str] = tuple(VIEWS),
 ) -> FittedMethods:
-    """These methods, with the `kinds` of probes that they need."""
-    prepared = prepare(network, data.train, data.holdout, seed, clock, kinds)
+    """These methods, with probes of these `views` and what else they need."""
+    needed = [kind for kind, method in KIND_OF.items() if any(name.startswith(method) for name in methods)]
+    prepared = prepare(network, data.train, data.holdout, seed, clock, [*views, *needed])
     fitted: dict[str, Fitted] = {}
     for name in methods:
         with clock("methods"):

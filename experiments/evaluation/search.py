@@ -12,6 +12,7 @@ import argparse
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import product
 from typing import Any
 
 import torch
@@ -24,7 +25,7 @@ from experiments.data.files import format_json, write_whole
 from experiments.data.shifts import FAMILIES, shifted_sets
 from experiments.evaluation.environment import multiply_in_float32
 from experiments.evaluation.loading import add_arguments, load_network
-from experiments.evaluation.methods import METHODS, PROBES, Predict
+from experiments.evaluation.methods import METHODS, PROBES, WEIGHTS, Predict
 from experiments.evaluation.prepared import (
     AVERAGE,
     PAPER_BLOCKS,
@@ -40,6 +41,7 @@ BINS, RESAMPLES = 15, 200
 METRICS = ("nll", "brier", "ece", "accuracy")
 REFERENCE = "temperature"
 ON_COPIES = ", robust hold-out"
+IN_WORDS = {"": "", "_rescaled": ", rescaled", "_light": ", light copies", "_robust_holdout": ON_COPIES}
 CANDIDATES: Mapping[str, str] = {
     "temperature": "temperature",
     f"temperature{ON_COPIES}": "temperature_robust_holdout",
@@ -48,15 +50,9 @@ CANDIDATES: Mapping[str, str] = {
     "shift": "lates_shift_1",
     "robust": "lates_robust_1",
     **{
-        f"robust{probes.replace('_', ', ')}{weights}": f"lates{probes}{method}"
-        for probes in PROBES
-        for weights, method in (
-            ("", ""),
-            (", rescaled", "_rescaled"),
-            (", light copies", "_light"),
-            (ON_COPIES, "_robust_holdout"),
-        )
-        if probes or method
+        f"robust{probes.replace('_', ', ')}{IN_WORDS[weights]}": f"lates{probes}{weights}"
+        for probes, weights in product(PROBES, WEIGHTS)
+        if probes or weights
     },
 }
 """Name -> the method. What is fitted on robust copies of the hold-out chooses its probes' decays on them too, as

@@ -85,21 +85,18 @@ def primary(measured: Sequence[Measured]) -> Table:
         corrected = holm([gain.p for gain in compared])
         for (dataset, group), gain, p in zip(places, compared, corrected, strict=True):
             where = (endpoint, METRIC_TITLES[metric], DATASET_TITLES[dataset], group)
-            rows.append((*where, *shown(gain), str(gain.architectures), p_value(gain.p), p_value(p)))
+            values = (*shown(gain), str(gain.architectures), p_value(gain.p), p_value(p))
+            rows.append((*where, *(values if gain.networks else (NOT_RUN, *[ABSENT] * (len(values) - 1)))))
     header = ("endpoint", "metric", "data set", "test sets", *GAIN_COLUMNS, "architectures", "p", "p, Holm")
     return Table(
         "primary",
         f"{' against '.join(map(method_title, PRIMARY))}, networks of the strong recipe",
         header,
-        merge_missing(rows, shared=3, text_columns=4) if any(row[4] != ABSENT for row in rows) else _not_run(rows),
+        tuple(rows),
         "Named before it was run. The unit is the architecture, each with the same seeds. p: two-sided t-test over "
         "architectures; Holm's family is the four comparisons of one endpoint. All other comparisons are exploratory.",
         text_columns=4,
     )
-
-
-def _not_run(rows: Sequence[tuple[str, ...]]) -> tuple[tuple[str, ...], ...]:
-    return tuple((*row[:4], NOT_RUN, *[ABSENT] * (len(row) - 5)) for row in rows)
 
 
 # Exploratory

@@ -13,8 +13,9 @@ from experiments.data.files import DamagedError
 from experiments.data.shifts import FAMILIES, shifted_sets
 from experiments.data.splits import split_indices
 from experiments.evaluation import search, timing
+from experiments.evaluation.methods import METHODS
 from experiments.evaluation.prepared import PAPER_BLOCKS, Batches
-from experiments.reporting.shift_search import read_search
+from experiments.reporting.shift_search import THIRD_ROUND, read_search
 from experiments.training.hyperparameters import Hyperparameters
 from experiments.training.loop import train_network
 from experiments.training.networks import build_network
@@ -75,6 +76,12 @@ def test_released_weights_are_measured_on_halves_of_the_test_images(trained: Pat
     file.write_bytes(b"no state dict")
     with pytest.raises(ValueError, match=r"released\.th holds no state dict that torch\.save wrote"):
         search.main([*known, "--weights", str(file), "--out", str(trained / "released"), "--only", "temperature"])
+
+
+def test_candidates_are_those_of_the_third_round() -> None:
+    robust = {name for name in search.CANDIDATES if name.startswith("robust")}
+    assert robust == set(THIRD_ROUND)
+    assert set(search.CANDIDATES.values()) <= METHODS.keys()
 
 
 def test_candidates_are_what_calibrate_gives() -> None:
