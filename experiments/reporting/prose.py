@@ -26,7 +26,7 @@ from pathlib import Path
 import numpy as np
 
 from experiments.recipes import CIFAR_SETS, RECIPES
-from experiments.reporting.names import METHOD_TITLES, METRIC_TITLES, RIVALS, method_title
+from experiments.reporting.names import METHOD_TITLES, METRIC_TITLES, RIVALS, in_words
 from experiments.reporting.significance import architecture_gains, compare, network_gains
 from experiments.reporting.summaries import (
     GROUPS,
@@ -108,7 +108,7 @@ def _check(metric: str, *methods: str) -> None:
     if metric not in METRIC_TITLES:
         raise ValueError(f'"{metric}" is no metric')
     for method in methods:
-        if method not in METHOD_TITLES and method_title(method) == method:
+        if method not in METHOD_TITLES and in_words(method) == method:
             raise ValueError(f'"{method}" is no method')
 
 

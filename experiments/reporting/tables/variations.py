@@ -6,7 +6,7 @@ from itertools import product
 
 from experiments.evaluation.methods import BUDGETS
 from experiments.evaluation.prepared import VIEWS
-from experiments.reporting.names import CIFAR, DATASET_TITLES, SOLVED_ALIKE, method_title
+from experiments.reporting.names import CIFAR, SOLVED_ALIKE, in_words
 from experiments.reporting.summaries import (
     CLEAN_SET,
     CORRUPTED,
@@ -18,7 +18,7 @@ from experiments.reporting.summaries import (
     spread,
 )
 from experiments.reporting.tables.markdown import ABSENT, NOT_RUN, Table, merge_missing, number, signed
-from experiments.reporting.tables.scores import corrupted_titles, place, titles
+from experiments.reporting.tables.scores import corrupted_titles
 
 BY_PART = (
     "temperature", "vector_scaling", "sms", "head_refitted_shift", "lates_none_1", "lates_shift_1", "lates_jitter_1",
@@ -31,8 +31,8 @@ RELATIVE = "Gain: percent of temperature scaling's value by which the method is 
 def _by_part(title: str, measured: Sequence[Measured], recipe: str) -> Table:
     """Method by method, so that the parts of one stand below one another; networks that were not run stand last, as one."""
     rows: list[tuple[str, ...]] = []
-    header = ("data set", "network", "method", "train", "hold-out", "seeds", *titles(SHOWN))
-    header += tuple(f"{metric}, gain %" for metric in titles(SHOWN))
+    header = ("data set", "network", "method", "train", "hold-out", "seeds", *map(in_words, SHOWN))
+    header += tuple(f"{in_words(metric)}, gain %" for metric in SHOWN)
     for dataset in CIFAR:
         by_network = {network: of_each_part(measured, dataset, network, recipe) for network in networks_of(dataset)}
         varied = {network: by_part for network, by_part in by_network.items() if by_part}
@@ -40,10 +40,10 @@ def _by_part(title: str, measured: Sequence[Measured], recipe: str) -> Table:
             for method, ((train, holdout), cells) in product(BY_PART, by_part.items()):
                 if any(method in cell.methods for cell in cells):
                     shares = (f"{100 * train:.0f} %", f"{100 * holdout:.0f} %")
-                    where = (*place(dataset, network), method_title(method), *shares, str(len(cells)))
+                    where = (*map(in_words, (dataset, network)), in_words(method), *shares, str(len(cells)))
                     rows.append((*where, *_values(cells, method)))
         if len(varied) < len(by_network):
-            others = (DATASET_TITLES[dataset], "all others" if varied else "all", NOT_RUN)
+            others = (in_words(dataset), "all others" if varied else "all", NOT_RUN)
             rows.append((*others, *[ABSENT] * (len(header) - len(others))))
     note = f"{RELATIVE} Every line is of the seeds that all sizes have; the plain split's may be a network of another recipe."
     return Table(recipe, title, header, tuple(rows), note, text_columns=3)
@@ -75,11 +75,11 @@ def budget(measured: Sequence[Measured]) -> Table:
         ]
         spent, *gains = (over_architectures(by_architecture(measured, dataset), value) for value in of_each)
         limit = "none" if allowed == "all" else f"{allowed} %"
-        rows.append((DATASET_TITLES[dataset], views, limit, number(spent, 2), *map(signed, gains)))
+        rows.append((in_words(dataset), views, limit, number(spent, 2), *map(signed, gains)))
     return Table(
         "budget",
         "Relative gain by budget and views, %",
-        ("data set", "views", "budget", "parameters added, %", *titles(SHOWN), *corrupted_titles(SHOWN)),
+        ("data set", "views", "budget", "parameters added, %", *map(in_words, SHOWN), *corrupted_titles(SHOWN)),
         merge_missing(rows, shared=2, text_columns=3),
         f"{RELATIVE} Mean over seeds, then over the networks that were run.",
         text_columns=3,

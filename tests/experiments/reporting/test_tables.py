@@ -8,7 +8,7 @@ from statistics import mean, stdev
 import pytest
 
 from experiments.recipes import ensemble_cell
-from experiments.reporting.names import VIEW_RIVALS, method_title
+from experiments.reporting.names import VIEW_RIVALS, in_words
 from experiments.reporting.summaries import Spread, mean_over_networks, read_measured, spread, trained
 from experiments.reporting.tables import make_tables
 from experiments.reporting.tables.costs import timing_table
@@ -41,7 +41,7 @@ def test_the_front_table_holds_means_and_names_the_best_rivals(results: Path, ta
     assert row["ECE, corrupted"] == f"{over_networks(results, 'cifar10', 'lates_jitter_1', 'ece', True):.3f}"
     (best,) = (row for row in rows_of(tables["main"], PAPER, "CIFAR-10") if row["method"].startswith("best view-aware"))
     losses = {
-        method_title(method): over_networks(results, "cifar10", method, "nll", True)
+        in_words(method): over_networks(results, "cifar10", method, "nll", True)
         for method in VIEW_RIVALS
         if method in PLAIN_METHODS
     }
@@ -213,8 +213,8 @@ def test_spread_skips_what_is_missing() -> None:
 
 
 def test_methods_in_words() -> None:
-    assert method_title("lates_shift_1") == "LATES, shifted views"
-    assert method_title("lates_jitter_0.5") == "LATES, jittered views, 0.5 %"
-    assert method_title("lates_none_all") == "LATES, no views, no budget"
-    assert method_title("lates_robust_2") == "LATES, robust views, 2 %"
-    assert method_title("something_new") == "something_new"
+    assert in_words("lates_shift_1") == "LATES, shifted views"
+    assert in_words("lates_jitter_0.5") == "LATES, jittered views, 0.5 %"
+    assert in_words("lates_none_all") == "LATES, no views, no budget"
+    assert in_words("lates_robust_2") == "LATES, robust views, 2 %"
+    assert in_words("something_new") == "something_new"
