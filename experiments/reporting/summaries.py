@@ -5,6 +5,7 @@ would pass for the whole. Sums are exact (fsum), so that a table is the same on 
 """
 
 import math
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -16,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from experiments.data.corruptions import BAR_NAMES, LIKE_JITTER, NAMES, SEVERITIES, UNLIKE_JITTER
-from experiments.evaluation.image_blocks import BAR_GROUP, CLEAN_GROUP, LIKE_GROUP, UNLIKE_GROUP
+from experiments.evaluation.image_blocks import group_of
 from experiments.evaluation.measuring import CLEAN
 from experiments.recipes import (
     AGAIN,
@@ -48,12 +49,10 @@ CORRUPTED = sets_of(NAMES)
 
 @dataclass(frozen=True)
 class Group:
-    """Test sets over which a mean is taken: corruption types, and the same as groups of image blocks with their numbers of
-    types. The clean set has no type."""
+    """Test sets over which a mean is taken: those of corruption types, or the clean set, which has no type."""
 
     title: str
     types: tuple[str, ...]
-    blocks: Mapping[str, int]
 
     @property
     def sets(self) -> tuple[str, ...]:
@@ -63,14 +62,18 @@ class Group:
     def by_type(self) -> list[tuple[str, ...]]:
         return [sets_of((name,)) for name in self.types] or [CLEAN_SET]
 
+    @property
+    def blocks(self) -> Mapping[str, int]:
+        """Groups of image blocks, and how many of the types each holds."""
+        return Counter(group_of(sets[0]) for sets in self.by_type)
 
-_LIKE, _UNLIKE = {LIKE_GROUP: len(LIKE_JITTER)}, {UNLIKE_GROUP: len(UNLIKE_JITTER)}
+
 GROUPS: Mapping[str, Group] = {
-    "clean": Group("clean", (), {CLEAN_GROUP: 1}),
-    "corrupted": Group("corrupted", NAMES, {**_LIKE, **_UNLIKE}),
-    "like": Group("corrupted, like the jitter", LIKE_JITTER, _LIKE),
-    "unlike": Group("corrupted, unlike the jitter", UNLIKE_JITTER, _UNLIKE),
-    "bar": Group("corrupted by C-bar", BAR_NAMES, {BAR_GROUP: len(BAR_NAMES)}),
+    "clean": Group("clean", ()),
+    "corrupted": Group("corrupted", NAMES),
+    "like": Group("corrupted, like the jitter", LIKE_JITTER),
+    "unlike": Group("corrupted, unlike the jitter", UNLIKE_JITTER),
+    "bar": Group("corrupted by C-bar", BAR_NAMES),
 }
 
 

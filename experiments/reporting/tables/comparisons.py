@@ -9,7 +9,6 @@ import numpy as np
 from experiments.data.corruptions import CIFAR100_C, NAMES
 from experiments.evaluation.image_blocks import IMAGE_METRICS
 from experiments.evaluation.methods import BUDGETS
-from experiments.recipes import CIFAR_SETS
 from experiments.reporting import paper
 from experiments.reporting.names import CIFAR, DEFAULT, PRIMARY_RIVAL, in_words
 from experiments.reporting.significance import (
@@ -176,7 +175,7 @@ def _wins(name: str, measured: Sequence[Measured], training: str, pairs: Sequenc
     """On how many networks of both data sets."""
     metrics = ("nll", "ece", "brier", "accuracy")
     rows: list[tuple[str, ...]] = []
-    cells = [cell for dataset in CIFAR_SETS for cell in all_trained(measured, dataset, training)]
+    cells = [cell for dataset in CIFAR for cell in all_trained(measured, dataset, training)]
     for group, method, rival in pairs:
         by_metric = [network_gains(cells, method, rival, metric, GROUPS[group].sets) for metric in metrics]
         counts = [better_of(by_metric[0], NOT_RUN), *map(better_of, by_metric[1:])]

@@ -6,16 +6,16 @@ from pathlib import Path
 from statistics import median
 
 from experiments.evaluation.timing import read_timing
-from experiments.recipes import CIFAR_NETWORKS, CIFAR_SETS
+from experiments.recipes import CIFAR_NETWORKS
 from experiments.reporting import paper
-from experiments.reporting.names import LATES, LOGIT_RIVALS, VIEW_RIVALS, in_words
+from experiments.reporting.names import CIFAR, LATES, LOGIT_RIVALS, VIEW_RIVALS, in_words
 from experiments.reporting.summaries import TRAININGS, Measured, all_trained, places, spread, trained
 from experiments.reporting.tables.markdown import ABSENT, Table, number
 
 
 def cost(measured: Sequence[Measured]) -> Table:
     """The most that a method adds to one of the networks."""
-    cells = [cell for training in TRAININGS for each in CIFAR_SETS for cell in all_trained(measured, each, training)]
+    cells = [cell for training in TRAININGS for each in CIFAR for cell in all_trained(measured, each, training)]
     rows = [("paper", paper.COST["parameters"], paper.COST["flops"])]
     for method in (*LOGIT_RIVALS, *VIEW_RIVALS, *LATES):
         added = [
@@ -30,7 +30,7 @@ def cost(measured: Sequence[Measured]) -> Table:
 
 def timing_table(folder: Path) -> Table:
     rows: list[tuple[str, ...]] = [("paper", ABSENT, ABSENT, ABSENT, ABSENT, paper.COST["seconds"])]
-    for dataset, network in product(CIFAR_SETS, CIFAR_NETWORKS):
+    for dataset, network in product(CIFAR, CIFAR_NETWORKS):
         file = folder / f"{dataset}-{network}" / "timing.json"
         if file.exists():
             timing = read_timing(file)
