@@ -17,13 +17,13 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import one_hot
 
 import lates
 from experiments.data.datasets import ImageSet, scale
 from experiments.data.files import format_json, write_whole
 from experiments.data.shifts import FAMILIES, shifted_sets
 from experiments.evaluation.environment import multiply_in_float32
+from experiments.evaluation.image_blocks import image_scores
 from experiments.evaluation.loading import add_arguments, load_network
 from experiments.evaluation.methods import METHODS, PROBES, WEIGHTS, Predict
 from experiments.evaluation.prepared import (
@@ -74,11 +74,9 @@ class Outcomes:
     @classmethod
     def of(cls, logits: Tensor, labels: Tensor) -> "Outcomes":
         """From logits [sets, images, classes]."""
-        logs, truth = logits.double().log_softmax(2), one_hot(labels, logits.shape[2])
-        confidence, predicted = logs.exp().max(2)
-        right = (predicted == labels).double()
-        scores = torch.stack([-(truth * logs).sum(2), (logs.exp() - truth).square().sum(2), right])
-        return cls(scores, right - confidence, ((confidence * BINS).ceil().long() - 1).clamp(0, BINS - 1))
+        scores = torch.stack([image_scores(of_set, labels) for of_set in logits], 1)
+        confidence = logits.double().softmax(2).amax(2)
+        return cls(scores, scores[2] - confidence, ((confidence * BINS).ceil().long() - 1).clamp(0, BINS - 1))
 
     def ece(self, counts: Tensor) -> Tensor:
         """Of resamples, given how often each image occurs in each, [resamples, images] -> [sets, resamples]."""

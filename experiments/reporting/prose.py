@@ -83,7 +83,7 @@ def _value(words: list[str], measured: Sequence[Measured], tables: Mapping[str, 
         case ["most", fact, place, method]:
             _check("nll", method)
             shares = [100 * cell.fact("methods", method, fact) for cells in _place(measured, place) for cell in cells]
-            return number(max(shares), 2) if shares and not any(map(math.isnan, shares)) else NOT_RUN
+            return number(float(np.max(shares)) if shares else math.nan, 2, NOT_RUN)
         case [kind, metric, sets, place, *methods]:
             _check(metric, *methods)
             return _COMPARED[kind](_place(measured, place), *methods, metric, GROUPS[sets])
@@ -112,15 +112,12 @@ def _check(metric: str, *methods: str) -> None:
             raise ValueError(f'"{method}" is no method')
 
 
-def _number(value: float, digits: int) -> str:
-    return NOT_RUN if math.isnan(value) else number(value, digits)
-
-
 # Quantities of methods
 
 
 def _mean(architectures: Architectures, method: str, metric: str, group: Group) -> str:
-    return _number(over_architectures(architectures, lambda cell: cell.mean(method, metric, group.sets)), 3)
+    mean = over_architectures(architectures, lambda cell: cell.mean(method, metric, group.sets))
+    return number(mean, 3, NOT_RUN)
 
 
 def _gain(architectures: Architectures, method: str, rival: str, metric: str, group: Group) -> str:
@@ -130,7 +127,7 @@ def _gain(architectures: Architectures, method: str, rival: str, metric: str, gr
         for kind, each in (("bootstrap", gain.bootstrap), ("t", gain.t))
         if not math.isnan(each.low)
     ]
-    return _number(gain.mean, 3) + (f" ({', '.join(intervals)})" if intervals else "")
+    return number(gain.mean, 3, NOT_RUN) + (f" ({', '.join(intervals)})" if intervals else "")
 
 
 def _percent(architectures: Architectures, method: str, rival: str, metric: str, group: Group) -> str:
