@@ -135,8 +135,6 @@ _TITLES = {**METRIC_TITLES, **DATASET_TITLES, **TRAINING_TITLES, **NETWORK_TITLE
 DEFAULT, EXPECT_SHIFT, FORMER_DEFAULT = "lates_last", "lates_capped_rescaled", "lates_shift_1"
 PRIMARY_RIVAL = "sms"
 """Named before it was run, to be compared with the default on networks of the strong recipe."""
-SOLVED_ALIKE: Mapping[str, str] = {"lates_paper": "temperature_sgd"}
-"""Over what a gain is one, where that is not exact temperature scaling: both sides are solved in the same way."""
 
 
 def in_words(name: str) -> str:

@@ -27,6 +27,7 @@ from experiments.reporting.summaries import MISSING, Architectures, Group, Measu
 Array = NDArray[np.float64]
 
 TIE = 12  # decimals
+DRAWS = 4_000  # of the bootstrap
 
 
 # Gains
@@ -126,7 +127,7 @@ def t_test(values: Array) -> tuple[Interval, float]:
     return Interval(mean - half, mean + half), 2 * float(stats.t.sf(abs(mean) / error, freedom))
 
 
-def bootstrap(by_architecture: Sequence[Array], *, draws: int = 4_000, seed: int = 0) -> Interval:
+def bootstrap(by_architecture: Sequence[Array]) -> Interval:
     """Percentile interval of the mean of gains [seeds, things] of each architecture, every factor redrawn.
 
     Architectures are drawn with replacement, then the seeds of each that was drawn. Things, corruption types or blocks of test
@@ -135,10 +136,10 @@ def bootstrap(by_architecture: Sequence[Array], *, draws: int = 4_000, seed: int
     present = [gains for gains in by_architecture if len(gains)]
     if not present or (len(present) == 1 and present[0].size == 1):
         return Interval()
-    v, random = _redraw(present[0].shape[1], draws, seed)
+    v, random = _redraw(present[0].shape[1])
     random = deepcopy(random)
-    chosen = random.multinomial(len(present), np.full(len(present), 1 / len(present)), size=draws)
-    means = np.zeros(draws)
+    chosen = random.multinomial(len(present), np.full(len(present), 1 / len(present)), size=DRAWS)
+    means = np.zeros(DRAWS)
     for times, gains in zip(chosen.T, present, strict=True):
         seeds = len(gains)
         u = random.multinomial(times * seeds, np.full(seeds, 1 / seeds)) / seeds
@@ -148,10 +149,10 @@ def bootstrap(by_architecture: Sequence[Array], *, draws: int = 4_000, seed: int
 
 
 @lru_cache(maxsize=4)
-def _redraw(things: int, draws: int, seed: int) -> tuple[Array, np.random.Generator]:
+def _redraw(things: int) -> tuple[Array, np.random.Generator]:
     """What share each thing has of each draw, [draws, things], the same in every comparison; and the generator, for more."""
-    random = np.random.default_rng(seed)
-    return random.multinomial(things, np.full(things, 1 / things), size=draws) / things, random
+    random = np.random.default_rng(0)
+    return random.multinomial(things, np.full(things, 1 / things), size=DRAWS) / things, random
 
 
 def holm(p_values: Sequence[float]) -> list[float]:

@@ -30,7 +30,7 @@ from experiments.recipes import (
     STRONG_WIDE,
 )
 from experiments.reporting import paper
-from experiments.reporting.names import SOLVED_ALIKE, sign
+from experiments.reporting.names import sign
 from experiments.runner.results import CellResults, find_results
 
 MISSING = math.nan
@@ -116,8 +116,8 @@ class Measured(CellResults):
         return mean(self.values(method, metric, self.asked(sets)).tolist())
 
     def relative_gain(self, method: str, metric: str, sets: Sequence[str] = CLEAN_SET) -> float:
-        """By how many percent of its rival's value `method` is better, of the means over `sets`; see `SOLVED_ALIKE`."""
-        theirs, ours = self.mean(SOLVED_ALIKE.get(method, "temperature"), metric, sets), self.mean(method, metric, sets)
+        """By how many percent of temperature scaling's value `method` is better, of the means over `sets`."""
+        theirs, ours = self.mean("temperature", metric, sets), self.mean(method, metric, sets)
         return 100 * sign(metric) * (ours - theirs) / theirs if theirs else MISSING
 
     def fact(self, *path: str) -> float:

@@ -163,20 +163,15 @@ PAPER_PAIRS = (
 )
 
 
-def wins(measured: Sequence[Measured]) -> Table:
-    return _wins("wins", measured, STRONG_TRAINING, STRONG_PAIRS)
+PAIRS = {STRONG_TRAINING: STRONG_PAIRS, PAPER_TRAINING: PAPER_PAIRS}
 
 
-def paper_wins(measured: Sequence[Measured]) -> Table:
-    return _wins("paper_wins", measured, PAPER_TRAINING, PAPER_PAIRS)
-
-
-def _wins(name: str, measured: Sequence[Measured], training: str, pairs: Sequence[tuple[str, str, str]]) -> Table:
+def wins(measured: Sequence[Measured], name: str, training: str) -> Table:
     """On how many networks of both data sets."""
     metrics = ("nll", "ece", "brier", "accuracy")
     rows: list[tuple[str, ...]] = []
     cells = [cell for dataset in CIFAR for cell in all_trained(measured, dataset, training)]
-    for group, method, rival in pairs:
+    for group, method, rival in PAIRS[training]:
         by_metric = [network_gains(cells, method, rival, metric, GROUPS[group].sets) for metric in metrics]
         counts = [better_of(by_metric[0], NOT_RUN), *map(better_of, by_metric[1:])]
         rows.append((GROUPS[group].title, in_words(method), in_words(rival), *counts))

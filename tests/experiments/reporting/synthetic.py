@@ -3,8 +3,9 @@
 import csv
 import math
 import zlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from statistics import mean
 
 import numpy as np
 
@@ -119,6 +120,11 @@ def write_all(results: Path) -> Path:
         rest, held = 1 - percent / 100, percent / 100
         write_cell(results, "holdout_size", "cifar100", "resnet18", 0, train_fraction=rest, holdout_fraction=held)
     return results
+
+
+def over_networks(value: Callable[[str, int], float]) -> float:
+    """The mean over seeds, then over architectures, of what (network, seed) has."""
+    return mean(mean(value(network, seed) for seed in range(seeds)) for network, seeds in SEEDS_RUN.items())
 
 
 def read_column(path: Path, method: str, metric: str) -> dict[str, float]:

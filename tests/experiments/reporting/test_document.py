@@ -3,7 +3,6 @@
 import csv
 import re
 from pathlib import Path
-from statistics import mean
 
 import pytest
 
@@ -11,7 +10,7 @@ from experiments.reporting.document import DocumentError, check, main, render
 from experiments.reporting.names import DEFAULT, EXPECT_SHIFT, METHOD_TITLES, RIVALS
 from experiments.reporting.prose import PAGES, TemplateError, fill
 from experiments.reporting.summaries import Measured, read_measured
-from tests.experiments.reporting.synthetic import SEEDS_RUN, column, write_cell
+from tests.experiments.reporting.synthetic import column, over_networks, write_cell
 
 ROOT = Path(__file__).parents[3]
 
@@ -37,13 +36,10 @@ def filled(measured: tuple[Measured, ...], text: str) -> str:
 
 
 def test_a_mean_is_over_seeds_then_architectures(results: Path, measured: tuple[Measured, ...]) -> None:
-    expected = mean(
-        mean(
-            column(results, f"in_distribution-cifar10-{network}-s{seed}", "sms", "nll")["clean"]
-            for seed in range(seeds)
-        )
-        for network, seeds in SEEDS_RUN.items()
-    )
+    def of(network: str, seed: int) -> float:
+        return column(results, f"in_distribution-cifar10-{network}-s{seed}", "sms", "nll")["clean"]
+
+    expected = over_networks(of)
     assert filled(measured, "NLL {{mean nll clean cifar10 sms}}.") == f"NLL {expected:.3f}."
 
 

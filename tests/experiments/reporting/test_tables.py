@@ -2,8 +2,10 @@
 
 import json
 import math
+from functools import partial
 from pathlib import Path
 from statistics import mean, stdev
+from typing import Any
 
 import pytest
 
@@ -15,7 +17,7 @@ from experiments.reporting.tables.costs import timing_table
 from experiments.reporting.tables.markdown import markdown, number, p_value, signed, with_deviation
 from experiments.reporting.tables.scores import imagenet, main_table, methods_table
 from experiments.runner.results import CellResults, read_results, write_results
-from tests.experiments.reporting.synthetic import PLAIN_METHODS, SEEDS_RUN, column, read_column, rows_of, write_cell
+from tests.experiments.reporting.synthetic import PLAIN_METHODS, column, over_networks, read_column, rows_of, write_cell
 
 PAPER = "paper's recipe"
 
@@ -27,24 +29,22 @@ def texts(results: Path) -> dict[str, str]:
 # The numbers
 
 
-def over_networks(results: Path, dataset: str, method: str, metric: str, corrupted: bool) -> float:
-    def of(network: str, seed: int) -> float:
-        by_set = column(results, f"in_distribution-{dataset}-{network}-s{seed}", method, metric)
-        return mean(value for name, value in by_set.items() if (name != "clean") == corrupted)
-
-    return mean(mean(of(network, seed) for seed in range(n)) for network, n in SEEDS_RUN.items())
+def mean_on(results: Path, network: str, seed: int, method: str, metric: str, corrupted: bool) -> float:
+    """Of a network on CIFAR-10."""
+    by_set = column(results, f"in_distribution-cifar10-{network}-s{seed}", method, metric)
+    return mean(value for name, value in by_set.items() if (name != "clean") == corrupted)
 
 
 def test_the_front_table_holds_means_and_names_the_best_rivals(results: Path, tables: dict[str, str]) -> None:
+    def expected(*what: Any) -> float:
+        return over_networks(lambda network, seed: mean_on(results, network, seed, *what))
+
     (row,) = rows_of(tables["main"], PAPER, "CIFAR-10", "LATES, jittered views")
-    assert row["NLL"] == f"{over_networks(results, 'cifar10', 'lates_jitter_1', 'nll', False):.3f}"
-    assert row["ECE, corrupted"] == f"{over_networks(results, 'cifar10', 'lates_jitter_1', 'ece', True):.3f}"
+    assert row["NLL"] == f"{expected('lates_jitter_1', 'nll', False):.3f}"
+    assert row["ECE, corrupted"] == f"{expected('lates_jitter_1', 'ece', True):.3f}"
     (best,) = (row for row in rows_of(tables["main"], PAPER, "CIFAR-10") if row["method"].startswith("best view-aware"))
-    losses = {
-        in_words(method): over_networks(results, "cifar10", method, "nll", True)
-        for method in VIEW_RIVALS
-        if method in PLAIN_METHODS
-    }
+    run = [method for method in VIEW_RIVALS if method in PLAIN_METHODS]
+    losses = {in_words(method): expected(method, "nll", True) for method in run}
     assert best["method"] == f"best view-aware rival run: {min(losses, key=losses.__getitem__)}"
     assert best["NLL, corrupted"] == f"{min(losses.values()):.3f}"
     assert rows_of(tables["main"], "strong recipe", "CIFAR-10")[0]["method"] == "not run"
@@ -90,19 +90,14 @@ def test_gains_by_budget_are_of_each_networks_own_means(results: Path, tables: d
     row = rows_of(tables["budget"], "CIFAR-10", "jitter", "5 %")[0]
 
     def gain(network: str, seed: int, metric: str, corrupted: bool) -> float:
-        ours, theirs = (
-            mean(value for name, value in by_set.items() if (name != "clean") == corrupted)
-            for method in ("lates_jitter_5", "temperature")
-            for by_set in [column(results, f"in_distribution-cifar10-{network}-s{seed}", method, metric)]
-        )
+        methods = ("lates_jitter_5", "temperature")
+        ours, theirs = (mean_on(results, network, seed, method, metric, corrupted) for method in methods)
         return 100 * (ours - theirs) / theirs
 
     for metric, title, sign in (("nll", "NLL", -1), ("accuracy", "accuracy", 1)):
         for heading, corrupted in ((title, False), (f"{title}, corrupted", True)):
-            gains = [
-                mean(gain(network, seed, metric, corrupted) for seed in range(n)) for network, n in SEEDS_RUN.items()
-            ]
-            assert row[heading] == signed(sign * mean(gains))
+            expected = over_networks(partial(gain, metric=metric, corrupted=corrupted))
+            assert row[heading] == signed(sign * expected)
     rows = rows_of(tables["budget"], "CIFAR-100", "shift")
     assert [row["parameters added, %"] for row in rows] == ["0.49", "0.98", "1.97", "4.80", "6.80"]
 
