@@ -170,15 +170,16 @@ def gather(stack: ExitStack, adapters: Sequence[str], threads: int = THREADS) ->
 
 
 def load_sizes(
-    stack: ExitStack, sizes: Sequence[tuple[int, int]], adapters: Sequence[str], threads: int, folder: Path
+    sizes: Sequence[tuple[int, int]], adapters: Sequence[str], threads: int, folder: Path
 ) -> Iterator[tuple[tuple[int, int], dict[str, str], list[Contender], dict[str, str]]]:
     """For each size the files of its inputs, the contenders that have read them, and who is absent."""
-    contenders, absent = gather(stack, adapters, threads)
-    for size in sizes:
-        files = save_logits(folder, *size)
-        for contender in contenders:
-            contender.ask(do="load", **files)
-        yield size, files, contenders, absent
+    with ExitStack() as stack:
+        contenders, absent = gather(stack, adapters, threads)
+        for size in sizes:
+            files = save_logits(folder, *size)
+            for contender in contenders:
+                contender.ask(do="load", **files)
+            yield size, files, contenders, absent
 
 
 def compete(contenders: Sequence[Contender], task: str, rounds: int = ROUNDS) -> list[Times]:

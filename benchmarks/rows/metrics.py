@@ -1,7 +1,6 @@
 """Row 3: each metric from the same logits. The value that each contender comes to stands beside its time."""
 
 from collections.abc import Iterator
-from contextlib import ExitStack
 from pathlib import Path
 
 from benchmarks.contest import ROUNDS, THREADS, Run, Times, compete, load_sizes
@@ -28,10 +27,9 @@ def measure(
     threads: int = THREADS,
     folder: Path = HOME / "data",
 ) -> Iterator[Group]:
-    with ExitStack() as stack:
-        for (n, classes), _, contenders, absent in load_sizes(stack, sizes, adapters, threads, folder):
-            for task in TITLES:
-                yield _group(task, n, classes, compete(contenders, task, rounds), absent)
+    for (n, classes), _, contenders, absent in load_sizes(sizes, adapters, threads, folder):
+        for task in TITLES:
+            yield _group(task, n, classes, compete(contenders, task, rounds), absent)
 
 
 def _group(task: str, n: int, classes: int, times: list[Times], absent: dict[str, str]) -> Group:

@@ -1,7 +1,6 @@
 """Row 1: one temperature on cached logits. The log-loss that each temperature reaches is computed here, in float64."""
 
 from collections.abc import Iterator
-from contextlib import ExitStack
 from pathlib import Path
 
 import numpy as np
@@ -23,9 +22,8 @@ def measure(
     threads: int = THREADS,
     folder: Path = HOME / "data",
 ) -> Iterator[Group]:
-    with ExitStack() as stack:
-        for (n, classes), files, contenders, absent in load_sizes(stack, sizes, adapters, threads, folder):
-            yield _group(n, classes, compete(contenders, "temperature", rounds), absent, files)
+    for (n, classes), files, contenders, absent in load_sizes(sizes, adapters, threads, folder):
+        yield _group(n, classes, compete(contenders, "temperature", rounds), absent, files)
 
 
 def _group(n: int, classes: int, times: list[Times], absent: dict[str, str], files: dict[str, str]) -> Group:

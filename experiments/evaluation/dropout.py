@@ -7,7 +7,7 @@ over all draws.
 """
 
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -38,16 +38,9 @@ def calibrate_draws(
     return lates.calibrate(sampled, **loaders, seed=seed, progress=False, **options)
 
 
-class SampledModel(Protocol):
-    """What `lates.mc_dropout` gives, calibrated or not."""
-
-    generator: torch.Generator
-
-    def __call__(self, inputs: Tensor, /) -> Tensor: ...
-
-
-def predict_draws(models: Mapping[str, SampledModel], images: ImageSet) -> dict[str, Tensor]:
-    """method -> logits [n, classes], logs of mean probabilities; all models draw the masks of the first."""
+def predict_draws(models: Mapping[str, Any], images: ImageSet) -> dict[str, Tensor]:
+    """method -> logits [n, classes], logs of mean probabilities; all models, which `lates.mc_dropout` gave, calibrated or not,
+    draw the masks of the first."""
     first = next(iter(models.values()))
     parts: dict[str, list[Tensor]] = {name: [] for name in models}
     with torch.no_grad():

@@ -1,4 +1,4 @@
-"""Every method on every test set: a trained network and its data -> rows, block means and facts."""
+"""Every method on every test set: a trained network and its data -> scores, block means and facts."""
 
 import math
 from collections.abc import Collection, Mapping
@@ -15,11 +15,10 @@ from experiments.evaluation.clock import Clock
 from experiments.evaluation.dropout import CALIBRATED, OFF, SAMPLES, calibrate_draws, predict_draws
 from experiments.evaluation.environment import describe_environment, multiply_in_float32
 from experiments.evaluation.image_blocks import Blocks
-from experiments.evaluation.measuring import CorruptedSets, PredictAll, Report, Row, measure_sets
+from experiments.evaluation.measuring import CorruptedSets, PredictAll, Report, Scores, measure_sets
 from experiments.evaluation.methods import HEAD, METHODS, Fitted
 from experiments.evaluation.prepared import (
     DENSITY,
-    KINDS,
     MIRRORED,
     PAPER,
     SHIFTED,
@@ -44,9 +43,9 @@ class CellData:
 
 @dataclass(frozen=True, eq=False)
 class Evaluation:
-    """A row per method and test set, block means of the test images, and everything else that is known."""
+    """The scores of each method on each test set, block means of the test images, and everything else that is known."""
 
-    rows: tuple[Row, ...]
+    scores: Scores
     blocks: Blocks
     facts: Mapping[str, Any]
 
@@ -72,16 +71,14 @@ def evaluate_network(
     clock = Clock(device, deadline)
     network.eval()
     report("fitting", 0, 1)
-    if mc_dropout:
-        fitted = fit_for_dropout(network, data, seed, clock)
-    elif methods is None:
-        fitted = fit_methods(network, data, seed, clock, METHODS, KINDS)
-    else:
-        needed = [kind for kind, method in KIND_OF.items() if any(name.startswith(method) for name in methods)]
-        fitted = fit_methods(network, data, seed, clock, methods, [*VIEWS, *needed])
+    fitted = (
+        fit_for_dropout(network, data, seed, clock)
+        if mc_dropout
+        else fit_methods(network, data, seed, clock, METHODS if methods is None else methods)
+    )
     report("fitting", 1, 1)
     with clock("evaluation"):
-        rows, blocks = measure_sets(fitted.predict, sets, deadline, report, per_class)
+        scores, blocks = measure_sets(fitted.predict, sets, deadline, report, per_class)
     seconds = {"training": training_seconds, **clock.seconds}
     facts = {
         **describe_environment(device),
@@ -93,7 +90,7 @@ def evaluate_network(
         "probe_accuracy": fitted.probe_accuracy,
         "methods": fitted.described,
     }
-    return Evaluation(rows, blocks, facts)
+    return Evaluation(scores, blocks, facts)
 
 
 # Fitting
@@ -109,10 +106,16 @@ class FittedMethods:
 
 
 def fit_methods(
-    network: nn.Module, data: CellData, seed: int, clock: Clock, methods: Collection[str], kinds: Collection[str]
+    network: nn.Module,
+    data: CellData,
+    seed: int,
+    clock: Clock,
+    methods: Collection[str],
+    views: Collection[str] = tuple(VIEWS),
 ) -> FittedMethods:
-    """These methods, with the `kinds` of probes that they need."""
-    prepared = prepare(network, data.train, data.holdout, seed, clock, kinds)
+    """These methods, with probes of these `views` and what else they need."""
+    needed = [kind for kind, method in KIND_OF.items() if any(name.startswith(method) for name in methods)]
+    prepared = prepare(network, data.train, data.holdout, seed, clock, [*views, *needed])
     fitted: dict[str, Fitted] = {}
     for name in methods:
         with clock("methods"):

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 import torch
@@ -16,10 +16,10 @@ import lates
 from experiments.data.corruptions import corrupt
 from experiments.data.datasets import ImageSet
 from experiments.evaluation.clock import OutOfTimeError
-from experiments.evaluation.image_blocks import BLOCKED_METHODS, Blocks, block_means, group_of
+from experiments.evaluation.image_blocks import Blocks, block_means, group_of
 
 CLEAN = "clean"
-METRICS = (
+METRICS: tuple[str, ...] = (
     "ece", "ece_floor", "nll", "brier", "brier_paper", "accuracy", "auc", "auc_keras", "classwise_ece", "aurc",
     "auc_best_temperature", "ece_smooth",
 )  # fmt: skip
@@ -36,22 +36,10 @@ WIDEST, FINEST, FARTHEST = 2.0, 1 / 16, 8
 
 PredictAll = Callable[[ImageSet], Mapping[str, Tensor]]
 """n images -> method -> logits [n, classes]"""
+Scores = Mapping[tuple[str, str], Mapping[str, float]]
+"""(method, test set) -> metric -> value; a test set is `clean` or `<corruption>-<severity>`"""
 Report = Callable[[str, int, int], None]
 """(stage, steps done, steps in all)"""
-
-
-@dataclass(frozen=True)
-class Row:
-    """What one method measured on one test set: `clean` or `<corruption>-<severity>`; a value per name in `METRICS`."""
-
-    method: str
-    set: str
-    metrics: Mapping[str, float]
-
-    @property
-    def corruption(self) -> str:
-        """`fog` of `fog-3`; of the clean set its own name."""
-        return self.set.rpartition("-")[0] or self.set
 
 
 class CorruptedSets:
@@ -83,10 +71,10 @@ def measure_sets(
     deadline: float = math.inf,
     report: Report = lambda stage, done, total: None,
     per_class: bool = True,
-) -> tuple[tuple[Row, ...], Blocks]:
-    """A row per method and set, and the block means of some. `per_class`: with AUC and the like on corrupted sets too."""
+) -> tuple[Scores, Blocks]:
+    """Of each method on each set, and the block means. `per_class`: with AUC and the like on corrupted sets too."""
     labels = sets.test.labels
-    rows: list[Row] = []
+    by_set: dict[str, dict[str, Mapping[str, float]]] = {}
     parts: dict[tuple[str, str], list[np.ndarray]] = {}
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         for done, (name, test) in enumerate(sets):
@@ -97,15 +85,12 @@ def measure_sets(
                 left_out = () if name == CLEAN else (BEST_AUC, *(() if per_class else PER_CLASS))
                 names = [metric for metric in METRICS if metric not in left_out]
                 scores = [*pool.map(lambda values, names=names: score(values, labels, names), logits.values())]
-            rows += [Row(method, name, each) for method, each in zip(logits, scores, strict=True)]
-            for method in logits.keys() & BLOCKED_METHODS:
-                parts.setdefault((method, group_of(rows[-1].corruption)), []).append(
-                    block_means(logits[method], labels)
-                )
+            by_set[name] = dict(zip(logits, scores, strict=True))
+            for method, values in logits.items():
+                parts.setdefault((method, group_of(name)), []).append(block_means(values, labels))
             report("evaluating", done + 1, len(sets))
-    order = {row.method: place for place, row in enumerate(rows)}
     blocks = {key: np.mean(means, axis=0) for key, means in sorted(parts.items())}
-    return tuple(sorted(rows, key=lambda row: order[row.method])), blocks
+    return {(method, name): by_set[name][method] for method in by_set[CLEAN] for name in by_set}, blocks
 
 
 @contextmanager

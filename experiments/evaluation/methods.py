@@ -13,6 +13,7 @@ again (`head_refitted_*`, `last_layer_grid`), or one other layer (`best_layer`)?
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import product
 from typing import Any, Literal
 
 import torch
@@ -46,7 +47,8 @@ from experiments.evaluation.rivals import (
 from experiments.evaluation.rivals import temperature as temperatures
 
 HEAD = "head"
-BUDGETS: Mapping[str, float | None] = {"0.5": 0.005, "1": 0.01, "2": 0.02, "5": 0.05, "all": None}
+ONE_PERCENT = 0.01
+BUDGETS: Mapping[str, float | None] = {"0.5": 0.005, "1": ONE_PERCENT, "2": 0.02, "5": 0.05, "all": None}
 """The share of the network's parameters that probes may add, in percent as methods are named."""
 TAU_RATE, TAU_BATCH, TAU_EPOCHS, SMALLEST_TAU = 0.005, 128, 50, 1e-3
 """The paper's stack optimiser, and how near to 0 a temperature may come."""
@@ -161,8 +163,8 @@ def head_refitted(prepared: Prepared, *, views: str, holdout: HoldOut = "plain")
 def layer_stack(
     prepared: Prepared,
     *,
-    views: str,
-    budget: float | None,
+    views: str = "robust",
+    budget: float | None = ONE_PERCENT,
     blocks: Literal["usual", "last too", "last"] = "usual",
     cap: float | None = lates.DEFAULT.cap,
     holdout: HoldOut = "plain",
@@ -206,7 +208,7 @@ def stacked(
 
 def rescaled(prepared: Prepared, **options: Any) -> Fitted:
     """LATES with robust views, all weights then multiplied by the number, at most 1, that is best on the robust hold-out."""
-    stack, both = layer_stack(prepared, views="robust", budget=ONE_PERCENT, **options), prepared.holdouts["robust"]
+    stack, both = layer_stack(prepared, **options), prepared.holdouts["robust"]
     scale = min(temperatures.fit(stack.predict(both), both.labels, passes=both.passes).beta, 1.0)
     return replace(
         stack,
@@ -217,7 +219,7 @@ def rescaled(prepared: Prepared, **options: Any) -> Fitted:
 
 def stack_then_structured(prepared: Prepared) -> Fitted:
     """LATES, then structured matrix scaling of its logits, both fitted on the same hold-out."""
-    stack = layer_stack(prepared, views="robust", budget=ONE_PERCENT)
+    stack = layer_stack(prepared)
     rival = structured.fit(stack.predict(prepared.holdout), prepared.holdout.labels)
     return replace(
         stack, predict=lambda features: rival.log_probabilities(stack.predict(features)), learned=rival.parameters
@@ -230,15 +232,19 @@ def layer_stack_of_the_paper(prepared: Prepared) -> Fitted:
     return replace(stacked(prepared, probes, blocks=probes, holdout=PAPER, solver="sgd"), reads=PAPER)
 
 
-ONE_PERCENT = 0.01
-ROBUST: Mapping[str, Any] = {"views": "robust", "budget": ONE_PERCENT}
 PROBES: Mapping[str, Mapping[str, Any]] = {
     "": {},
     "_capped": {"cap": 0.99},
     "_last": {"blocks": "last too"},
     "_last_capped": {"blocks": "last too", "cap": 0.99},
 }
-"""What may be done with the probes of robust views: the third round of `results/choosing-defaults.md`."""
+WEIGHTS: Mapping[str, tuple[Callable[..., Fitted], Mapping[str, Any]]] = {
+    "": (layer_stack, {}),
+    "_rescaled": (rescaled, {}),
+    "_light": (layer_stack, {"copies": 0.25}),
+    "_robust_holdout": (layer_stack, {"holdout": "robust"}),
+}
+"""What may be done with the probes of robust views, and with the weights: the third round of `results/choosing-defaults.md`."""
 METHODS: Mapping[str, Method] = {
     "network": network_alone,
     "temperature": stacked,
@@ -267,7 +273,7 @@ METHODS: Mapping[str, Method] = {
     **{f"head_refitted_{views}": partial(head_refitted, views=views) for views in VIEWS},
     "head_refitted_both_holdouts": partial(head_refitted, views="jitter", holdout="both"),
     "head_refitted_robust_holdout": partial(head_refitted, views="robust", holdout="robust"),
-    "last_layer_grid": partial(layer_stack, views="robust", budget=ONE_PERCENT, blocks="last"),
+    "last_layer_grid": partial(layer_stack, blocks="last"),
     "best_layer": partial(best_layer, views="robust"),
     "lates_paper": layer_stack_of_the_paper,
     **{
@@ -275,19 +281,15 @@ METHODS: Mapping[str, Method] = {
         for views in VIEWS
         for percent, budget in BUDGETS.items()
     },
-    **{f"lates_{views}_brier": partial(layer_stack, views=views, budget=ONE_PERCENT, loss="brier") for views in VIEWS},
-    **{f"lates{name}": partial(layer_stack, **ROBUST, **options) for name, options in PROBES.items() if name},
-    **{f"lates{name}_rescaled": partial(rescaled, **options) for name, options in PROBES.items()},
+    **{f"lates_{views}_brier": partial(layer_stack, views=views, loss="brier") for views in VIEWS},
+    **{
+        f"lates{probes}{weights}": partial(fit, **of_probes, **of_weights)
+        for (probes, of_probes), (weights, (fit, of_weights)) in product(PROBES.items(), WEIGHTS.items())
+        if probes or weights
+    },
     "lates_brier_rescaled": partial(rescaled, loss="brier"),
-    **{
-        f"lates{name}_light": partial(layer_stack, **ROBUST, **options, copies=0.25) for name, options in PROBES.items()
-    },
-    **{
-        f"lates{name}_robust_holdout": partial(layer_stack, **ROBUST, **options, holdout="robust")
-        for name, options in PROBES.items()
-    },
-    "lates_jittered_holdout": partial(layer_stack, views="jitter", budget=ONE_PERCENT, holdout="jittered"),
-    "lates_both_holdouts": partial(layer_stack, views="jitter", budget=ONE_PERCENT, holdout="both"),
-    "lates_last_block": partial(layer_stack, views="shift", budget=ONE_PERCENT, blocks="last too"),
+    "lates_jittered_holdout": partial(layer_stack, views="jitter", holdout="jittered"),
+    "lates_both_holdouts": partial(layer_stack, views="jitter", holdout="both"),
+    "lates_last_block": partial(layer_stack, views="shift", blocks="last too"),
     "lates_robust_sms": stack_then_structured,
 }

@@ -105,7 +105,6 @@ def prepare(
 
     everything = lates.list_blocks(network)
     blocks = tuple(lates.extract(network, [next(iter(Batches(holdout)))], settings=PAPER_BLOCKS).blocks)
-    probed = tuple(dict.fromkeys([*blocks, everything[-1], AVERAGE]))
     with clock("extraction_holdout"):
         plain = read(holdout, "holdout", blocks=list(dict.fromkeys([*everything, AVERAGE])))
     holdouts: dict[HoldOut, lates.Features] = {"plain": plain}
@@ -124,7 +123,7 @@ def prepare(
             continue
         with clock(f"extraction_{name}"):
             passes = {"none": 1, "robust": ROBUST_PASSES}.get(name, PASSES)
-            features = read(train, "train", like=only(plain, probed), views=views, passes=passes)
+            features = read(train, "train", like=plain, views=views, passes=passes)
         with clock(f"probes_{name}"):
             probes[name] = lates.train_probes(features, plain, seed=seed)
         del features

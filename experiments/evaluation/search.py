@@ -9,59 +9,54 @@ Images are read once per kind of views, not once per candidate. No image of the 
 """
 
 import argparse
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import lru_cache, reduce
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import product
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import one_hot
 
 import lates
 from experiments.data.datasets import ImageSet, scale
 from experiments.data.files import format_json, write_whole
 from experiments.data.shifts import FAMILIES, shifted_sets
 from experiments.evaluation.environment import multiply_in_float32
+from experiments.evaluation.image_blocks import image_scores
 from experiments.evaluation.loading import add_arguments, load_network
-from experiments.evaluation.prepared import AVERAGE, PAPER_BLOCKS, Batches, followed_by
+from experiments.evaluation.methods import METHODS, PROBES, WEIGHTS, Predict
+from experiments.evaluation.prepared import (
+    AVERAGE,
+    PAPER_BLOCKS,
+    PASSES,
+    ROBUST_PASSES,
+    Batches,
+    HoldOut,
+    Prepared,
+    followed_by,
+)
 
 BINS, RESAMPLES = 15, 200
 METRICS = ("nll", "brier", "ece", "accuracy")
 REFERENCE = "temperature"
-ROBUST: Mapping[str, Any] = {"holdout_views": "robust"}
-PROBED: Mapping[str, Mapping[str, Any]] = {
-    "robust": {},
-    "robust, capped": {"cap": 0.99},
-    "robust, last": {"last": True},
-    "robust, last, capped": {"last": True, "cap": 0.99},
-}
-WEIGHTED: Mapping[str, Mapping[str, Any]] = {
-    "": {},
-    ", rescaled": {"expect_shift": True},
-    ", light copies": {"copies": 0.25},
-    ", robust hold-out": ROBUST,
-}
-CANDIDATES: Mapping[str, Mapping[str, Any]] = {
-    "temperature": {"blocks": []},
-    "temperature, robust hold-out": {"blocks": [], **ROBUST},
-    "last layer refitted": {"refit": True},
-    "last layer refitted, robust hold-out": {"refit": True, **ROBUST},
-    "shift": {"views": "shift", "passes": 2},
+ON_COPIES = ", robust hold-out"
+IN_WORDS = {"": "", "_rescaled": ", rescaled", "_light": ", light copies", "_robust_holdout": ON_COPIES}
+CANDIDATES: Mapping[str, str] = {
+    "temperature": "temperature",
+    f"temperature{ON_COPIES}": "temperature_robust_holdout",
+    "last layer refitted": "head_refitted_robust",
+    f"last layer refitted{ON_COPIES}": "head_refitted_robust_holdout",
+    "shift": "lates_shift_1",
+    "robust": "lates_robust_1",
     **{
-        probed + weighted: {**probes, **weights}
-        for probed, probes in PROBED.items()
-        for weighted, weights in WEIGHTED.items()
+        f"robust{probes.replace('_', ', ')}{IN_WORDS[weights]}": f"lates{probes}{weights}"
+        for probes, weights in product(PROBES, WEIGHTS)
+        if probes or weights
     },
 }
-"""Name -> what is fitted: arguments of `lates.calibrate`, and besides
-
-cap     of the settings
-last    the last block gets a probe too, whatever else stands between it and the head
-copies  how much the robust copy of a hold-out image counts in the weights, while the image counts 1; decays and ranks are
-        chosen on the images alone
-refit   the last layer trained again, at its best temperature, in place of LATES
-"""
+"""Name -> the method. What is fitted on robust copies of the hold-out chooses its probes' decays on them too, as
+`lates.calibrate` does."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,11 +74,9 @@ class Outcomes:
     @classmethod
     def of(cls, logits: Tensor, labels: Tensor) -> "Outcomes":
         """From logits [sets, images, classes]."""
-        logs, truth = logits.double().log_softmax(2), one_hot(labels, logits.shape[2])
-        confidence, predicted = logs.exp().max(2)
-        right = (predicted == labels).double()
-        scores = torch.stack([-(truth * logs).sum(2), (logs.exp() - truth).square().sum(2), right])
-        return cls(scores, right - confidence, ((confidence * BINS).ceil().long() - 1).clamp(0, BINS - 1))
+        scores = torch.stack([image_scores(of_set, labels) for of_set in logits], 1)
+        confidence = logits.double().softmax(2).amax(2)
+        return cls(scores, scores[2] - confidence, ((confidence * BINS).ceil().long() - 1).clamp(0, BINS - 1))
 
     def ece(self, counts: Tensor) -> Tensor:
         """Of resamples, given how often each image occurs in each, [resamples, images] -> [sets, resamples]."""
@@ -118,95 +111,54 @@ def worse_than(
     return [nll, brier, [ece, float((resampled[0] - resampled[1])[places].mean(0).std())], accuracy]
 
 
-Options = Mapping[str, Any]
-Predictions = dict[str, Callable[[lates.Features], Tensor]]
+Predictions = dict[str, Predict]
 """candidate -> (features -> logits)"""
 
 
 def calibrate_all(
-    network: nn.Module, train: ImageSet, holdouts: Sequence[ImageSet], candidates: Mapping[str, Options]
+    network: nn.Module, train: ImageSet, holdouts: Sequence[ImageSet], candidates: Collection[str]
 ) -> list[Predictions]:
-    """For each hold-out, what `lates.calibrate` would give with the arguments of each candidate."""
+    """For each hold-out, what `lates.calibrate` would give with the settings of each candidate."""
     rows = [_read_holdout(network, images) for images in holdouts]
+    usual = tuple(lates.extract(network, [next(iter(Batches(holdouts[0])))], settings=PAPER_BLOCKS).blocks)
+    last = lates.list_blocks(network)[-1]
 
     @lru_cache(maxsize=1)  # it is large
-    def features(views: Any, passes: int | None) -> lates.Features:
-        like = rows[0][None]
-        return lates.extract(network, Batches(train), like=like, views=views, passes=passes, role="train")
+    def features(views: str) -> lates.Features:
+        options: dict[str, Any] = {"views": views, "passes": PASSES if views == "shift" else ROBUST_PASSES}
+        return lates.extract(network, Batches(train), like=rows[0]["plain"], role="train", **options)
 
     @lru_cache(maxsize=len(holdouts))
-    def probes(half: int, holdout_views: str | None, *reading: Any) -> Mapping[str, lates.TrainedProbe]:
-        return lates.train_probes(features(*reading), rows[half][holdout_views])
+    def prepared(half: int, views: str, holdout: HoldOut) -> Prepared:
+        probes = {views: lates.train_probes(features(views), rows[half][holdout])} if views else {}
+        return Prepared(network, 0, usual, last, rows[half], {}, probes)
 
-    def needs(name: str) -> tuple[Any, ...]:
-        """The hold-out and the reading of the training images that its probes learn from."""
-        options = candidates[name]
-        return options.get("holdout_views"), options.get("views", "auto"), options.get("passes")
-
-    usual = lates.extract(network, [next(iter(Batches(holdouts[0])))], settings=PAPER_BLOCKS).blocks
     fitted: list[Predictions] = [{} for _ in holdouts]
-    for name in sorted(candidates, key=lambda name: str(needs(name)[::-1])):  # what is read alike, together
-        options = candidates[name]
-        names = {"refit": (AVERAGE,), "last": lates.list_blocks(network)}
-        wanted = next((names[option] for option in names if options.get(option)), usual)
+    for name in sorted(candidates, key=_needs):  # what is read alike, together
         for half, predictions in enumerate(fitted):
-            trained = {} if options.get("blocks") == [] else probes(half, *needs(name))
-            trained = {block: probe for block, probe in trained.items() if block in wanted}
-            predictions[name] = _fit(trained, rows[half], **options)
+            predictions[name] = METHODS[CANDIDATES[name]](prepared(half, *_needs(name))).predict
     return fitted
+
+
+def _needs(name: str) -> tuple[str, HoldOut]:
+    """The views of the training images that its probes learn from, and the hold-out on which their decays are chosen."""
+    views = "" if name.startswith("temperature") else "shift" if name == "shift" else "robust"
+    return views, "robust" if name.endswith(ON_COPIES) else "plain"
 
 
 def _recorded(network: nn.Module) -> list[str]:
     return list(dict.fromkeys([*lates.list_blocks(network), AVERAGE]))
 
 
-def _read_holdout(network: nn.Module, images: ImageSet) -> dict[str | None, lates.Features]:
+def _read_holdout(network: nn.Module, images: ImageSet) -> dict[HoldOut, lates.Features]:
     """As it is, and followed by one robust view of each image: the one that `calibrate` draws, in its second pass."""
     plain = lates.extract(network, Batches(images), blocks=_recorded(network), role="holdout")
     changed = lates.extract(network, Batches(images), like=plain, views="robust", passes=2, role="holdout")
-    return {None: plain, "robust": followed_by(plain, changed, number_of_pass=1)}
-
-
-def _fit(
-    trained: Mapping[str, lates.TrainedProbe],
-    holdout: Mapping[str | None, lates.Features],
-    *,
-    holdout_views: str | None = None,
-    budget: float = 0.01,
-    cap: float | None = None,
-    copies: float = 0.0,
-    expect_shift: bool = False,
-    refit: bool = False,
-    **read: Any,
-) -> Callable[[lates.Features], Tensor]:
-    """The stages of `lates.calibrate` after the probes; `read` has mattered before."""
-    rows = holdout[holdout_views]
-    probes = lates.fit_budget(trained, rows, None if refit else budget, settings=replace(lates.DEFAULT, cap=cap))
-
-    def members(features: lates.Features) -> dict[str, Tensor]:
-        voting = lates.member_logits(probes, features)
-        return {AVERAGE: voting[AVERAGE]} if refit else voting
-
-    counts = None
-    if copies:
-        rows = holdout["robust"]
-        counts = torch.ones(rows.rows)
-        counts[rows.rows // 2 :] = copies
-    weights = lates.fit_stack(members(rows), rows.labels, passes=rows.passes, row_weights=counts).weights
-
-    def predict(features: lates.Features) -> Tensor:
-        terms = zip(weights.tolist(), members(features).values(), strict=True)
-        return reduce(torch.add, (weight * logits for weight, logits in terms))
-
-    if not expect_shift:
-        return predict
-    both = holdout["robust"]
-    factor = float(lates.fit_stack([predict(both)], both.labels, passes=both.passes).weights[0])
-    return lambda features: min(factor, 1.0) * predict(features)
+    return {"plain": plain, "robust": followed_by(plain, changed, number_of_pass=1)}
 
 
 def measure(
-    network: nn.Module, train: ImageSet, halves: Sequence[ImageSet], candidates: Mapping[str, Options]
+    network: nn.Module, train: ImageSet, halves: Sequence[ImageSet], candidates: Collection[str]
 ) -> dict[str, Outcomes]:
     """Each half by the fit on the other, one half after the other."""
     logits: dict[str, list[Tensor]] = {name: [] for name in candidates}
@@ -259,7 +211,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     loaded = load_network(chosen, chosen.seed)
     halves = [loaded.holdout.select(torch.arange(half, len(loaded.holdout), 2)) for half in (0, 1)]
     sets = ["clean", *shifted_sets(scale(halves[0].images[:2]), seed=0)]
-    measured = measure(loaded.network, loaded.train, halves, {name: CANDIDATES[name] for name in chosen.only})
+    measured = measure(loaded.network, loaded.train, halves, chosen.only)
     for name, outcomes in measured.items():
         clean, shifted = (outcomes.values(parts_of(sets)[part]) for part in ("clean", "shifted"))
         print(f"{name:<36}" + "  ".join(f"{value:.4f}" for value in (*clean, *shifted)), flush=True)

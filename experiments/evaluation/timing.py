@@ -8,7 +8,7 @@ that are on the device already, as they are in training.
 """
 
 import argparse
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
@@ -21,6 +21,7 @@ from torch import nn
 import lates
 from experiments.data.datasets import ImageSet
 from experiments.data.files import DamagedError, format_json, parse_json, write_whole
+from experiments.evaluation.clock import Clock
 from experiments.evaluation.environment import describe_environment, multiply_in_float32
 from experiments.evaluation.loading import add_arguments, load_network
 from experiments.evaluation.prepared import Batches
@@ -63,19 +64,11 @@ def time_training(network: nn.Module, dataset: str, train: ImageSet, device: tor
 
 def time_calibration(network: nn.Module, train: ImageSet, holdout: ImageSet) -> tuple[float, ...]:
     """The first, in which kernels are chosen and memory is taken, is not counted."""
-
-    def calibrate() -> None:
-        lates.calibrate(network, train=Batches(train), holdout=Batches(holdout), progress=False)
-
-    return tuple(_seconds(calibrate) for _ in range(REPEATS + 1))[1:]
-
-
-def _seconds(work: Callable[[], None]) -> float:
-    started = perf_counter()
-    work()
-    if torch.cuda.is_available():
-        torch.cuda.synchronize()
-    return perf_counter() - started
+    clock, stages = Clock(train.images.device), [str(place) for place in range(REPEATS + 1)]
+    for stage in stages:
+        with clock(stage):
+            lates.calibrate(network, train=Batches(train), holdout=Batches(holdout), progress=False)
+    return tuple(clock.seconds[stage] for stage in stages[1:])
 
 
 def read_timing(file: Path) -> Timing:

@@ -10,8 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from experiments.data.files import write_whole
-from experiments.reporting.prose import PAGES, Sources, TemplateError, fill
-from experiments.reporting.shift_search import read_search
+from experiments.reporting.prose import PAGES, TemplateError, fill
 from experiments.reporting.tables import make_tables
 from experiments.reporting.tables.markdown import as_csv, markdown
 
@@ -28,9 +27,8 @@ def render(results: Path, root: Path) -> dict[Path, str]:
         raise DocumentError(f"{results} is no folder. Run a recipe first, or give the folder of its results.")
     measured, tables = make_tables(results)
     texts = {name: markdown(table) for name, table in tables.items()}
-    sources = Sources(measured, texts, read_search(results / "search_shift"), read_search(results / "search_third"))
     pages = {
-        (root if page.name == FRONT else results) / page.name: fill(page.read_text("utf-8"), sources)
+        (root if page.name == FRONT else results) / page.name: fill(page.read_text("utf-8"), measured, texts)
         for page in sorted(PAGES.glob("*.md"))
     }
     return pages | {results / "tables" / f"{name}.csv": as_csv(table) for name, table in tables.items()}

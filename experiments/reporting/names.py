@@ -131,18 +131,17 @@ METHOD_TITLES: Mapping[str, str] = {
     "mcd_lates": "+ LATES, no views",
     "mcd_lates_shift": "+ LATES, shifted views",
 }
-DEFAULT, EXPECT_SHIFT, FORMER_DEFAULT = "lates_last", "lates_capped_rescaled", "lates_shift_1"
+_TITLES = {**METRIC_TITLES, **DATASET_TITLES, **TRAINING_TITLES, **NETWORK_TITLES, **METHOD_TITLES}
+DEFAULT, EXPECT_SHIFT = "lates_last", "lates_capped_rescaled"
 PRIMARY_RIVAL = "sms"
 """Named before it was run, to be compared with the default on networks of the strong recipe."""
-SOLVED_ALIKE: Mapping[str, str] = {"lates_paper": "temperature_sgd"}
-"""Over what a gain is one, where that is not exact temperature scaling: both sides are solved in the same way."""
 
 
-def method_title(method: str) -> str:
-    """In words; budgets other than 1 % are spelt out."""
-    if method in METHOD_TITLES:
-        return METHOD_TITLES[method]
-    stem, _, budget = method.rpartition("_")
+def in_words(name: str) -> str:
+    """The title of a metric, data set, network, way of training or method; budgets other than 1 % are spelt out."""
+    if name in _TITLES:
+        return _TITLES[name]
+    stem, _, budget = name.rpartition("_")
     if f"{stem}_1" in METHOD_TITLES and budget in BUDGETS:
         return f"{METHOD_TITLES[f'{stem}_1']}, " + ("no budget" if budget == "all" else f"{budget} %")
-    return method
+    return name

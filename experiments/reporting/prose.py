@@ -7,17 +7,13 @@ A template in `pages/` holds `{{…}}` where something is filled in:
                                                      {{scores strong:cifar100,strong:cifar10 nll:clean,ece:bar temperature sms}}
     {{gains PLACES COLUMNS METHOD RIVAL}}            a table of gains with intervals, likewise
     {{mean METRIC SETS PLACE METHOD}}                1.375
-    {{gain METRIC SETS PLACE METHOD RIVAL}}          0.209 (bootstrap 0.180 to 0.242, t 0.150 to 0.268)
     {{percent METRIC SETS PLACE METHOD RIVAL}}       15 %: the gain as a share of the rival's mean
     {{wins METRIC SETS PLACE METHOD RIVAL}}          9 of 9: networks on which METHOD is better
     {{ahead METRIC SETS PLACE METHOD}}               5 of 7: networks on which METHOD is better than every rival
     {{worse METRIC SETS PLACE METHOD RIVAL}}         4 of 399: test sets, of all networks, on which METHOD is worse
-    {{rivals PLACE}}                                 20: rivals that were run on some network
     {{networks PLACE}}                               9
     {{seeds PLACE}}                                  3, or 1 to 3
     {{most FACT PLACE METHOD}}                       1.00: the largest share, in percent, that METHOD adds to a network
-    {{holdout METRIC IMAGES CANDIDATE}}              0.713: of the search for defaults, on hold-out images
-    {{third METRIC IMAGES CANDIDATE}}                0.536: of its third round
 
 SETS is clean, corrupted, like or unlike (the jitter), or bar. PLACE is `both`, a data set, or `DATASET/NETWORK`; with
 `!NETWORK` for a data set without one network, `@TRAIN` for a share of the training split and `~RATE` for dropout; after
@@ -28,25 +24,14 @@ COLUMNS are joined by commas. What was not run reads "not run".
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
 
 import numpy as np
 
 from experiments.recipes import CIFAR_SETS, RECIPES
-from experiments.reporting.names import (
-    DATASET_TITLES,
-    DEFAULT,
-    EXPECT_SHIFT,
-    METHOD_TITLES,
-    METRIC_TITLES,
-    NETWORK_TITLES,
-    RIVALS,
-    method_title,
-)
-from experiments.reporting.shift_search import Search
-from experiments.reporting.significance import architecture_gains, compare, network_gains, set_gains
+from experiments.reporting.names import DEFAULT, EXPECT_SHIFT, METHOD_TITLES, METRIC_TITLES, RIVALS, in_words
+from experiments.reporting.significance import architecture_gains, compare, mean_gains, network_gains
 from experiments.reporting.summaries import (
     GROUPS,
     PAPER_TRAINING,
@@ -72,58 +57,41 @@ class TemplateError(Exception):
     """A field of a template that cannot be filled."""
 
 
-@dataclass(frozen=True)
-class Sources:
-    """What pages are filled from: networks, tables as Markdown, both rounds of the search for defaults."""
+def fill(template: str, measured: Sequence[Measured], tables: Mapping[str, str]) -> str:
+    """The page of a template; `tables` are Markdown. A field may go over the end of a line, also of a quoted one."""
 
-    measured: Sequence[Measured]
-    tables: Mapping[str, str]
-    search: Search = Search({})  # noqa: RUF009 (frozen)
-    third: Search = Search({})  # noqa: RUF009 (frozen)
+    def filled(field: re.Match[str]) -> str:
+        words = field[1].replace(">", " ").split()
+        try:
+            return _value(words, measured, tables)
+        except (KeyError, TypeError, ValueError) as error:
+            quantities = ", ".join((*_COMPARED, "scores", "gains", "networks", "seeds", "most"))
+            known = f"tables: {', '.join(sorted(tables))}; quantities: {quantities}"
+            raise TemplateError(f"{{{{{' '.join(words)}}}}} cannot be filled: {error}. Known {known}.") from error
 
-
-def fill(template: str, sources: Sources) -> str:
-    """The page of a template. A field may go over the end of a line, also of a quoted one."""
-    return _FIELD.sub(lambda field: _filled(field[1].replace(">", " ").split(), sources), template)
-
-
-def _filled(words: list[str], sources: Sources) -> str:
-    try:
-        return _value(words, sources)
-    except (KeyError, TypeError, ValueError) as error:
-        quantities = ", ".join(("holdout", "third", *_COMPARED, "scores", "gains", "networks", "seeds", "most"))
-        known = f"tables: {', '.join(sorted(sources.tables))}; quantities: {quantities}"
-        raise TemplateError(f"{{{{{' '.join(words)}}}}} cannot be filled: {error}. Known {known}.") from error
+    return _FIELD.sub(filled, template)
 
 
-def _value(words: list[str], sources: Sources) -> str:
+def _value(words: list[str], measured: Sequence[Measured], tables: Mapping[str, str]) -> str:
     match words:
         case ["table", name]:
-            return sources.tables[name].rstrip("\n")
-        case ["holdout" | "third" as kind, metric, images, *candidate]:
-            search = sources.search if kind == "holdout" else sources.third
-            return _number(search.value(" ".join(candidate), images, metric), 3)
+            return tables[name].rstrip("\n")
         case ["scores", places, columns, *methods]:
-            return _score_table(sources.measured, places.split(","), _columns(columns), methods)
+            return _score_table(measured, places.split(","), _columns(columns), methods)
         case ["gains", places, columns, method, rival]:
-            return _gain_table(sources.measured, places.split(","), _columns(columns), method, rival)
+            return _gain_table(measured, places.split(","), _columns(columns), method, rival)
         case ["networks", place]:
-            return str(sum(map(len, _place(sources.measured, place))))
+            return str(sum(map(len, _place(measured, place))))
         case ["seeds", place]:
-            counts = sorted({len(cells) for cells in _place(sources.measured, place) if cells})
+            counts = sorted({len(cells) for cells in _place(measured, place) if cells})
             return " to ".join(map(str, dict.fromkeys([counts[0], counts[-1]]))) if counts else NOT_RUN
-        case ["rivals", place]:
-            run = {name for cells in _place(sources.measured, place) for cell in cells for name in cell.methods}
-            return str(len(run & RIVALS.keys())) if run else NOT_RUN
         case ["most", fact, place, method]:
             _check("nll", method)
-            shares = [
-                100 * cell.fact("methods", method, fact) for cells in _place(sources.measured, place) for cell in cells
-            ]
-            return number(max(shares), 2) if shares and not any(map(math.isnan, shares)) else NOT_RUN
+            shares = [100 * cell.fact("methods", method, fact) for cells in _place(measured, place) for cell in cells]
+            return number(float(np.max(shares)) if shares else math.nan, 2, NOT_RUN)
         case [kind, metric, sets, place, *methods]:
             _check(metric, *methods)
-            return _COMPARED[kind](_place(sources.measured, place), *methods, metric, GROUPS[sets])
+            return _COMPARED[kind](_place(measured, place), *methods, metric, GROUPS[sets])
     raise ValueError("there is no such field")
 
 
@@ -146,7 +114,7 @@ def _check(metric: str, *methods: str) -> None:
     if metric not in METRIC_TITLES:
         raise ValueError(f'"{metric}" is no metric')
     for method in methods:
-        if method not in METHOD_TITLES and method_title(method) == method:
+        if method not in METHOD_TITLES and in_words(method) == method:
             raise ValueError(f'"{method}" is no method')
 
 
@@ -165,7 +133,7 @@ def _score_table(
     """A method that was not run in a place has dashes there."""
     header = ["method"]
     for place, (metric, group) in product(places, columns):
-        of_column = f"{METRIC_TITLES[metric]}, {group.title}" if len(columns) > 1 or len(places) == 1 else ""
+        of_column = f"{in_words(metric)}, {group.title}" if len(columns) > 1 or len(places) == 1 else ""
         header.append(": ".join(filter(None, (_title(place) if len(places) > 1 else "", of_column))))
     rows: list[tuple[str, ...]] = []
     for method in methods:
@@ -173,7 +141,7 @@ def _score_table(
         values = [
             _mean(_place(measured, place), method, metric, group) for place, (metric, group) in product(places, columns)
         ]
-        title = f"**{method_title(method)}**" if method in (DEFAULT, EXPECT_SHIFT) else method_title(method)
+        title = f"**{in_words(method)}**" if method in (DEFAULT, EXPECT_SHIFT) else in_words(method)
         rows.append((title, *(value.replace(NOT_RUN, ABSENT) for value in values)))
     return grid(tuple(header), rows)
 
@@ -188,7 +156,7 @@ def _gain_table(
     _check("nll", method, rival)
     rows = [
         (
-            *(_title(place), METRIC_TITLES[metric], group.title),
+            *(_title(place), in_words(metric), group.title),
             *shown(compare(_place(measured, place), method, rival, metric, group)),
         )
         for place in places
@@ -200,29 +168,15 @@ def _gain_table(
 def _title(place: str) -> str:
     """The network of a place, or its data set."""
     parsed = _PLACE.fullmatch(place)
-    dataset, network = (parsed["dataset"], parsed["network"]) if parsed else (place, None)
-    return NETWORK_TITLES.get(network, network) if network else DATASET_TITLES.get(dataset, "both")
-
-
-def _number(value: float, digits: int) -> str:
-    return NOT_RUN if math.isnan(value) else number(value, digits)
+    return in_words(parsed["network"] or parsed["dataset"]) if parsed else place
 
 
 # Quantities of methods
 
 
 def _mean(architectures: Architectures, method: str, metric: str, group: Group) -> str:
-    return _number(over_architectures(architectures, lambda cell: cell.mean(method, metric, group.sets)), 3)
-
-
-def _gain(architectures: Architectures, method: str, rival: str, metric: str, group: Group) -> str:
-    gain = compare(architectures, method, rival, metric, group)
-    intervals = [
-        f"{kind} {number(each.low, 3)} to {number(each.high, 3)}"
-        for kind, each in (("bootstrap", gain.bootstrap), ("t", gain.t))
-        if not math.isnan(each.low)
-    ]
-    return _number(gain.mean, 3) + (f" ({', '.join(intervals)})" if intervals else "")
+    mean = over_architectures(architectures, lambda cell: cell.mean(method, metric, group.sets))
+    return number(mean, 3, NOT_RUN)
 
 
 def _percent(architectures: Architectures, method: str, rival: str, metric: str, group: Group) -> str:
@@ -239,8 +193,9 @@ def _wins(architectures: Architectures, method: str, rival: str, metric: str, gr
 
 
 def _worse(architectures: Architectures, method: str, rival: str, metric: str, group: Group) -> str:
-    gains = [set_gains(cell, method, rival, metric, group.sets) for cells in architectures for cell in cells]
-    return better_of(-np.concatenate([np.empty(0), *gains]), NOT_RUN)
+    cells = [cell for of_architecture in architectures for cell in of_architecture]
+    gains = [mean_gains([cell], method, rival, metric, [[name] for name in cell.asked(group.sets)]) for cell in cells]
+    return better_of(-np.concatenate([np.empty(0), *map(np.ravel, gains)]), NOT_RUN)
 
 
 def _ahead(architectures: Architectures, method: str, metric: str, group: Group) -> str:
@@ -255,7 +210,6 @@ def _ahead(architectures: Architectures, method: str, metric: str, group: Group)
 
 _COMPARED: Mapping[str, Callable[..., str]] = {
     "mean": _mean,
-    "gain": _gain,
     "percent": _percent,
     "wins": _wins,
     "worse": _worse,

@@ -7,7 +7,6 @@ Each file there is one network. Of each candidate it holds the metrics on hold-o
 and how much worse (accuracy: lower) they are than those of other candidates, with the paired standard error.
 """
 
-import math
 import sys
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
@@ -16,9 +15,9 @@ from statistics import mean
 from typing import Any
 
 from experiments.data.files import DamagedError, parse_json
+from experiments.data.shifts import FAMILIES
 
 REFERENCE = "temperature"
-FAMILIES = ("hue", "occlusion", "wave", "resampling", "lines", "vignette")
 BASE = "robust, robust hold-out"
 STATISTICS = ("blocks", "blocks and image", "standardised", "blocks and votes", "blocks and image and votes")
 LISTED = (
@@ -65,9 +64,7 @@ class Search:
         return THIRD_ROUND[::4] if self.listed is THIRD_ROUND else self.listed
 
     def value(self, candidate: str, images: str, metric: str) -> float:
-        """The mean over networks; `images` is "clean", "shifted" or a family. Missing without networks."""
-        if not self.networks:
-            return math.nan
+        """The mean over networks; `images` is "clean", "shifted" or a family."""
         place = self.metrics.index(metric)
         return mean(file["candidates"][candidate]["value"][images][place] for file in self.networks.values())
 

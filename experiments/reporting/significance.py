@@ -20,44 +20,32 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
-from experiments.data.corruptions import NAMES, SEVERITIES
 from experiments.evaluation.image_blocks import BLOCKS, IMAGE_METRICS
 from experiments.reporting.names import sign
-from experiments.reporting.summaries import MISSING, Architectures, Group, Measured, sets_of
+from experiments.reporting.summaries import MISSING, Architectures, Group, Measured
 
 Array = NDArray[np.float64]
 
 TIE = 12  # decimals
+DRAWS = 4_000  # of the bootstrap
 
 
 # Gains
 
 
-def corrupted_gains(
-    cells: Sequence[Measured], method: str, rival: str, metric: str, corruptions: Sequence[str] = NAMES
+def mean_gains(
+    cells: Sequence[Measured], method: str, rival: str, metric: str, groups: Sequence[Sequence[str]]
 ) -> Array:
-    """[networks, corruptions, severities], positive where `method` is better; networks that lack a set are left out."""
-    sets = sets_of(corruptions)
-    gains = np.asarray([_gains(cell, method, rival, metric, sets) for cell in cells])
-    gains = gains.reshape(len(cells), len(corruptions), len(SEVERITIES))
-    return gains[np.isfinite(gains).all(axis=(1, 2))]
-
-
-def gains_by_type(cells: Sequence[Measured], method: str, rival: str, metric: str, corruptions: Sequence[str]) -> Array:
-    """[networks, corruptions]: means over the severities that the network's recipe measures; networks that lack a set are left
-    out."""
-    gains = [
-        [_gains(cell, method, rival, metric, cell.asked(sets_of((name,)))).mean() for name in corruptions]
-        for cell in cells
-    ]
-    found = np.asarray(gains).reshape(len(cells), len(corruptions))
+    """[networks, groups], positive where `method` is better: the mean over those test sets of a group that the network's recipe
+    measures. Networks that lack one are left out."""
+    gains = [[_gains(cell, method, rival, metric, cell.asked(sets)).mean() for sets in groups] for cell in cells]
+    found = np.asarray(gains).reshape(len(cells), len(groups))
     return found[np.isfinite(found).all(axis=1)]
 
 
 def network_gains(cells: Sequence[Measured], method: str, rival: str, metric: str, sets: Sequence[str]) -> Array:
-    """[networks]: the mean over test sets; networks that lack one are left out."""
-    gains = np.asarray([_gains(cell, method, rival, metric, cell.asked(sets)).mean() for cell in cells])
-    return gains[np.isfinite(gains)]
+    """[networks]: the mean over test sets."""
+    return mean_gains(cells, method, rival, metric, [sets])[:, 0]
 
 
 def architecture_gains(
@@ -70,12 +58,6 @@ def architecture_gains(
 
 def count_better(gains: Array) -> int:
     return int((np.round(gains, TIE) > 0).sum())
-
-
-def set_gains(cell: Measured, method: str, rival: str, metric: str, sets: Sequence[str]) -> Array:
-    """[sets]: of those test sets that were measured with both."""
-    gains = _gains(cell, method, rival, metric, sets)
-    return gains[np.isfinite(gains)]
 
 
 def _gains(cell: Measured, method: str, rival: str, metric: str, sets: Sequence[str]) -> Array:
@@ -129,10 +111,7 @@ def compare(architectures: Architectures, method: str, rival: str, metric: str, 
         return Gain(MISSING, Interval(), Interval(), MISSING, 0, 0, 0)
     redrawn = [image_gains(cells, *pair, group.blocks) for cells in architectures] if metric in IMAGE_METRICS else []
     if list(map(len, redrawn)) != list(map(len, by_network)):  # a network kept no images: its mean would be missing
-        redrawn = [
-            gains_by_type(cells, *pair, group.types) if group.types else gains[:, None]
-            for cells, gains in zip(architectures, by_network, strict=True)
-        ]
+        redrawn = [mean_gains(cells, *pair, group.by_type) for cells in architectures]
     means = np.asarray([gains.mean() for gains in by_network if len(gains)])
     everything = np.concatenate(by_network)
     t, p = t_test(means)
@@ -148,7 +127,7 @@ def t_test(values: Array) -> tuple[Interval, float]:
     return Interval(mean - half, mean + half), 2 * float(stats.t.sf(abs(mean) / error, freedom))
 
 
-def bootstrap(by_architecture: Sequence[Array], *, draws: int = 4_000, seed: int = 0) -> Interval:
+def bootstrap(by_architecture: Sequence[Array]) -> Interval:
     """Percentile interval of the mean of gains [seeds, things] of each architecture, every factor redrawn.
 
     Architectures are drawn with replacement, then the seeds of each that was drawn. Things, corruption types or blocks of test
@@ -157,10 +136,10 @@ def bootstrap(by_architecture: Sequence[Array], *, draws: int = 4_000, seed: int
     present = [gains for gains in by_architecture if len(gains)]
     if not present or (len(present) == 1 and present[0].size == 1):
         return Interval()
-    v, random = _redraw(present[0].shape[1], draws, seed)
+    v, random = _redraw(present[0].shape[1])
     random = deepcopy(random)
-    chosen = random.multinomial(len(present), np.full(len(present), 1 / len(present)), size=draws)
-    means = np.zeros(draws)
+    chosen = random.multinomial(len(present), np.full(len(present), 1 / len(present)), size=DRAWS)
+    means = np.zeros(DRAWS)
     for times, gains in zip(chosen.T, present, strict=True):
         seeds = len(gains)
         u = random.multinomial(times * seeds, np.full(seeds, 1 / seeds)) / seeds
@@ -170,10 +149,10 @@ def bootstrap(by_architecture: Sequence[Array], *, draws: int = 4_000, seed: int
 
 
 @lru_cache(maxsize=4)
-def _redraw(things: int, draws: int, seed: int) -> tuple[Array, np.random.Generator]:
+def _redraw(things: int) -> tuple[Array, np.random.Generator]:
     """What share each thing has of each draw, [draws, things], the same in every comparison; and the generator, for more."""
-    random = np.random.default_rng(seed)
-    return random.multinomial(things, np.full(things, 1 / things), size=draws) / things, random
+    random = np.random.default_rng(0)
+    return random.multinomial(things, np.full(things, 1 / things), size=DRAWS) / things, random
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
@@ -198,9 +177,9 @@ def signed_rank(gains: Array) -> float:
 
 
 def anova(gains: Array) -> tuple[float, float]:
-    """F(1, types − 1) of the repeated-measures ANOVA of gains [networks, corruptions, severities], and its p; missing without
-    networks, two corruptions or any spread of gains."""
-    by_type = gains.mean(axis=(0, 2)) if gains.size else np.empty(0)
+    """F(1, types − 1) of the repeated-measures ANOVA of gains [networks, corruption types], and its p; missing without
+    networks, two types or any spread of gains."""
+    by_type = gains.mean(axis=0) if gains.size else np.empty(0)
     _, p = t_test(by_type)
     if math.isnan(p):
         return MISSING, MISSING

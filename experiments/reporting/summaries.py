@@ -5,8 +5,10 @@ would pass for the whole. Sums are exact (fsum), so that a table is the same on 
 """
 
 import math
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -15,8 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from experiments.data.corruptions import BAR_NAMES, LIKE_JITTER, NAMES, SEVERITIES, UNLIKE_JITTER
-from experiments.evaluation.image_blocks import BAR_GROUP, CLEAN_GROUP, LIKE_GROUP, UNLIKE_GROUP, Blocks
-from experiments.evaluation.measuring import CLEAN, METRICS
+from experiments.evaluation.image_blocks import group_of
+from experiments.evaluation.measuring import CLEAN
 from experiments.recipes import (
     AGAIN,
     CIFAR_NETWORKS,
@@ -26,10 +28,9 @@ from experiments.recipes import (
     STRONG,
     STRONG_NETWORKS,
     STRONG_WIDE,
-    Cell,
 )
 from experiments.reporting import paper
-from experiments.reporting.names import SOLVED_ALIKE, sign
+from experiments.reporting.names import sign
 from experiments.runner.results import CellResults, find_results
 
 MISSING = math.nan
@@ -48,42 +49,47 @@ CORRUPTED = sets_of(NAMES)
 
 @dataclass(frozen=True)
 class Group:
-    """Test sets over which a mean is taken: corruption types, and the same as groups of image blocks with their numbers of
-    types. The clean set has no type."""
+    """Test sets over which a mean is taken: those of corruption types, or the clean set, which has no type."""
 
     title: str
     types: tuple[str, ...]
-    blocks: Mapping[str, int]
 
     @property
     def sets(self) -> tuple[str, ...]:
         return sets_of(self.types) or CLEAN_SET
 
+    @property
+    def by_type(self) -> list[tuple[str, ...]]:
+        return [sets_of((name,)) for name in self.types] or [CLEAN_SET]
 
-_LIKE, _UNLIKE = {LIKE_GROUP: len(LIKE_JITTER)}, {UNLIKE_GROUP: len(UNLIKE_JITTER)}
+    @property
+    def blocks(self) -> Mapping[str, int]:
+        """Groups of image blocks, and how many of the types each holds."""
+        return Counter(group_of(sets[0]) for sets in self.by_type)
+
+
 GROUPS: Mapping[str, Group] = {
-    "clean": Group("clean", (), {CLEAN_GROUP: 1}),
-    "corrupted": Group("corrupted", NAMES, {**_LIKE, **_UNLIKE}),
-    "like": Group("corrupted, like the jitter", LIKE_JITTER, _LIKE),
-    "unlike": Group("corrupted, unlike the jitter", UNLIKE_JITTER, _UNLIKE),
-    "bar": Group("corrupted by C-bar", BAR_NAMES, {BAR_GROUP: len(BAR_NAMES)}),
+    "clean": Group("clean", ()),
+    "corrupted": Group("corrupted", NAMES),
+    "like": Group("corrupted, like the jitter", LIKE_JITTER),
+    "unlike": Group("corrupted, unlike the jitter", UNLIKE_JITTER),
+    "bar": Group("corrupted by C-bar", BAR_NAMES),
 }
 
 
 # What was measured
 
 
-@dataclass(frozen=True, eq=False)
-class Measured:
-    """All that is known of one trained network: `scores` [methods, sets, metrics] by name, `facts` its JSON file,
-    `blocks` its test images."""
+class Measured(CellResults):
+    """All that is known of one trained network."""
 
-    cell: Cell
-    methods: Mapping[str, int]
-    sets: Mapping[str, int]
-    scores: NDArray[np.float64]
-    facts: Mapping[str, Any]
-    blocks: Blocks
+    @cached_property
+    def methods(self) -> Collection[str]:
+        return dict.fromkeys(method for method, _ in self.scores)
+
+    @cached_property
+    def sets(self) -> Collection[str]:
+        return {name for _, name in self.scores}
 
     @property
     def training(self) -> str:
@@ -103,18 +109,15 @@ class Measured:
 
     def values(self, method: str, metric: str, sets: Sequence[str]) -> NDArray[np.float64]:
         """[sets], NaN where missing."""
-        if method not in self.methods:
-            return np.full(len(sets), MISSING)
-        column = np.append(self.scores[self.methods[method], :, METRICS.index(metric)], MISSING)
-        return column[[self.sets.get(name, -1) for name in sets]]
+        return np.asarray([self.scores.get((method, name), {}).get(metric, MISSING) for name in sets])
 
     def mean(self, method: str, metric: str, sets: Sequence[str] = CLEAN_SET) -> float:
         """Over the test sets that were asked for; missing if one of them is."""
         return mean(self.values(method, metric, self.asked(sets)).tolist())
 
     def relative_gain(self, method: str, metric: str, sets: Sequence[str] = CLEAN_SET) -> float:
-        """By how many percent of its rival's value `method` is better, of the means over `sets`; see `SOLVED_ALIKE`."""
-        theirs, ours = self.mean(SOLVED_ALIKE.get(method, "temperature"), metric, sets), self.mean(method, metric, sets)
+        """By how many percent of temperature scaling's value `method` is better, of the means over `sets`."""
+        theirs, ours = self.mean("temperature", metric, sets), self.mean(method, metric, sets)
         return 100 * sign(metric) * (ours - theirs) / theirs if theirs else MISSING
 
     def fact(self, *path: str) -> float:
@@ -127,16 +130,11 @@ class Measured:
 
 def read_measured(results: Path) -> tuple[Measured, ...]:
     """Every finished cell under `results` but those of the recipe smoke, whose numbers mean nothing; ordered by name."""
-    return tuple(_by_name(each) for each in find_results(results) if each.cell.recipe.removesuffix(ENSEMBLE) != "smoke")
-
-
-def _by_name(results: CellResults) -> Measured:
-    methods = {name: place for place, name in enumerate(dict.fromkeys(row.method for row in results.rows))}
-    sets = {name: place for place, name in enumerate(dict.fromkeys(row.set for row in results.rows))}
-    scores = np.full((len(methods), len(sets), len(METRICS)), MISSING)
-    for row in results.rows:
-        scores[methods[row.method], sets[row.set]] = [row.metrics[metric] for metric in METRICS]
-    return Measured(results.cell, methods, sets, scores, results.facts, results.blocks)
+    return tuple(
+        Measured(each.cell, each.scores, each.facts, each.blocks)
+        for each in find_results(results)
+        if each.cell.recipe.removesuffix(ENSEMBLE) != "smoke"
+    )
 
 
 Architectures = Sequence[Sequence[Measured]]

@@ -108,7 +108,7 @@ def run_cells(
                 skipped.append(cell)
                 continue
             try:
-                _do_cell(cell, recipe, folders, cache, deadline - STOPPING_SECONDS, report_stage)
+                _do_cell(cell, folders, cache, deadline - STOPPING_SECONDS, report_stage)
                 done.append(cell)
             except OutOfTimeError:
                 break
@@ -126,14 +126,10 @@ def run_cells(
 
 
 def _do_cell(
-    cell: Cell,
-    recipe: Recipe,
-    folders: Folders,
-    cache: DataCache,
-    deadline: float,
-    report: Callable[[str, int, int], None],
+    cell: Cell, folders: Folders, cache: DataCache, deadline: float, report: Callable[[str, int, int], None]
 ) -> None:
     """Train and evaluate one cell; `OutOfTimeError` when the time was up before its results were written."""
+    recipe = cache.recipe
     if time.monotonic() > deadline:
         raise OutOfTimeError("The time was up before the cell was begun.")
     if cell.dataset not in cache.loaded:
@@ -172,7 +168,7 @@ def _do_cell(
     )
     refuse_other_recipe(recipe, [cell], folders.results)
     facts = {**evaluation.facts, "recipe": conditions_of(recipe, cell)}
-    write_results(folders.results, CellResults(cell, evaluation.rows, facts, evaluation.blocks))
+    write_results(folders.results, CellResults(cell, evaluation.scores, facts, evaluation.blocks))
 
 
 def read_status(recipe: Recipe, cell: Cell, folders: Folders) -> str:

@@ -26,10 +26,10 @@ class Lines:
             self.write(wrapped(f"{cell}  {stage}" + (f" {done / steps:.0%}" if done else "")))
 
 
-def describe_failure(reason: str, cells: "list[Cell]", named: int = 3) -> str:
-    """One reason, and the cells that failed for it."""
-    names = ", ".join(cell.training for cell in cells[:named])
-    more = f" and {len(cells) - named} more" if len(cells) > named else ""
+def describe_failure(reason: str, cells: "list[Cell]") -> str:
+    """One reason, and the cells that failed for it, of which three are named."""
+    names = ", ".join(cell.training for cell in cells[:3])
+    more = f" and {len(cells) - 3} more" if len(cells) > 3 else ""
     counted = "1 cell" if len(cells) == 1 else f"{len(cells)} cells"
     return wrapped(f"Error: {counted} failed ({names}{more}): {reason}")
 

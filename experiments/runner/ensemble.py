@@ -43,11 +43,11 @@ def run_ensembles(recipe: Recipe, folders: Folders, device: torch.device) -> lis
         if len(cells) < 2 or results_path(folders.results, target).exists():
             continue
         members = [_scaled_network(cell, folders.runs, cache) for cell in cells]
-        rows, blocks = measure_sets(
+        scores, blocks = measure_sets(
             lambda images, members=members: {"ensemble": mean_of(members, images)}, cache.corrupted(dataset)
         )
         facts = {**describe_environment(device), "seeds": [cell.seed for cell in cells]}
-        written.append(write_results(folders.results, CellResults(target, rows, facts, blocks)))
+        written.append(write_results(folders.results, CellResults(target, scores, facts, blocks)))
     return written
 
 

@@ -21,7 +21,7 @@ import numpy as np
 from experiments.data.files import DamagedError, format_csv, format_json, parse_json, write_whole
 from experiments.evaluation.dropout import SAMPLES
 from experiments.evaluation.image_blocks import IMAGE_METRICS, Blocks
-from experiments.evaluation.measuring import METRICS, Row
+from experiments.evaluation.measuring import METRICS, Scores
 from experiments.recipes import ENSEMBLE, RECIPES, Cell, Recipe
 
 COLUMNS = ("method", "set", *METRICS)
@@ -38,7 +38,7 @@ class CellResults:
     """
 
     cell: Cell
-    rows: tuple[Row, ...]
+    scores: Scores
     facts: Mapping[str, Any]
     blocks: Blocks = field(default_factory=dict)
 
@@ -51,7 +51,7 @@ def results_path(root: Path, cell: Cell) -> Path:
 def write_results(root: Path, results: CellResults) -> Path:
     """Write the three files, each whole or not at all, and return the path of the JSON."""
     path = results_path(root, results.cell)
-    tables = {".csv": _format_rows(results.rows), ".blocks.csv": _format_blocks(results.blocks)}
+    tables = {".csv": _format_scores(results.scores), ".blocks.csv": _format_blocks(results.blocks)}
     digests = {DIGESTS[suffix]: hashlib.sha256(table).hexdigest() for suffix, table in tables.items()}
     content = format_json({"cell": asdict(results.cell), **results.facts, **digests}, indent=1)
     for suffix, table in tables.items():
@@ -71,8 +71,8 @@ def read_results(path: Path) -> CellResults:
         for suffix, name in DIGESTS.items():
             if hashlib.sha256(tables[suffix]).hexdigest() != facts[name]:
                 raise DamagedError(f"{path.with_suffix(suffix).name} is not the file that it was written with")
-        rows, blocks = (table.decode() for table in tables.values())
-        return CellResults(cell, _parse_rows(rows), facts, _parse_blocks(blocks))
+        scores, blocks = (table.decode() for table in tables.values())
+        return CellResults(cell, _parse_scores(scores), facts, _parse_blocks(blocks))
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise DamagedError(f"{path} cannot be used: {error}. Run the recipe again.") from error
 
@@ -149,27 +149,27 @@ def _differences(facts: Mapping[str, Any], conditions: Mapping[str, Any]) -> lis
 # Tables
 
 
-def _format_rows(rows: tuple[Row, ...]) -> bytes:
+def _format_scores(scores: Scores) -> bytes:
     lines: list[Sequence[str]] = [COLUMNS]
-    for row in rows:
-        values = (row.metrics[name] for name in METRICS)
-        lines.append([row.method, row.set, *("" if math.isnan(value) else f"{value:.8g}" for value in values)])
+    for place, metrics in scores.items():
+        values = (metrics[name] for name in METRICS)
+        lines.append([*place, *("" if math.isnan(value) else f"{value:.8g}" for value in values)])
     return format_csv(lines).encode()
 
 
-def _parse_rows(table: str) -> tuple[Row, ...]:
+def _parse_scores(table: str) -> Scores:
     lines = csv.reader(io.StringIO(table))
     header = tuple(next(lines, ()))
     if header[:2] != COLUMNS[:2] or not set(header) <= set(COLUMNS):
         raise DamagedError(
             f"its table, of another version, has columns {', '.join(header)}; expected {', '.join(COLUMNS)}"
         )
-    rows: list[Row] = []
+    scores: dict[tuple[str, str], Mapping[str, float]] = {}
+    missing = dict.fromkeys(METRICS, math.nan)  # of a metric that came later than the file
     for method, name, *values in lines:
         numbers = [float(value or "nan") for value in values]
-        missing = dict.fromkeys(METRICS, math.nan)  # a metric that came later than the file
-        rows.append(Row(method, name, missing | dict(zip(header[2:], numbers, strict=True))))
-    return tuple(rows)
+        scores[method, name] = missing | dict(zip(header[2:], numbers, strict=True))
+    return scores
 
 
 def _format_blocks(blocks: Blocks) -> bytes:

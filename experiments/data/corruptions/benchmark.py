@@ -2,6 +2,7 @@
 to images."""
 
 from collections.abc import Callable
+from inspect import signature
 
 import torch
 from torch import Tensor
@@ -41,12 +42,6 @@ BAR_NAMES = (
 SEVERITIES = (1, 2, 3, 4, 5)
 
 _MODULES = (noise, blur, weather, droplets, digital, bar)
-_WITHOUT_CHANCE = (
-    "defocus_blur", "zoom_blur", "brightness", "contrast", "pixelate", "jpeg_compression", "gaussian_blur", "saturate",
-    "circular_motion_blur",
-)  # fmt: skip
-"""Those that need no random numbers."""
-
 _VALUES_ON_CPU = 2**20  # at once: as many float64 as the caches like
 _VALUES_ON_CUDA = 2**24  # at once: few launches, and under 2 GB with all temporaries
 
@@ -67,6 +62,6 @@ def corrupt(images: Tensor, name: str, severity: int, seed: int) -> Tensor:
     for start in range(0, len(images), at_once):
         batch = to_unit(images[start : start + at_once])
         draws = Draws(seed, f"{name} {severity}", start, len(batch), batch.device)
-        chance = () if name in _WITHOUT_CHANCE else (draws,)
+        chance = (draws,) if "draws" in signature(function).parameters else ()
         result[start : start + at_once] = to_bytes(function(batch, *chance, *constants))
     return result

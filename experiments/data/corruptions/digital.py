@@ -80,11 +80,8 @@ def elastic_transform(images: Tensor, draws: Draws, shift: float, smoothness: fl
     coordinate; the displacement is shift x uniform noise in (−1, 1), smoothed by a Gaussian of sigma `smoothness`.
     """
     height, width = images.shape[-2:]
-    y, x = torch.meshgrid(
-        torch.arange(height, dtype=torch.float64, device=images.device),
-        torch.arange(width, dtype=torch.float64, device=images.device),
-        indexing="ij",
-    )
+    numbers = (torch.arange(length, dtype=torch.float64, device=images.device) for length in (height, width))
+    y, x = torch.meshgrid(*numbers, indexing="ij")
     reach = min(height, width) // 3
     corners = images.new_tensor([[reach, reach], [reach, -reach], [-reach, -reach]])
     points = corners + images.new_tensor([width // 2, height // 2])

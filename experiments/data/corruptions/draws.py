@@ -12,7 +12,6 @@ CUDA, and each image still meets the same noise; `torch.Generator` streams promi
 import math
 import zlib
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -23,13 +22,8 @@ _WEYL = (0x9E3779B9, 0xBB67AE85)
 _ROUNDS = 10
 
 
-class Words(NamedTuple):
-    """Four 32-bit words, each held in an int64 tensor; the shapes broadcast."""
-
-    c0: Tensor
-    c1: Tensor
-    c2: Tensor
-    c3: Tensor
+Words = tuple[Tensor, Tensor, Tensor, Tensor]
+"""Four 32-bit words, each held in an int64 tensor; the shapes broadcast."""
 
 
 def philox(counter: Words, key: tuple[int, int]) -> Words:
@@ -45,7 +39,7 @@ def philox(counter: Words, key: tuple[int, int]) -> Words:
             first & _WORD,
         )
         k0, k1 = (k0 + _WEYL[0]) & _WORD, (k1 + _WEYL[1]) & _WORD
-    return Words(c0, c1, c2, c3)
+    return c0, c1, c2, c3
 
 
 @dataclass(frozen=True)
@@ -66,8 +60,8 @@ class Draws:
         size = math.prod(shape)
         positions = torch.arange(-(-size // 4), device=self.device)
         images = torch.arange(self.first, self.first + self.count, device=self.device)[:, None]
-        names = (torch.tensor(zlib.crc32(name.encode()), device=self.device) for name in (purpose, self.stream))
-        words = philox(Words(positions, images, *names), (self.seed & _WORD, self.seed >> 32))
+        what, where = (torch.tensor(zlib.crc32(name.encode()), device=self.device) for name in (purpose, self.stream))
+        words = philox((positions, images, what, where), (self.seed & _WORD, self.seed >> 32))
         bits = torch.stack(words, dim=-1).flatten(1)[:, :size]
         return ((bits.double() + 0.5) / 2**32).reshape(self.count, *shape)
 

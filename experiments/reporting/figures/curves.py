@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 
 from experiments.data.corruptions import LIKE_JITTER, NAMES, SEVERITIES, UNLIKE_JITTER
 from experiments.reporting.figures import style
-from experiments.reporting.names import DATASET_TITLES, METRIC_TITLES
+from experiments.reporting.names import in_words
 from experiments.reporting.significance import architecture_gains, t_test
 from experiments.reporting.summaries import CLEAN_SET, Measured, by_architecture, drawn_datasets, sets_of
 
@@ -25,7 +25,7 @@ def draw_severity(measured: Sequence[Measured], training: str) -> Figure:
 
     def draw(axes: Axes, dataset: str, metric: str) -> bool:
         architectures = by_architecture(measured, dataset, training)
-        axes.set_title(f"gain in {METRIC_TITLES[metric]}")
+        axes.set_title(f"gain in {in_words(metric)}")
         drawn = False
         for method in methods:
             gains = [architecture_gains(architectures, method, REFERENCE, metric, each) for each in sets]
@@ -46,9 +46,7 @@ def draw_severity(measured: Sequence[Measured], training: str) -> Figure:
 
     figure = style.draw_panels(drawn_datasets(measured, training), draw, below="severity", height=2.7, width=3.8)
     title = "Gain over temperature scaling (blue line) by severity, up is better; bands: 95 % t intervals over architectures"
-    style.headline(figure, title, training)
-    style.legend_below(figure, methods)
-    return figure
+    return style.finished(figure, title, training, methods)
 
 
 def draw_corruptions(measured: Sequence[Measured], training: str) -> Figure:
@@ -61,7 +59,7 @@ def draw_corruptions(measured: Sequence[Measured], training: str) -> Figure:
     figure, panels = style.grid_of_panels(1, len(columns), width=max(2.6, 11 / len(columns)), height=8.5)
     unnamed = True  # until the first panel that is drawn names the corruptions for all
     for axes, (dataset, metric) in zip(panels[0], columns, strict=True):
-        axes.set_title(f"{DATASET_TITLES[dataset]}\ngain in {METRIC_TITLES[metric]}")
+        axes.set_title(f"{in_words(dataset)}\ngain in {in_words(metric)}")
         architectures = by_architecture(measured, dataset, training)
         drawn = False
         for method in methods:
@@ -82,6 +80,4 @@ def draw_corruptions(measured: Sequence[Measured], training: str) -> Figure:
         axes.set_ylim(-0.8, height[-1] + 0.8)
         unnamed = False
     title = "Gain over temperature scaling (blue line), by corruption; the lower seven resemble the jitter"
-    style.headline(figure, title, training)
-    style.legend_below(figure, methods, columns=3)
-    return figure
+    return style.finished(figure, title, training, methods, columns=3)

@@ -7,7 +7,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from experiments.reporting.figures import style
-from experiments.reporting.names import DATASET_TITLES, NETWORK_TITLES
+from experiments.reporting.names import in_words
 from experiments.reporting.summaries import Measured, drawn_datasets, networks_of, spread, trained
 
 
@@ -33,9 +33,8 @@ def draw_clean(measured: Sequence[Measured], training: str) -> Figure:
         return any(trained(measured, dataset, network, training=training) for network in networks)
 
     figure = style.draw_panels(drawn_datasets(measured, training), draw, width=3.8, height=2.4)
-    style.headline(figure, "Clean test set: a dot for each trained network, a line at the mean of its seeds", training)
-    style.legend_below(figure, methods)
-    return figure
+    title = "Clean test set: a dot for each trained network, a line at the mean of its seeds"
+    return style.finished(figure, title, training, methods)
 
 
 def draw_depth(measured: Sequence[Measured], dataset: str, training: str) -> Figure:
@@ -47,7 +46,7 @@ def draw_depth(measured: Sequence[Measured], dataset: str, training: str) -> Fig
     methods = [method for method in style.present(measured, training) if method.startswith("lates_")]
     for column, network in zip(panels.T, networks, strict=True):
         cells = cells_of[network]
-        column[0].set_title(NETWORK_TITLES.get(network, network), fontweight="bold")
+        column[0].set_title(in_words(network), fontweight="bold")
         members = _members(cells[0], methods) if cells else []
         if not members:
             for axes in column:
@@ -73,10 +72,8 @@ def draw_depth(measured: Sequence[Measured], dataset: str, training: str) -> Fig
             axes.set_xticks(depth[:: 1 if len(members) <= 9 else 3])
     for axes, text in zip(panels[:, 0], ("accuracy of each\nmember alone", "contribution"), strict=True):
         axes.set_ylabel(text)
-    title = f"{DATASET_TITLES[dataset]}: what each depth knows (uncut probes, a dot for each seed) and votes"
-    style.headline(figure, title, training)
-    style.legend_below(figure, methods, columns=2)
-    return figure
+    title = f"{in_words(dataset)}: what each depth knows (uncut probes, a dot for each seed) and votes"
+    return style.finished(figure, title, training, methods, columns=2)
 
 
 def _members(cell: Measured, methods: Sequence[str]) -> list[str]:

@@ -14,7 +14,7 @@ from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.lines import Line2D
 from PIL import Image
 
-from experiments.reporting.names import DATASET_TITLES, LARGER_IS_BETTER, METRIC_TITLES, TRAINING_TITLES, method_title
+from experiments.reporting.names import LARGER_IS_BETTER, in_words
 from experiments.reporting.summaries import PAPER_TRAINING, STRONG_TRAINING, Measured
 
 INK, MUTED, FAINT = "#222222", "#6f6f6f", "#e3e3e3"
@@ -115,10 +115,10 @@ def draw_panels(
     figure, panels = grid_of_panels(len(datasets), len(PANELS), **size)
     for line, dataset in zip(panels, datasets, strict=True):
         for axes, metric in zip(line, PANELS, strict=True):
-            axes.set_title(f"{METRIC_TITLES[metric]} {'↑' if metric in LARGER_IS_BETTER else '↓'}")
+            axes.set_title(f"{in_words(metric)} {'↑' if metric in LARGER_IS_BETTER else '↓'}")
             if not draw(axes, dataset, metric):
                 show_not_run(axes)
-        line[0].set_ylabel(DATASET_TITLES[dataset], color=INK, fontsize=9.5, fontweight="bold")
+        line[0].set_ylabel(in_words(dataset), color=INK, fontsize=9.5, fontweight="bold")
     for axes in panels[-1]:
         axes.set_xlabel(below)
     return figure
@@ -148,16 +148,14 @@ def show_not_run(axes: Axes) -> None:
     axes.grid(False)
 
 
-def headline(figure: Figure, text: str, training: str) -> None:
-    """Says, too, how the networks were trained."""
-    whole = f"{text}\nNetworks trained by the {TRAINING_TITLES[training]}"
+def finished(figure: Figure, title: str, training: str, methods: Sequence[str], columns: int = 4) -> Figure:
+    """With the title, which also says how the networks were trained, and the methods' legend below."""
+    whole = f"{title}\nNetworks trained by the {in_words(training)}"
     figure.suptitle(whole, x=0.01, ha="left", fontsize=11, fontweight="bold")
-
-
-def legend_below(figure: Figure, methods: Sequence[str], columns: int = 4) -> None:
-    handles = [Line2D([], [], linestyle="none", label=method_title(method), **look(method)) for method in methods]
+    handles = [Line2D([], [], linestyle="none", label=in_words(method), **look(method)) for method in methods]
     if handles:
         figure.legend(handles=handles, loc="outside lower left", ncols=columns, handlelength=1.2)
+    return figure
 
 
 def save(figure: Figure, out: Path, name: str) -> None:

@@ -4,25 +4,26 @@ Each table is one function of what was measured. `document` writes all of them a
 """
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
-from experiments.reporting.summaries import Measured, read_measured
-from experiments.reporting.tables.comparisons import gains, mc_dropout_gains, paper_tests, paper_wins, primary, wins
+from experiments.reporting.summaries import PAPER_TRAINING, STRONG_TRAINING, Measured, read_measured
+from experiments.reporting.tables.comparisons import gains, mc_dropout_gains, paper_tests, primary, wins
 from experiments.reporting.tables.costs import cost, depth, runs, timing_table
 from experiments.reporting.tables.markdown import Table
 from experiments.reporting.tables.scores import by_network, imagenet, mc_dropout, methods_table, scores
-from experiments.reporting.tables.variations import budget, holdout_size, low_data
+from experiments.reporting.tables.variations import budget, by_part
 
 TABLES: tuple[Callable[[Sequence[Measured]], Table], ...] = (
-    primary, wins, paper_wins, methods_table, scores, gains, budget, low_data, holdout_size, mc_dropout,
-    mc_dropout_gains, paper_tests, imagenet, cost, depth, runs,
+    primary, partial(wins, name="wins", training=STRONG_TRAINING), partial(wins, name="paper_wins", training=PAPER_TRAINING),
+    methods_table, scores, gains, budget, partial(by_part, recipe="low_data"), partial(by_part, recipe="holdout_size"),
+    mc_dropout, mc_dropout_gains, paper_tests, imagenet, cost, depth, runs,
+    *(partial(by_network, metric=metric, group=group) for group in ("clean", "corrupted") for metric in ("nll", "ece")),
 )  # fmt: skip
 
 
 def make_tables(results: Path) -> tuple[tuple[Measured, ...], dict[str, Table]]:
     """What was measured, and name -> table of the results as they are now; without results, tables of what is missing."""
     measured = read_measured(results)
-    tables = [make(measured) for make in TABLES]
-    tables += [by_network(measured, metric, group) for group in ("clean", "corrupted") for metric in ("nll", "ece")]
-    tables.append(timing_table(results / "timing"))
+    tables = [*(make(measured) for make in TABLES), timing_table(results / "timing")]
     return measured, {table.name: table for table in tables}

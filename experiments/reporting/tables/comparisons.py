@@ -9,29 +9,21 @@ import numpy as np
 from experiments.data.corruptions import CIFAR100_C, NAMES
 from experiments.evaluation.image_blocks import IMAGE_METRICS
 from experiments.evaluation.methods import BUDGETS
-from experiments.recipes import CIFAR_SETS
 from experiments.reporting import paper
-from experiments.reporting.names import (
-    CIFAR,
-    DATASET_TITLES,
-    DEFAULT,
-    METRIC_TITLES,
-    PRIMARY_RIVAL,
-    TRAINING_TITLES,
-    method_title,
-)
+from experiments.reporting.names import CIFAR, DEFAULT, PRIMARY_RIVAL, in_words
 from experiments.reporting.significance import (
     Array,
     Gain,
     anova,
     compare,
-    corrupted_gains,
     count_better,
     holm,
+    mean_gains,
     network_gains,
     signed_rank,
 )
 from experiments.reporting.summaries import (
+    CORRUPTED,
     GROUPS,
     PAPER_TRAINING,
     STRONG_TRAINING,
@@ -40,6 +32,7 @@ from experiments.reporting.summaries import (
     Measured,
     all_trained,
     by_architecture,
+    sets_of,
     trained,
     with_common_seeds,
 )
@@ -52,7 +45,7 @@ from experiments.reporting.tables.markdown import (
     p_value,
     signed,
 )
-from experiments.reporting.tables.scores import mc_title, titles
+from experiments.reporting.tables.scores import mc_title
 
 
 def better_of(gains: Array, missing: str = ABSENT) -> str:
@@ -82,22 +75,19 @@ def primary(measured: Sequence[Measured]) -> Table:
         compared = [compare(equal[dataset], *PRIMARY, metric, GROUPS[group]) for dataset, group in places]
         corrected = holm([gain.p for gain in compared])
         for (dataset, group), gain, p in zip(places, compared, corrected, strict=True):
-            where = (endpoint, METRIC_TITLES[metric], DATASET_TITLES[dataset], group)
-            rows.append((*where, *shown(gain), str(gain.architectures), p_value(gain.p), p_value(p)))
+            where = (endpoint, in_words(metric), in_words(dataset), group)
+            values = (*shown(gain), str(gain.architectures), p_value(gain.p), p_value(p))
+            rows.append((*where, *(values if gain.networks else (NOT_RUN, *[ABSENT] * (len(values) - 1)))))
     header = ("endpoint", "metric", "data set", "test sets", *GAIN_COLUMNS, "architectures", "p", "p, Holm")
     return Table(
         "primary",
-        f"{' against '.join(map(method_title, PRIMARY))}, networks of the strong recipe",
+        f"{' against '.join(map(in_words, PRIMARY))}, networks of the strong recipe",
         header,
-        merge_missing(rows, shared=3, text_columns=4) if any(row[4] != ABSENT for row in rows) else _not_run(rows),
+        tuple(rows),
         "Named before it was run. The unit is the architecture, each with the same seeds. p: two-sided t-test over "
         "architectures; Holm's family is the four comparisons of one endpoint. All other comparisons are exploratory.",
         text_columns=4,
     )
-
-
-def _not_run(rows: Sequence[tuple[str, ...]]) -> tuple[tuple[str, ...], ...]:
-    return tuple((*row[:4], NOT_RUN, *[ABSENT] * (len(row) - 5)) for row in rows)
 
 
 # Exploratory
@@ -135,8 +125,8 @@ def gains(measured: Sequence[Measured]) -> Table:
         for group, metric in product(GROUPS.values(), METRICS):
             gain = compare(architectures, *pair, metric, group)
             if gain.networks:
-                where = (TRAINING_TITLES[training], DATASET_TITLES[dataset], group.title, METRIC_TITLES[metric])
-                rows.append((*map(method_title, pair), *where, *shown(gain), str(gain.architectures)))
+                where = (*map(in_words, (training, dataset)), group.title, in_words(metric))
+                rows.append((*map(in_words, pair), *where, *shown(gain), str(gain.architectures)))
     where = ("networks trained by", "data set", "test sets", "metric")
     header = ("method", "over", *where, *GAIN_COLUMNS, "architectures")
     note = "In the metric's own units, positive is better. Exploratory: no correction for the number of comparisons."
@@ -173,25 +163,20 @@ PAPER_PAIRS = (
 )
 
 
-def wins(measured: Sequence[Measured]) -> Table:
-    return _wins("wins", measured, STRONG_TRAINING, STRONG_PAIRS)
+PAIRS = {STRONG_TRAINING: STRONG_PAIRS, PAPER_TRAINING: PAPER_PAIRS}
 
 
-def paper_wins(measured: Sequence[Measured]) -> Table:
-    return _wins("paper_wins", measured, PAPER_TRAINING, PAPER_PAIRS)
-
-
-def _wins(name: str, measured: Sequence[Measured], training: str, pairs: Sequence[tuple[str, str, str]]) -> Table:
+def wins(measured: Sequence[Measured], name: str, training: str) -> Table:
     """On how many networks of both data sets."""
     metrics = ("nll", "ece", "brier", "accuracy")
     rows: list[tuple[str, ...]] = []
-    cells = [cell for dataset in CIFAR_SETS for cell in all_trained(measured, dataset, training)]
-    for group, method, rival in pairs:
+    cells = [cell for dataset in CIFAR for cell in all_trained(measured, dataset, training)]
+    for group, method, rival in PAIRS[training]:
         by_metric = [network_gains(cells, method, rival, metric, GROUPS[group].sets) for metric in metrics]
         counts = [better_of(by_metric[0], NOT_RUN), *map(better_of, by_metric[1:])]
-        rows.append((GROUPS[group].title, method_title(method), method_title(rival), *counts))
-    header = ("test sets", "method", "better than", *titles(metrics))
-    title = f"On how many networks LATES is better, {TRAINING_TITLES[training]}"
+        rows.append((GROUPS[group].title, in_words(method), in_words(rival), *counts))
+    header = ("test sets", "method", "better than", *map(in_words, metrics))
+    title = f"On how many networks LATES is better, {in_words(training)}"
     note = "Both data sets, by the mean over the test sets. Seeds of one architecture are not independent."
     return Table(name, title, header, tuple(rows), note, text_columns=3)
 
@@ -223,11 +208,11 @@ def mc_dropout_gains(measured: Sequence[Measured]) -> Table:
             texts = [
                 f"{signed(gain.mean, 4)} {interval(gain.bootstrap)}".removesuffix(f" {ABSENT}") for gain in compared
             ]
-            rows.append((DATASET_TITLES[dataset], f"{rate:g}", *map(mc_title, pair), str(len(cells)), *texts))
+            rows.append((in_words(dataset), f"{rate:g}", *map(mc_title, pair), str(len(cells)), *texts))
     return Table(
         "mc_dropout_gains",
         "WRN-28-10 with Monte Carlo dropout: gains on the clean test set, positive is better",
-        ("data set", "dropout", "method", "over", "seeds", *(f"{METRIC_TITLES[metric]} [95 %]" for metric in metrics)),
+        ("data set", "dropout", "method", "over", "seeds", *(f"{in_words(metric)} [95 %]" for metric in metrics)),
         merge_missing(rows, shared=2, text_columns=5),
         "Brier is the standard one. Intervals: bootstrap over seeds, crossed with test images where the metric is a mean over "
         "images; of one seed they are of the test images alone, and say nothing of another training or of other masks. There "
@@ -244,11 +229,11 @@ def paper_tests(measured: Sequence[Measured]) -> Table:
     rows: list[tuple[str, ...]] = []
     for dataset, metric in product(paper.DATASETS, paper.METRICS):
         architectures = by_architecture(measured, dataset)
-        everything = corrupted_gains(all_trained(measured, dataset), *PAPERS_OWN, metric)
+        everything = mean_gains(all_trained(measured, dataset), *PAPERS_OWN, metric, [[name] for name in CORRUPTED])
         gain = compare(architectures, *PAPERS_OWN, metric, GROUPS["corrupted"])
         rows.append(
             (
-                *(DATASET_TITLES[dataset], METRIC_TITLES[metric], paper.WILCOXON[dataset][metric]),
+                *(in_words(dataset), in_words(metric), paper.WILCOXON[dataset][metric]),
                 *(better_of(everything), p_value(signed_rank(everything))),
                 *(f"F(1, 16) = {paper.ANOVA[dataset][metric]}".replace("= <", "<"), paper.ANOVA_P[dataset][metric]),
                 *_anova(architectures, metric, CIFAR100_C),
@@ -259,7 +244,7 @@ def paper_tests(measured: Sequence[Measured]) -> Table:
     tests = ("Wilcoxon p, paper", "sets better", "p, ours", "ANOVA, paper", "p, paper", "17 types", "p", "all 19", "p")
     return Table(
         "paper_tests",
-        f"{' over '.join(map(method_title, PAPERS_OWN))}, corrupted test sets: the paper's tests beside ours",
+        f"{' over '.join(map(in_words, PAPERS_OWN))}, corrupted test sets: the paper's tests beside ours",
         ("data set", "metric", *tests, "mean gain", "t over architectures, 95 %"),
         tuple(rows),
         "Wilcoxon: every corrupted set of every network a pair. ANOVA: the subject is the corruption type. Neither is "
@@ -270,7 +255,8 @@ def paper_tests(measured: Sequence[Measured]) -> Table:
 
 
 def _anova(architectures: Architectures, metric: str, types: Sequence[str]) -> tuple[str, str]:
-    gains_of_each = [corrupted_gains(cells, *PAPERS_OWN, metric, types) for cells in architectures]
+    by_type = [sets_of((name,)) for name in types]
+    gains_of_each = [mean_gains(cells, *PAPERS_OWN, metric, by_type) for cells in architectures]
     means = [each.mean(axis=0) for each in gains_of_each if len(each)]
     F, p = anova(np.asarray(means))
     return (ABSENT if math.isnan(F) else f"F(1, {len(types) - 1}) = {F:.2f}"), p_value(p)

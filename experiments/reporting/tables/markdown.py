@@ -66,10 +66,10 @@ def _line(cells: tuple[str, ...] | list[str]) -> str:
 # Numbers as text
 
 
-def number(value: float, digits: int = 4) -> str:
-    """Rounded, with a true minus; a dash where there is nothing."""
+def number(value: float, digits: int = 4, missing: str = ABSENT) -> str:
+    """Rounded, with a true minus."""
     if math.isnan(value):
-        return ABSENT
+        return missing
     text = f"{value:.{digits}f}"
     return (text if float(text) else text.lstrip("-")).replace("-", "−")
 

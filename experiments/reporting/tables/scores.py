@@ -7,13 +7,9 @@ from experiments.evaluation.dropout import OFF, ON, SAMPLES
 from experiments.reporting import paper
 from experiments.reporting.names import (
     CIFAR,
-    DATASET_TITLES,
     DEFAULT,
     METHOD_TITLES,
-    METRIC_TITLES,
-    NETWORK_TITLES,
-    TRAINING_TITLES,
-    method_title,
+    in_words,
 )
 from experiments.reporting.summaries import (
     CLEAN_SET,
@@ -36,16 +32,8 @@ PUBLIC_NOTE = "Public networks: one half of the test images, corruptions at seve
 FLOOR = "Floor: the ECE that perfect calibration would measure with these confidences."
 
 
-def titles(metrics: Sequence[str]) -> Row:
-    return tuple(METRIC_TITLES[metric] for metric in metrics)
-
-
 def corrupted_titles(metrics: Sequence[str]) -> Row:
-    return tuple(f"{title}, corrupted" for title in titles(metrics))
-
-
-def place(dataset: str, network: str) -> tuple[str, str]:
-    return DATASET_TITLES[dataset], NETWORK_TITLES.get(network, network)
+    return tuple(f"{in_words(metric)}, corrupted" for metric in metrics)
 
 
 # Every method, every network
@@ -61,20 +49,20 @@ def methods_table(measured: Sequence[Measured]) -> Table:
     whole: set[str] = set()
     for training, dataset in product(TRAININGS, CIFAR):
         run = methods_run(measured, dataset, training)
-        where = (TRAINING_TITLES[training], DATASET_TITLES[dataset])
+        where = tuple(map(in_words, (training, dataset)))
         for method in (method for method in listed if method in run):
             values = [mean_over_networks(measured, dataset, method, *column, training) for column in columns]
-            rows.append((*where, method_title(method), *map(number, values)))
+            rows.append((*where, in_words(method), *map(number, values)))
         if not run:
             rows.append((*where, NOT_RUN, *[ABSENT] * len(columns)))
         whole |= run
     anywhere = {method for cell in measured for method in cell.methods}
-    partly = [method_title(method) for method in listed if method in anywhere - whole]
-    missing = [method_title(method) for method in listed if method not in anywhere]
+    partly = [in_words(method) for method in listed if method in anywhere - whole]
+    missing = [in_words(method) for method in listed if method not in anywhere]
     return Table(
         "methods",
         "Every method that was run on all networks",
-        ("networks trained by", "data set", "method", *titles(clean), *corrupted_titles(corrupted)),
+        ("networks trained by", "data set", "method", *map(in_words, clean), *corrupted_titles(corrupted)),
         tuple(rows),
         f"{MEANS} {PUBLIC_NOTE} AUC at best T: at the temperature that serves the method's AUC best, so that calibration alone "
         "earns little. "
@@ -93,17 +81,17 @@ BY_NETWORK = (
 
 def by_network(measured: Sequence[Measured], metric: str, group: str) -> Table:
     """A row for each network, a column for each method that was run on one."""
-    where = {"clean": " on the clean test set", "corrupted": ", mean over corrupted test sets"}
+    on = {"clean": " on the clean test set", "corrupted": ", mean over corrupted test sets"}
     shown = [method for method in BY_NETWORK if any(method in each.methods for each in measured)]
     rows: list[Row] = []
     for training, dataset, network in places(CIFAR):
         cells = trained(measured, dataset, network, training=training)
         values = [spread(cell.mean(method, metric, GROUPS[group].sets) for cell in cells) for method in shown]
-        named = (TRAINING_TITLES[training], *place(dataset, network))
-        rows.append((*named, str(len(cells)), *(with_deviation(each, 3) for each in values)))
-    header = ("networks trained by", "data set", "network", "seeds", *map(method_title, shown))
+        where = map(in_words, (training, dataset, network))
+        rows.append((*where, str(len(cells)), *(with_deviation(each, 3) for each in values)))
+    header = ("networks trained by", "data set", "network", "seeds", *map(in_words, shown))
     merged = merge_missing(rows, shared=2, text_columns=4)
-    title, note = METRIC_TITLES[metric] + where[group], f"Mean ± standard deviation over seeds. {PUBLIC_NOTE}"
+    title, note = in_words(metric) + on[group], f"Mean ± standard deviation over seeds. {PUBLIC_NOTE}"
     return Table(f"{group}_{metric}", title, header, merged, note, text_columns=3)
 
 
@@ -119,10 +107,10 @@ def scores(measured: Sequence[Measured]) -> Table:
         for method, group in product(methods, GROUPS.values()):
             values = [spread(cell.mean(method, each, group.sets) for cell in cells) for each in ALL_METRICS]
             if values[0].count:
-                where = (TRAINING_TITLES[training], *place(dataset, network), group.title)
+                where = (*map(in_words, (training, dataset, network)), group.title)
                 shown = (number(each.mean) for each in values)
-                rows.append((*where, method_title(method), str(values[0].count), *shown))
-    header = ("networks trained by", "data set", "network", "test sets", "method", "seeds", *titles(ALL_METRICS))
+                rows.append((*where, in_words(method), str(values[0].count), *shown))
+    header = ("networks trained by", "data set", "network", "test sets", "method", "seeds", *map(in_words, ALL_METRICS))
     return Table("scores", "Every method on every network", header, tuple(rows), f"Means over seeds. {FLOOR}", 5)
 
 
@@ -149,26 +137,26 @@ def _our_row(label: str, cells: Sequence[Measured], method: str) -> Row:
 
 
 def imagenet(measured: Sequence[Measured]) -> Table:
-    rows = [_paper_row(method_title(method), values) for method, values in paper.IMAGENET.items()]
+    rows = [_paper_row(in_words(method), values) for method, values in paper.IMAGENET.items()]
     cells = trained(measured, "imagenet", "resnet50")
     rows += [
-        _our_row(method_title(method), cells, method)
+        _our_row(in_words(method), cells, method)
         for method in ("temperature_sgd", "temperature", "lates_paper", DEFAULT)
     ]
-    header = ("method", "source", "seeds", *titles(OURS))
+    header = ("method", "source", "seeds", *map(in_words, OURS))
     return Table("imagenet", "ResNet50 on ImageNet, clean test set", header, tuple(rows), BESIDE_PAPER, text_columns=2)
 
 
 def mc_title(method: str) -> str:
     """Marks the methods that are measured with dropout off."""
-    return f"dropout off: {method_title(method)}" if method in OFF else method_title(method)
+    return f"dropout off: {in_words(method)}" if method in OFF else in_words(method)
 
 
 def mc_dropout(measured: Sequence[Measured]) -> Table:
     rows: list[Row] = []
     for (dataset, rate), printed in paper.MC_DROPOUT.items():
         cells = trained(measured, dataset, "wide_resnet_28_10", dropout=rate)
-        where = (DATASET_TITLES[dataset], f"{rate:g}")
+        where = (in_words(dataset), f"{rate:g}")
         rows += [(*where, *_paper_row(label, values)) for label, values in printed.items()]
         rows += [(*where, *_our_row(mc_title(method), cells, method)) for method in (*OFF, *ON)]
     note = (
@@ -180,7 +168,7 @@ def mc_dropout(measured: Sequence[Measured]) -> Table:
     return Table(
         "mc_dropout",
         "WRN-28-10 with Monte Carlo dropout, clean test set",
-        ("data set", "dropout", "method", "source", "seeds", *titles(OURS)),
+        ("data set", "dropout", "method", "source", "seeds", *map(in_words, OURS)),
         merge_missing(rows, shared=2, text_columns=5),
         note,
         text_columns=4,

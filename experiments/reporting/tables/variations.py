@@ -6,7 +6,7 @@ from itertools import product
 
 from experiments.evaluation.methods import BUDGETS
 from experiments.evaluation.prepared import VIEWS
-from experiments.reporting.names import CIFAR, DATASET_TITLES, SOLVED_ALIKE, method_title
+from experiments.reporting.names import CIFAR, in_words
 from experiments.reporting.summaries import (
     CLEAN_SET,
     CORRUPTED,
@@ -18,50 +18,45 @@ from experiments.reporting.summaries import (
     spread,
 )
 from experiments.reporting.tables.markdown import ABSENT, NOT_RUN, Table, merge_missing, number, signed
-from experiments.reporting.tables.scores import corrupted_titles, place, titles
+from experiments.reporting.tables.scores import corrupted_titles
 
 BY_PART = (
     "temperature", "vector_scaling", "sms", "head_refitted_shift", "lates_none_1", "lates_shift_1", "lates_jitter_1",
     "lates_robust_1",
 )  # fmt: skip
 SHOWN = ("nll", "ece", "accuracy")
+BY = {
+    "low_data": "the share of the training split",
+    "holdout_size": "the size of the hold-out, the network trained on the rest",
+}
 RELATIVE = "Gain: percent of temperature scaling's value by which the method is better; negative is worse."
 
 
-def _by_part(title: str, measured: Sequence[Measured], recipe: str) -> Table:
+def by_part(measured: Sequence[Measured], recipe: str) -> Table:
     """Method by method, so that the parts of one stand below one another; networks that were not run stand last, as one."""
     rows: list[tuple[str, ...]] = []
-    header = ("data set", "network", "method", "train", "hold-out", "seeds", *titles(SHOWN))
-    header += tuple(f"{metric}, gain %" for metric in titles(SHOWN))
+    header = ("data set", "network", "method", "train", "hold-out", "seeds", *map(in_words, SHOWN))
+    header += tuple(f"{in_words(metric)}, gain %" for metric in SHOWN)
     for dataset in CIFAR:
         by_network = {network: of_each_part(measured, dataset, network, recipe) for network in networks_of(dataset)}
-        varied = {network: by_part for network, by_part in by_network.items() if by_part}
-        for network, by_part in varied.items():
-            for method, ((train, holdout), cells) in product(BY_PART, by_part.items()):
+        varied = {network: parts for network, parts in by_network.items() if parts}
+        for network, parts in varied.items():
+            for method, ((train, holdout), cells) in product(BY_PART, parts.items()):
                 if any(method in cell.methods for cell in cells):
                     shares = (f"{100 * train:.0f} %", f"{100 * holdout:.0f} %")
-                    where = (*place(dataset, network), method_title(method), *shares, str(len(cells)))
+                    where = (*map(in_words, (dataset, network)), in_words(method), *shares, str(len(cells)))
                     rows.append((*where, *_values(cells, method)))
         if len(varied) < len(by_network):
-            others = (DATASET_TITLES[dataset], "all others" if varied else "all", NOT_RUN)
+            others = (in_words(dataset), "all others" if varied else "all", NOT_RUN)
             rows.append((*others, *[ABSENT] * (len(header) - len(others))))
     note = f"{RELATIVE} Every line is of the seeds that all sizes have; the plain split's may be a network of another recipe."
-    return Table(recipe, title, header, tuple(rows), note, text_columns=3)
+    return Table(recipe, f"Clean test set, by {BY[recipe]}", header, tuple(rows), note, text_columns=3)
 
 
 def _values(cells: Sequence[Measured], method: str) -> list[str]:
     values = [number(spread(cell.mean(method, metric) for cell in cells).mean) for metric in SHOWN]
     gains = [signed(spread(cell.relative_gain(method, metric) for cell in cells).mean) for metric in SHOWN]
-    return [*values, *(gains if method not in ("temperature", *SOLVED_ALIKE) else [ABSENT] * len(gains))]
-
-
-def low_data(measured: Sequence[Measured]) -> Table:
-    return _by_part("Clean test set, by the share of the training split", measured, "low_data")
-
-
-def holdout_size(measured: Sequence[Measured]) -> Table:
-    title = "Clean test set, by the size of the hold-out, the network trained on the rest"
-    return _by_part(title, measured, "holdout_size")
+    return [*values, *(gains if method != "temperature" else [ABSENT] * len(gains))]
 
 
 def budget(measured: Sequence[Measured]) -> Table:
@@ -75,11 +70,11 @@ def budget(measured: Sequence[Measured]) -> Table:
         ]
         spent, *gains = (over_architectures(by_architecture(measured, dataset), value) for value in of_each)
         limit = "none" if allowed == "all" else f"{allowed} %"
-        rows.append((DATASET_TITLES[dataset], views, limit, number(spent, 2), *map(signed, gains)))
+        rows.append((in_words(dataset), views, limit, number(spent, 2), *map(signed, gains)))
     return Table(
         "budget",
         "Relative gain by budget and views, %",
-        ("data set", "views", "budget", "parameters added, %", *titles(SHOWN), *corrupted_titles(SHOWN)),
+        ("data set", "views", "budget", "parameters added, %", *map(in_words, SHOWN), *corrupted_titles(SHOWN)),
         merge_missing(rows, shared=2, text_columns=3),
         f"{RELATIVE} Mean over seeds, then over the networks that were run.",
         text_columns=3,

@@ -13,7 +13,7 @@ from experiments.data.datasets import as_inputs
 from experiments.evaluation.clock import OutOfTimeError
 from experiments.evaluation.dropout import OFF, ON, predict_draws
 from experiments.evaluation.evaluate import Evaluation, evaluate_network
-from experiments.evaluation.image_blocks import BLOCKED_METHODS, IMAGE_METRICS
+from experiments.evaluation.image_blocks import IMAGE_METRICS
 from experiments.evaluation.measuring import CORRUPTION_SEED, METRICS, CorruptedSets, measure_sets
 from experiments.evaluation.methods import METHODS
 from experiments.evaluation.prepared import Batches
@@ -27,23 +27,22 @@ def results(sets: CorruptedSets) -> Evaluation:
     return evaluate_network(tiny_network("tiny_vgg"), sample_data(), sets, seed=0, training_seconds=12.5)
 
 
-def test_there_is_a_row_for_every_method_and_set(results: Evaluation) -> None:
+def test_there_are_scores_of_every_method_and_set(results: Evaluation) -> None:
     expected = [(method, name) for method in METHODS for name in ("clean", "contrast-5", "gaussian_noise-5")]
-    assert [(row.method, row.set) for row in results.rows] == expected
-    assert all(tuple(row.metrics) == METRICS for row in results.rows)
-    on_clean_alone = {"auc_best_temperature"}
-    for row in results.rows:
-        missing = {name for name, value in row.metrics.items() if not math.isfinite(value)}
-        assert missing == (set() if row.set == "clean" else on_clean_alone)
+    assert list(results.scores) == expected
+    for (_, name), metrics in results.scores.items():
+        assert tuple(metrics) == METRICS
+        missing = {metric for metric, value in metrics.items() if not math.isfinite(value)}
+        assert missing == (set() if name == "clean" else {"auc_best_temperature"})
 
 
 def test_the_networks_row_is_the_network(results: Evaluation) -> None:
     network, test = tiny_network("tiny_vgg"), sample_data().test
-    clean, noisy = (row for row in results.rows if row.method == "network" and row.set != "contrast-5")
-    assert clean.metrics["accuracy"] == pytest.approx(measure_accuracy(network, test))
+    clean, noisy = (results.scores["network", name] for name in ("clean", "gaussian_noise-5"))
+    assert clean["accuracy"] == pytest.approx(measure_accuracy(network, test))
     with torch.no_grad():
         logits = network(as_inputs(corrupt(test.images, "gaussian_noise", 5, CORRUPTION_SEED)))
-    assert noisy.metrics["nll"] == pytest.approx(lates.metrics.nll(logits, test.labels), rel=1e-5)
+    assert noisy["nll"] == pytest.approx(lates.metrics.nll(logits, test.labels), rel=1e-5)
 
 
 def test_facts_say_under_what_the_numbers_were_made(results: Evaluation) -> None:
@@ -75,13 +74,12 @@ def test_facts_describe_each_method(results: Evaluation) -> None:
     assert dense["ranks"] == dict.fromkeys(votes, 10)
 
 
-def test_blocks_of_images_are_kept_for_the_methods_that_are_compared(results: Evaluation) -> None:
-    methods = sorted(BLOCKED_METHODS & METHODS.keys())
-    assert list(results.blocks) == [(method, group) for method in methods for group in ("clean", "like_jitter")]
-    for row in results.rows:
-        if row.set == "clean" and row.method in methods:
-            means = results.blocks[row.method, "clean"].mean(axis=1)
-            assert means == pytest.approx([row.metrics[metric] for metric in IMAGE_METRICS], abs=1e-6)
+def test_blocks_of_images_are_kept_for_every_method(results: Evaluation) -> None:
+    assert list(results.blocks) == [(method, group) for method in sorted(METHODS) for group in ("clean", "like_jitter")]
+    for method in METHODS:
+        means = results.blocks[method, "clean"].mean(axis=1)
+        expected = [results.scores[method, "clean"][metric] for metric in IMAGE_METRICS]
+        assert means == pytest.approx(expected, abs=1e-6)
 
 
 def test_a_passed_deadline_stops_between_stages_and_between_sets(sets: CorruptedSets) -> None:
@@ -110,7 +108,7 @@ def dropped_out(dropout_network: nn.Module) -> Evaluation:
 
 
 def test_dropout_cells_hold_every_method_of_the_draws_and_some_with_dropout_off(dropped_out: Evaluation) -> None:
-    assert [(row.method, row.set) for row in dropped_out.rows] == [(name, "clean") for name in (*OFF, *ON)]
+    assert list(dropped_out.scores) == [(name, "clean") for name in (*OFF, *ON)]
     assert list(dropped_out.facts["methods"]) == [*OFF, *ON]
     assert list(dropped_out.facts["probe_accuracy"]) == ["layer1.0", "layer2.0", "head"]
     assert dropped_out.blocks.keys() == {(name, "clean") for name in (*OFF, *ON)}
@@ -131,7 +129,7 @@ def test_facts_describe_each_method_of_the_draws(dropped_out: Evaluation) -> Non
 
 
 def test_dropout_off_is_the_plain_network(dropout_network: nn.Module, dropped_out: Evaluation) -> None:
-    accuracy = {row.method: row.metrics["accuracy"] for row in dropped_out.rows}
+    accuracy = {method: metrics["accuracy"] for (method, _), metrics in dropped_out.scores.items()}
     assert accuracy["network"] == accuracy["temperature"] == measure_accuracy(dropout_network, sample_data().test)
 
 
@@ -152,7 +150,7 @@ def test_rows_of_the_draws_are_the_librarys_calibrations(dropout_network: nn.Mod
     )
     assert methods["mcd_lates_shift"]["weights"] == pytest.approx(stacked.weights)
     assert methods["mcd_lates"]["weights"] != pytest.approx(stacked.weights)
-    nll = {row.method: row.metrics["nll"] for row in dropped_out.rows}
+    nll = {method: metrics["nll"] for (method, _), metrics in dropped_out.scores.items()}
     with torch.no_grad():
         expected = lates.metrics.nll(scaled(as_inputs(data.test.images)), data.test.labels)
     assert abs(nll["mcd_temperature"] - expected) < 0.5 * abs(nll["mcd_temperature"] - nll["mcd"])

@@ -1,7 +1,6 @@
 """The search for defaults and the timing of a calibration, as commands, on the sample in CIFAR-10's layout."""
 
 import hashlib
-from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 
@@ -14,8 +13,9 @@ from experiments.data.files import DamagedError
 from experiments.data.shifts import FAMILIES, shifted_sets
 from experiments.data.splits import split_indices
 from experiments.evaluation import search, timing
-from experiments.evaluation.prepared import Batches
-from experiments.reporting.shift_search import read_search
+from experiments.evaluation.methods import METHODS
+from experiments.evaluation.prepared import PAPER_BLOCKS, Batches
+from experiments.reporting.shift_search import THIRD_ROUND, read_search
 from experiments.training.hyperparameters import Hyperparameters
 from experiments.training.loop import train_network
 from experiments.training.networks import build_network
@@ -78,21 +78,26 @@ def test_released_weights_are_measured_on_halves_of_the_test_images(trained: Pat
         search.main([*known, "--weights", str(file), "--out", str(trained / "released"), "--only", "temperature"])
 
 
+def test_candidates_are_those_of_the_third_round() -> None:
+    robust = {name for name in search.CANDIDATES if name.startswith("robust")}
+    assert robust == set(THIRD_ROUND)
+    assert set(search.CANDIDATES.values()) <= METHODS.keys()
+
+
 def test_candidates_are_what_calibrate_gives() -> None:
     data, network = sample_data(), build_network("tiny_vgg", 10).eval()
     test = lates.extract(network, Batches(data.test))
     candidates = {
-        "temperature": {"blocks": [], "holdout_views": "robust"},
-        "shift": {"views": "shift", "passes": 2, "budget": 0.05},
-        "robust, capped, rescaled": {"cap": 0.99, "expect_shift": True},
-        "robust, capped, robust hold-out": {"cap": 0.9, "holdout_views": "robust"},
+        "temperature, robust hold-out": {"blocks": [], "holdout_views": "robust"},
+        "shift": {"views": "shift", "passes": 2},
+        "robust, capped, rescaled": {"expect_shift": True},
+        "robust, last": {"settings": lates.DEFAULT},
+        "robust, robust hold-out": {"holdout_views": "robust"},
     }
     (fitted,) = search.calibrate_all(network, data.train, [data.holdout], candidates)
     for name, options in candidates.items():
         loaders = {"train": Batches(data.train), "holdout": Batches(data.holdout)}
-        known = {option: value for option, value in options.items() if option != "cap"}
-        settings = replace(lates.DEFAULT, cap=options.get("cap"))
-        expected = lates.calibrate(network, **loaders, progress=False, settings=settings, **known)
+        expected = lates.calibrate(network, **loaders, progress=False, **{"settings": PAPER_BLOCKS, **options})
         torch.testing.assert_close(fitted[name](test), expected.logits_of(test))
 
 
@@ -103,7 +108,7 @@ def test_each_half_is_measured_by_the_fit_on_the_other(monkeypatch: pytest.Monke
 
     fitted = [{"scaled": lambda features, factor=factor: factor * features.logits} for factor in (1, 2)]
     monkeypatch.setattr(search, "calibrate_all", lambda network, train, holdouts, candidates: fitted)
-    outcomes = search.measure(network, holdout, halves, {"scaled": {}})["scaled"]
+    outcomes = search.measure(network, holdout, halves, ["scaled"])["scaled"]
     with torch.no_grad():
         logits = torch.cat([factor * network(as_inputs(halves[2 - factor].images)) for factor in (1, 2)])
     labels = torch.cat([halves[1].labels, halves[0].labels])

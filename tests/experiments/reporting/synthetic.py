@@ -3,15 +3,16 @@
 import csv
 import math
 import zlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from statistics import mean
 
 import numpy as np
 
 from experiments.data.corruptions import NAMES, SEVERITIES
 from experiments.evaluation.dropout import OFF, ON
-from experiments.evaluation.image_blocks import BLOCKED_METHODS, BLOCKS, IMAGE_METRICS, group_of
-from experiments.evaluation.measuring import METRICS, Row
+from experiments.evaluation.image_blocks import BLOCKS, IMAGE_METRICS, group_of
+from experiments.evaluation.measuring import METRICS, Scores
 from experiments.recipes import Cell
 from experiments.runner.results import CellResults, write_results
 
@@ -49,10 +50,10 @@ def write_cell(
     methods = (*OFF, *ON) if dropout else PLAIN_METHODS
     hard = {"cifar100": 1.0, "imagenet": 0.8}.get(dataset, 0.25)
     error = 0.34 * hard * (0.9 / train_fraction) ** 0.3 * (1 + 0.03 * random.standard_normal())
-    rows: list[Row] = []
+    scores: dict[tuple[str, str], dict[str, float]] = {}
     for test_set in sets:
         severity = int(test_set.rpartition("-")[2]) if test_set != "clean" else 0
-        rows += [Row(method, test_set, _scores(random, error, severity)) for method in methods]
+        scores |= {(method, test_set): _scores(random, error, severity) for method in methods}
     facts = {
         "commit": "0" * 40,
         "device": "invented",
@@ -60,19 +61,17 @@ def write_cell(
         "seconds": {"training": 180.0, "extraction": 0.4},
         **_votes(network, error, methods),
     }
-    return write_results(results, CellResults(cell, tuple(rows), facts, _blocks(rows))).with_suffix(".csv")
+    return write_results(results, CellResults(cell, scores, facts, _blocks(scores))).with_suffix(".csv")
 
 
-def _blocks(rows: Sequence[Row]) -> dict[tuple[str, str], np.ndarray]:
-    """Blocks of test images whose mean is the mean of the rows; a block is as hard for every method."""
+def _blocks(scores: Scores) -> dict[tuple[str, str], np.ndarray]:
+    """Blocks of test images whose mean is the mean of the scores; a block is as hard for every method."""
     hardness = np.random.default_rng(0).normal(0, 0.1, BLOCKS)
     hardness -= hardness.mean()
     values: dict[tuple[str, str], list[list[float]]] = {}
-    for row in rows:
-        if row.method in BLOCKED_METHODS:
-            scores = [row.metrics[metric] for metric in IMAGE_METRICS]
-            values.setdefault((row.method, group_of(row.corruption)), []).append(scores)
-    return {key: np.mean(scores, axis=0)[:, None] + hardness for key, scores in values.items()}
+    for (method, name), metrics in scores.items():
+        values.setdefault((method, group_of(name)), []).append([metrics[metric] for metric in IMAGE_METRICS])
+    return {key: np.mean(each, axis=0)[:, None] + hardness for key, each in values.items()}
 
 
 def _scores(random: np.random.Generator, error: float, severity: int) -> dict[str, float]:
@@ -121,6 +120,11 @@ def write_all(results: Path) -> Path:
         rest, held = 1 - percent / 100, percent / 100
         write_cell(results, "holdout_size", "cifar100", "resnet18", 0, train_fraction=rest, holdout_fraction=held)
     return results
+
+
+def over_networks(value: Callable[[str, int], float]) -> float:
+    """The mean over seeds, then over architectures, of what (network, seed) has."""
+    return mean(mean(value(network, seed) for seed in range(seeds)) for network, seeds in SEEDS_RUN.items())
 
 
 def read_column(path: Path, method: str, metric: str) -> dict[str, float]:

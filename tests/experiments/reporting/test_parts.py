@@ -8,7 +8,7 @@ from experiments.reporting.summaries import of_each_part, read_measured
 from experiments.reporting.tables import make_tables
 from experiments.reporting.tables.markdown import markdown
 from experiments.reporting.tables.scores import methods_table
-from experiments.reporting.tables.variations import low_data
+from experiments.reporting.tables.variations import by_part
 from tests.experiments.reporting.synthetic import column, read_column, rows_of, write_cell
 
 BOTH = ("CIFAR-100", "CIFAR-10")
@@ -41,7 +41,9 @@ def test_parts_without_a_common_seed_show_no_trend(tmp_path: Path) -> None:
     write_cell(tmp_path, "in_distribution", "cifar100", "resnet18", 0, sets=["clean"])
     write_cell(tmp_path, "low_data", "cifar100", "resnet18", 1, train_fraction=0.25, sets=["clean"])
     assert of_each_part(read_measured(tmp_path), "cifar100", "resnet18", "low_data") == {}
-    assert [row["network"] for row in rows_of(markdown(low_data(read_measured(tmp_path))), "CIFAR-100")] == ["all"]
+    assert [row["network"] for row in rows_of(markdown(by_part(read_measured(tmp_path), "low_data")), "CIFAR-100")] == [
+        "all"
+    ]
 
 
 def test_temperature_scaling_stands_below_itself_by_size_of_the_holdout(results: Path, tables: dict[str, str]) -> None:

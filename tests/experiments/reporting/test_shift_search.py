@@ -3,7 +3,8 @@
 from pathlib import Path
 
 import lates
-from experiments.reporting.shift_search import FAMILIES, read_search
+from experiments.data.shifts import FAMILIES
+from experiments.reporting.shift_search import read_search
 from lates.settings import SHIFT_EXPECTED
 
 RESULTS = Path(__file__).parents[3] / "results"

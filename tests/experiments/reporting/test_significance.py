@@ -13,13 +13,13 @@ from hypothesis import strategies as st
 from scipy import stats
 from statsmodels.stats.anova import AnovaRM
 
-from experiments.data.corruptions import LIKE_JITTER, NAMES
+from experiments.data.corruptions import LIKE_JITTER
 from experiments.reporting.significance import (
     anova,
     bootstrap,
     compare,
-    corrupted_gains,
     holm,
+    mean_gains,
     network_gains,
     signed_rank,
     t_test,
@@ -28,13 +28,6 @@ from experiments.reporting.summaries import CORRUPTED, GROUPS, by_architecture, 
 from tests.experiments.reporting.synthetic import read_column, write_cell
 
 gains_of_networks = st.lists(st.integers(-8, 8), min_size=1, max_size=7).map(lambda found: np.asarray(found) / 10)
-
-
-def gains_cube(networks: int = 4, corruptions: int = 6, seed: int = 0) -> np.ndarray:
-    random = np.random.default_rng(seed)
-    by_network = random.normal(0.02, 0.01, (networks, 1, 1))
-    by_corruption = random.normal(0, 0.02, (1, corruptions, 1))
-    return by_network + by_corruption + random.normal(0, 0.005, (networks, corruptions, 5))
 
 
 # Wilcoxon
@@ -68,16 +61,16 @@ def test_holm_by_hand_leaves_missing_tests_out() -> None:
 
 def test_anova_of_gains_is_that_of_the_scores_themselves() -> None:
     """Subjects' own levels, here far larger than the gains, must not matter."""
-    gains = gains_cube()
+    gains = np.random.default_rng(0).normal(0.02, 0.03, (4, 6))
     level = np.linspace(1, 3, 6)
-    values = np.stack([level, level + gains.mean(axis=(0, 2))], axis=1)
+    values = np.stack([level, level + gains.mean(axis=0)], axis=1)
     rows = [{"value": v, "c": c, "m": m} for (c, m), v in np.ndenumerate(values)]
     oracle = AnovaRM(pd.DataFrame(rows), "value", "c", within=["m"]).fit().anova_table.loc["m", "F Value"]
     assert anova(gains)[0] == pytest.approx(oracle, rel=1e-6)
 
 
 def test_anova_needs_something_to_compare() -> None:
-    for gains in (np.empty((0, 19, 5)), np.zeros((2, 19, 5)), np.ones((2, 1, 5))):
+    for gains in (np.empty((0, 19)), np.zeros((2, 19)), np.ones((2, 1))):
         assert np.isnan(anova(gains)).all()
 
 
@@ -126,10 +119,9 @@ def test_gains_come_from_the_files_with_positive_for_better(tmp_path: Path) -> N
     cells = read_measured(tmp_path)
     for metric, sign in (("nll", -1), ("accuracy", 1)):
         ours, theirs = (read_column(path, method, metric) for method in ("lates_none_1", "temperature"))
-        gains = corrupted_gains(cells, "lates_none_1", "temperature", metric)
-        assert gains.shape == (1, 19, 5)
-        place = NAMES.index("fog")
-        assert gains[0, place, 2] == pytest.approx(sign * (ours["fog-3"] - theirs["fog-3"]))
+        gains = mean_gains(cells, "lates_none_1", "temperature", metric, [["clean"], ["fog-3", "snow-1"]])
+        each = [sign * (ours[name] - theirs[name]) for name in ("clean", "fog-3", "snow-1")]
+        assert gains == pytest.approx(np.asarray([[each[0], (each[1] + each[2]) / 2]]))
         expected = [sign * (ours[name] - theirs[name]) for name in ours if name != "clean"]
         found = network_gains(cells, "lates_none_1", "temperature", metric, CORRUPTED)
         assert found.tolist() == [pytest.approx(np.mean(expected))]
@@ -142,9 +134,10 @@ def test_a_network_that_lacks_a_set_is_left_out_where_it_is_needed(tmp_path: Pat
     like = [f"{name}-{severity}" for name in LIKE_JITTER for severity in range(1, 6)]
     write_cell(tmp_path, "in_distribution", "cifar100", "resnet18", 1, sets=["clean", *like])
     cells = read_measured(tmp_path)
-    assert len(corrupted_gains(cells, "lates_none_1", "temperature", "nll")) == 1
-    assert len(corrupted_gains(cells, "lates_none_1", "temperature", "nll", LIKE_JITTER)) == 2
-    assert corrupted_gains((), "lates_none_1", "temperature", "nll").shape == (0, 19, 5)
+    pair = ("lates_none_1", "temperature", "nll")
+    assert len(network_gains(cells, *pair, CORRUPTED)) == 1
+    assert len(network_gains(cells, *pair, like)) == 2
+    assert mean_gains((), *pair, [like]).shape == (0, 1)
 
 
 def test_a_gain_is_of_all_networks_even_if_some_kept_no_images(tmp_path: Path) -> None:

@@ -2,20 +2,21 @@
 
 import json
 import math
+from functools import partial
 from pathlib import Path
 from statistics import mean, stdev
 
 import pytest
 
 from experiments.recipes import ensemble_cell
-from experiments.reporting.names import method_title
+from experiments.reporting.names import in_words
 from experiments.reporting.summaries import Spread, mean_over_networks, read_measured, spread, trained
 from experiments.reporting.tables import make_tables
 from experiments.reporting.tables.costs import timing_table
 from experiments.reporting.tables.markdown import markdown, number, p_value, signed, with_deviation
 from experiments.reporting.tables.scores import imagenet, methods_table
 from experiments.runner.results import CellResults, read_results, write_results
-from tests.experiments.reporting.synthetic import SEEDS_RUN, column, read_column, rows_of, write_cell
+from tests.experiments.reporting.synthetic import column, over_networks, read_column, rows_of, write_cell
 
 PAPER = "paper's recipe"
 
@@ -25,6 +26,12 @@ def texts(results: Path) -> dict[str, str]:
 
 
 # The numbers
+
+
+def mean_on(results: Path, network: str, seed: int, method: str, metric: str, corrupted: bool) -> float:
+    """Of a network on CIFAR-10."""
+    by_set = column(results, f"in_distribution-cifar10-{network}-s{seed}", method, metric)
+    return mean(value for name, value in by_set.items() if (name != "clean") == corrupted)
 
 
 def test_scores_by_network_have_mean_and_deviation_over_seeds(results: Path, tables: dict[str, str]) -> None:
@@ -42,7 +49,7 @@ def test_methods_say_which_were_not_run_and_which_on_some_networks_alone(tmp_pat
     write_cell(tmp_path, "in_distribution", "cifar10", "vgg16", 0)
     path = write_cell(tmp_path, "in_distribution", "cifar10", "resnet18", 0)
     found = read_results(path.with_suffix(".json"))
-    kept = tuple(row for row in found.rows if row.method != "sms")
+    kept = {key: metrics for key, metrics in found.scores.items() if key[0] != "sms"}
     write_results(tmp_path, CellResults(found.cell, kept, found.facts, found.blocks))
     text = markdown(methods_table(read_measured(tmp_path)))
     assert not rows_of(text, PAPER, "CIFAR-10", "structured matrix scaling")
@@ -53,8 +60,8 @@ def test_methods_say_which_were_not_run_and_which_on_some_networks_alone(tmp_pat
 def test_ensembles_are_means_of_their_own_files_and_count_as_no_network(tmp_path: Path) -> None:
     path, _ = (write_cell(tmp_path, "strong", "cifar10", "vgg16", seed) for seed in range(2))
     single = read_results(path.with_suffix(".json"))
-    rows = tuple(row.__class__("ensemble", row.set, row.metrics) for row in single.rows if row.method == "sms")
-    write_results(tmp_path, CellResults(ensemble_cell("strong", "cifar10", "vgg16"), rows, {"seeds": [0, 1]}))
+    scores = {("ensemble", name): metrics for (method, name), metrics in single.scores.items() if method == "sms"}
+    write_results(tmp_path, CellResults(ensemble_cell("strong", "cifar10", "vgg16"), scores, {"seeds": [0, 1]}))
     measured = read_measured(tmp_path)
     assert len(trained(measured, "cifar10", "vgg16", training="strong")) == 2
     expected = read_column(path, "sms", "nll")["clean"]
@@ -67,19 +74,14 @@ def test_gains_by_budget_are_of_each_networks_own_means(results: Path, tables: d
     row = rows_of(tables["budget"], "CIFAR-10", "jitter", "5 %")[0]
 
     def gain(network: str, seed: int, metric: str, corrupted: bool) -> float:
-        ours, theirs = (
-            mean(value for name, value in by_set.items() if (name != "clean") == corrupted)
-            for method in ("lates_jitter_5", "temperature")
-            for by_set in [column(results, f"in_distribution-cifar10-{network}-s{seed}", method, metric)]
-        )
+        methods = ("lates_jitter_5", "temperature")
+        ours, theirs = (mean_on(results, network, seed, method, metric, corrupted) for method in methods)
         return 100 * (ours - theirs) / theirs
 
     for metric, title, sign in (("nll", "NLL", -1), ("accuracy", "accuracy", 1)):
         for heading, corrupted in ((title, False), (f"{title}, corrupted", True)):
-            gains = [
-                mean(gain(network, seed, metric, corrupted) for seed in range(n)) for network, n in SEEDS_RUN.items()
-            ]
-            assert row[heading] == signed(sign * mean(gains))
+            expected = over_networks(partial(gain, metric=metric, corrupted=corrupted))
+            assert row[heading] == signed(sign * expected)
     rows = rows_of(tables["budget"], "CIFAR-100", "shift")
     assert [row["parameters added, %"] for row in rows] == ["0.49", "0.98", "1.97", "4.80", "6.80"]
 
@@ -190,8 +192,8 @@ def test_spread_skips_what_is_missing() -> None:
 
 
 def test_methods_in_words() -> None:
-    assert method_title("lates_shift_1") == "LATES, shifted views"
-    assert method_title("lates_jitter_0.5") == "LATES, jittered views, 0.5 %"
-    assert method_title("lates_none_all") == "LATES, no views, no budget"
-    assert method_title("lates_robust_2") == "LATES, robust views, 2 %"
-    assert method_title("something_new") == "something_new"
+    assert in_words("lates_shift_1") == "LATES, shifted views"
+    assert in_words("lates_jitter_0.5") == "LATES, jittered views, 0.5 %"
+    assert in_words("lates_none_all") == "LATES, no views, no budget"
+    assert in_words("lates_robust_2") == "LATES, robust views, 2 %"
+    assert in_words("something_new") == "something_new"

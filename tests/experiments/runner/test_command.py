@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from experiments.__main__ import app, parse_seeds
 from experiments.data.archives import DataError
-from experiments.evaluation.measuring import METRICS, Row
+from experiments.evaluation.measuring import METRICS
 from experiments.recipes import RECIPES, Cell, Recipe
 from experiments.runner.faults import faults_in_words
 from experiments.runner.results import CellResults, conditions_of, write_results
@@ -28,7 +28,7 @@ def in_one_line(text: str) -> str:
 
 def finish(results: Path, recipe: Recipe, cell: Cell) -> None:
     facts = {"methods": {}, "recipe": conditions_of(recipe, cell)}
-    write_results(results, CellResults(cell, (Row("network", "clean", dict.fromkeys(METRICS, 0.5)),), facts))
+    write_results(results, CellResults(cell, {("network", "clean"): dict.fromkeys(METRICS, 0.5)}, facts))
 
 
 def test_every_recipe_states_command_cost_and_expectation() -> None:

@@ -33,7 +33,7 @@ def test_an_ensemble_averages_probabilities_at_each_networks_own_temperature(tmp
             with torch.no_grad():
                 logs.append((beta * network(as_inputs(test.images))).log_softmax(1))
     assert len(logs) == 2
-    found = {row.set: row.metrics for row in read_results(path).rows if row.method == "ensemble"}
+    found = {name: metrics for (_, name), metrics in read_results(path).scores.items()}
     assert set(found) == {"clean", "contrast-1", "contrast-3", "contrast-5"}
     mean = torch.stack(logs).exp().mean(0).log()
     assert found["clean"]["nll"] == pytest.approx(lates.metrics.nll(mean, test.labels), rel=1e-5)

@@ -49,7 +49,6 @@ def test_the_recipe_runs_from_files_to_results(tree: Path, monkeypatch: pytest.M
     assert len(outcome.done) == 1
     (results,) = find_results(folders.results)
     assert results.facts["rows"] == {"train": CLASSES * 2, "holdout": CLASSES * 2, "test": CLASSES * TEST}
-    assert [row.method for row in results.rows if row.set == "clean"] == list(METHODS)
-    assert {row.set for row in results.rows} == {"clean", "elastic_transform-3"}
+    assert list(results.scores) == [(method, name) for method in METHODS for name in ("clean", "elastic_transform-3")]
     assert len(results.facts["probe_accuracy"]) == 8
     assert results.facts["parameters"] == 11_178_051

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from experiments.data.files import DamagedError, format_json, parse_json
-from experiments.evaluation.measuring import METRICS, Row
+from experiments.evaluation.measuring import METRICS
 from experiments.recipes import Cell
 from experiments.runner.results import (
     COLUMNS,
@@ -28,13 +28,10 @@ RECIPE = {"training": {"epochs": 200, "milestones": (0.3, 0.6)}, "corruptions": 
 
 
 def results_of(cell: Cell = CELL, value: float = 0.125) -> CellResults:
-    rows = tuple(
-        Row(method, name, dict.fromkeys(METRICS, value))
-        for method in ("network", "lates")
-        for name in ("clean", "fog-3")
-    )
+    places = [(method, name) for method in ("network", "lates") for name in ("clean", "fog-3")]
+    scores = {place: dict.fromkeys(METRICS, value) for place in places}
     facts = {"commit": "abc", "recipe": RECIPE, "methods": {"network": {"weights": {"head": 1.0}}}}
-    return CellResults(cell, rows, facts)
+    return CellResults(cell, scores, facts)
 
 
 def test_names_hold_only_what_differs_from_the_default() -> None:
@@ -62,7 +59,7 @@ def test_a_metric_that_came_later_than_the_file_is_missing(tmp_path: Path) -> No
     path.with_suffix(".csv").write_text(table)
     facts = parse_json(path.read_bytes()) | {"csv_sha256": hashlib.sha256(table.encode()).hexdigest()}
     path.write_bytes(format_json(facts))
-    metrics = read_results(path).rows[0].metrics
+    metrics = read_results(path).scores["network", "clean"]
     assert tuple(metrics) == METRICS
     assert math.isnan(metrics["ece_smooth"])
     assert metrics["auc_best_temperature"] == 0.125
@@ -72,16 +69,16 @@ def test_a_metric_that_came_later_than_the_file_is_missing(tmp_path: Path) -> No
 @given(values=st.lists(st.floats(-1e3, 1e3) | st.just(math.nan) | st.just(math.inf), min_size=12, max_size=12))
 def test_numbers_survive_to_eight_digits(tmp_path_factory: pytest.TempPathFactory, values: list[float]) -> None:
     root = tmp_path_factory.mktemp("results")
-    row = Row("temperature", "fog-5", dict(zip(METRICS, values, strict=True)))
-    (found,) = read_results(write_results(root, CellResults(CELL, (row,), {}))).rows
-    assert (found.method, found.set, found.corruption) == ("temperature", "fog-5", "fog")
-    assert list(found.metrics.values()) == pytest.approx(values, rel=1e-7, nan_ok=True)
+    scores = {("temperature", "fog-5"): dict(zip(METRICS, values, strict=True))}
+    ((place, found),) = read_results(write_results(root, CellResults(CELL, scores, {}))).scores.items()
+    assert place == ("temperature", "fog-5")
+    assert list(found.values()) == pytest.approx(values, rel=1e-7, nan_ok=True)
 
 
-def test_facts_and_rows_survive(tmp_path: Path) -> None:
+def test_facts_and_scores_survive(tmp_path: Path) -> None:
     written = results_of()
     read = read_results(write_results(tmp_path, written))
-    assert (read.cell, read.rows) == (written.cell, written.rows)
+    assert (read.cell, read.scores) == (written.cell, written.scores)
     assert {name: read.facts[name] for name in written.facts} == json.loads(json.dumps(written.facts))
     assert read.facts["cell"] == asdict(CELL)
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 from scipy import stats
 
-from experiments.data.corruptions.draws import Draws, Words, philox
+from experiments.data.corruptions.draws import Draws, philox
 from tests.experiments.data.corruptions.references import CPU, SEED
 
 
@@ -20,9 +20,9 @@ from tests.experiments.data.corruptions.references import CPU, SEED
     ],
 )
 def test_philox_gives_its_published_answers(counter: str, key: str, expected: str) -> None:
-    words = Words(*(torch.tensor(int(word, 16)) for word in counter.split()))
+    c0, c1, c2, c3 = (torch.tensor(int(word, 16)) for word in counter.split())
     low, high = (int(word, 16) for word in key.split())
-    assert " ".join(f"{int(word):08x}" for word in philox(words, (low, high))) == expected
+    assert " ".join(f"{int(word):08x}" for word in philox((c0, c1, c2, c3), (low, high))) == expected
 
 
 def test_draws_are_uniform_normal_and_independent() -> None:
