@@ -31,17 +31,17 @@ def logits_of(model: nn.Module, images: Tensor) -> Tensor:
 
 @pytest.mark.parametrize("blocks", [None, 1, ["stages.0", "stages.2"], []])
 @pytest.mark.parametrize("budget", [None, 0.01])
-def test_on_the_hold_out_the_stack_beats_the_temperature_and_that_the_network(
+def test_objective_on_the_hold_out_falls_from_network_to_temperature_to_stack(
     problem: Problem, blocks: list[str] | int | None, budget: float | None
 ) -> None:
     calibrated = calibrate(problem, blocks=blocks, budget=budget)
     fit = calibrated.fit
-    assert fit.nll <= fit.nll_temperature <= fit.nll_network
+    scaled = calibrate(problem, blocks=[])
+    assert fit.objective <= scaled.fit.objective <= fit.nll_network
     assert fit.certified
     images, labels = rows_of(problem.holdout)
     assert lates.metrics.nll(logits_of(problem.model, images), labels) == pytest.approx(fit.nll_network, abs=1e-5)
     assert lates.metrics.nll(logits_of(calibrated, images), labels) == pytest.approx(fit.nll, abs=1e-5)
-    scaled = calibrate(problem, blocks=[])
     assert lates.metrics.nll(logits_of(scaled, images), labels) == pytest.approx(fit.nll_temperature, abs=1e-5)
     assert scaled.temperature > 1
 
@@ -57,7 +57,7 @@ def test_on_unseen_images_all_blocks_together_predict_better(
     assert lates.metrics.ece(after, problem.labels) < lates.metrics.ece(before, problem.labels)
 
 
-def test_it_is_the_stages_composed(problem: Problem, calibrated: lates.CalibratedModel) -> None:
+def test_calibrate_equals_its_stages(problem: Problem, calibrated: lates.CalibratedModel) -> None:
     train = lates.extract(problem.model, problem.train, role="train")
     holdout = lates.extract(problem.model, problem.holdout, like=train)
     probes = lates.train_probes(train, holdout)
@@ -69,7 +69,7 @@ def test_it_is_the_stages_composed(problem: Problem, calibrated: lates.Calibrate
 
 
 @pytest.mark.parametrize("loss", ["brier", "soft_ece"])
-def test_other_losses_are_lower_where_they_are_asked_for(
+def test_brier_is_lower_and_soft_ece_keeps_the_log_loss_where_asked_for(
     problem: Problem, calibrated: lates.CalibratedModel, loss: str
 ) -> None:
     chosen = calibrate(problem, loss=loss, budget=None)
@@ -96,7 +96,7 @@ def test_probes_train_to_the_log_loss_except_by_the_paper_s_sgd(problem: Problem
 
 
 @pytest.mark.parametrize("paper", [lates.PAPER, lates.PAPER_LITERAL], ids=["plausible", "literal"])
-def test_the_paper_s_settings_run_to_their_letter(problem: Problem, paper: lates.Settings) -> None:
+def test_paper_settings_equal_their_stages(problem: Problem, paper: lates.Settings) -> None:
     calibrated = calibrate(problem, budget=0.3, views="auto", settings=paper)
     network = sum(parameter.numel() for parameter in problem.model.parameters())
     width = int(0.3 * network / 3 / 10) - 1
@@ -117,7 +117,7 @@ def test_the_paper_s_settings_run_to_their_letter(problem: Problem, paper: lates
     assert list(calibrated.weights.values()) == pytest.approx(stack.weights.tolist(), abs=1e-5)
 
 
-def test_each_of_the_paper_s_choices_can_be_taken_alone(problem: Problem) -> None:
+def test_paper_solver_and_penalty_can_be_taken_alone(problem: Problem) -> None:
     by_sgd = calibrate(problem, budget=None, settings=replace(lates.DEFAULT, solver="sgd"))
     exact = calibrate(problem, budget=None)
     assert exact.fit.nll < by_sgd.fit.nll < by_sgd.fit.nll_temperature + 0.02
@@ -130,7 +130,7 @@ def test_each_of_the_paper_s_choices_can_be_taken_alone(problem: Problem) -> Non
 
 @pytest.mark.parametrize("settings", [lates.DEFAULT, lates.PAPER], ids=["default", "paper"])
 @pytest.mark.parametrize("kind", ["plain", "mc"])
-def test_the_seed_alone_decides(problem: Problem, settings: lates.Settings, kind: str) -> None:
+def test_weights_depend_on_no_random_state_but_the_seed(problem: Problem, settings: lates.Settings, kind: str) -> None:
     model = problem.model if kind == "plain" else lates.mc_dropout(problem.model, samples=2, seed=8)
     images, labels = rows_of(problem.train)
     train = loader_of(images[:300], labels[:300])
@@ -209,7 +209,7 @@ def test_the_caller_s_modes_do_no_harm(
     assert images.grad is not None
 
 
-def test_views_make_the_probes_less_sure(problem: Problem, calibrated: lates.CalibratedModel) -> None:
+def test_views_change_what_the_probes_learn(problem: Problem, calibrated: lates.CalibratedModel) -> None:
     jittered = calibrate(problem, budget=None, views="jitter", passes=3)
     assert jittered.weights != calibrated.weights
     assert jittered.fit.nll < jittered.fit.nll_temperature
@@ -250,7 +250,7 @@ def test_progress_is_told_of_every_stage(problem: Problem) -> None:
     ]
 
 
-def test_silence_is_silent(problem: Problem, capfd: pytest.CaptureFixture[str]) -> None:
+def test_no_progress_prints_nothing(problem: Problem, capfd: pytest.CaptureFixture[str]) -> None:
     calibrate(problem, progress=False)
     calibrate(problem, progress=True)  # no terminal here
     assert capfd.readouterr() == ("", "")

@@ -115,12 +115,24 @@ def test_sample_weights_count_as_rows_that_occur_several_times(loss: str, close:
     repeated = lates.LogitStack(loss, prior=0).fit(members.repeat(times, axis=0), labels.repeat(times))
     np.testing.assert_allclose(weighted.weights_, repeated.weights_, rtol=close)
     assert weighted.stack_.objective == pytest.approx(repeated.stack_.objective, rel=close)
+    np.testing.assert_allclose(weighted.stack_.deviations, repeated.stack_.deviations)
     scored = weighted.score(members, labels, sample_weight=times)
     assert scored == pytest.approx(weighted.score(members.repeat(times, axis=0), labels.repeat(times)))
     head = members[:, :, -1]
     scaling = lates.TemperatureScaling(loss=loss).fit(head, labels, sample_weight=(times > 0).tolist())
     some = lates.TemperatureScaling(loss=loss).fit(head[times > 0], labels[times > 0])
     assert scaling.temperature_ == pytest.approx(some.temperature_, rel=1e-12)
+
+
+def test_sample_weights_of_outliers_that_are_left_out_do_not_count() -> None:
+    members, labels = arrays(200)
+    head = members[:, :, -1]
+    longer = np.append(head, 1000 * head[:1], axis=0), np.append(labels, labels[0])
+    with pytest.warns(UserWarning, match="1 of 201 hold-out rows"):
+        heavy = lates.TemperatureScaling().fit(*longer, sample_weight=[1.0] * 200 + [50.0])
+    alone = lates.TemperatureScaling().fit(head, labels)
+    assert heavy.temperature_ == pytest.approx(alone.temperature_, rel=1e-12)
+    assert heavy.stack_.nll == pytest.approx(alone.stack_.nll, rel=1e-12)
 
 
 def test_sample_weights_that_cannot_be_are_refused() -> None:

@@ -1,10 +1,12 @@
 """A misspelt setting is an error, not another setting."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 import lates
+from lates.settings import SHIFT_EXPECTED
 
 
 @pytest.mark.parametrize(
@@ -27,3 +29,8 @@ import lates
 def test_settings_that_mean_nothing_are_refused(change: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         lates.Settings(**change)
+
+
+def test_expecting_shift_changes_what_the_user_has_not() -> None:
+    assert lates.DEFAULT.expecting_shift() == replace(lates.DEFAULT, **SHIFT_EXPECTED)
+    assert replace(lates.DEFAULT, cap=0.9).expecting_shift() == replace(lates.DEFAULT, cap=0.9, last_block=False)

@@ -23,7 +23,7 @@ from lates.network import (
 )
 from lates.probes import ChosenProbes, check_budget, member_logits, train_and_cut
 from lates.runtime import Progress, Run
-from lates.settings import DEFAULT, SHIFT_EXPECTED, Settings
+from lates.settings import DEFAULT, Settings
 from lates.stack import MemberRows, Stack, check_loss, fit_weights, rescale
 
 VIEWS_ADVICE = (
@@ -70,10 +70,10 @@ def calibrate(
               images what the settings say, for text masked tokens if the tokenizer is passed, and None otherwise; `passes`
               times over (None: as the settings say, and once where there are no views)
     expect_shift   True where the inputs in use will differ from the hold-out: other cameras, noise, blur. Changed copies of the
-              hold-out, drawn by `views`, then lower the confidence; the last block gets no probe, and no probe's logits become
-              larger than on the hold-out
-    holdout_views   None, or views as above: then decays, ranks and weights are chosen, and the fit's hold-out numbers are
-              measured, on the hold-out and one view of each of its rows, which makes the result less confident under shift
+              hold-out, drawn by `views`, then lower the confidence. Unless the settings say otherwise, the last block gets no
+              probe, and no probe's logits become larger than on the hold-out
+    holdout_views   None, or views as above, of the hold-out too: decays, ranks and weights are then fitted to the hold-out plus
+              one view of each of its rows, which makes the result less confident under shift; so are the fit's numbers
     tokenizer   of text, such as one of transformers: it knows which tokens are special; only "auto" reads it
     settings  what is rarely changed: `DEFAULT`, `PAPER`, or your own `Settings`
     seed      of everything random: views, dropout, the order of a loader that shuffles
@@ -87,7 +87,7 @@ def calibrate(
     >>> probabilities = calibrated.predict_proba(images)
     """
     draws, budget = read_draws(model), check_budget(budget)
-    settings = replace(settings, **SHIFT_EXPECTED) if expect_shift else settings
+    settings = settings.expecting_shift() if expect_shift else settings
     reading = Reading("train", blocks, views, passes, tokenizer=tokenizer, budget=budget, settings=settings)
     holdout_reading = _read_holdout(reading, holdout_views, expect_shift)
     device = device_of(draws.networks[0]) if device is None else device

@@ -15,15 +15,15 @@ class Settings:
                 "flat": channels last, flattened, one-dimensional average pooling to what `budget` gives.
     grid        side of the raster; 1 is a global average.
     tokens      "class": the class token where the network has one, otherwise the mean; "mean": always the mean.
-    last_block  whether the block whose output the head reads gets a probe too, or the head is its member, as in the paper.
+    last_block  True: the block whose output the head reads gets a probe too. False: the head is its member, as in the paper.
     standardise subtract the training mean of each feature and divide by its deviation (folded into the probe later).
     optimiser   of the probes. "lbfgs": the log-loss to `tolerance`, weight decay chosen on the hold-out; "sgd": the paper's
                 50 epochs, to the loss that the weights are fitted to.
     tolerance   the probes stop when the gradient's norm has fallen to this share of its first value.
     allocation  of the budget. "gain": probes start dense, and the directions that the hold-out misses least per parameter go;
                 "equal": the same share for every block.
-    cap         where a probe's logits are larger than on this share of the hold-out rows, they are scaled down to that size.
-                None: never.
+    cap         a quantile, such as 0.99: a probe's logits are scaled down where their root mean square over classes is above
+                that quantile of the hold-out's. None: never.
     solver      of the stack. "exact": its optimum; "sgd": the paper's 50 epochs of projected SGD; MC dropout and ensembles are
                 always solved.
     prior       strength of the pull towards the network as it is, counted in wrongly classified rows. It fades as 1 / n, and is
@@ -66,6 +66,13 @@ class Settings:
         if self.cap is not None and not (isinstance(self.cap, float) and 0 < self.cap <= 1):
             raise ValueError(f"cap={self.cap!r}: expected a share above 0 and at most 1, such as 0.99, or None.")
 
+    def expecting_shift(self) -> "Settings":
+        """With `SHIFT_EXPECTED` in place of what has its default value."""
+        changed = {
+            name: value for name, value in SHIFT_EXPECTED.items() if getattr(self, name) == getattr(DEFAULT, name)
+        }
+        return replace(self, **changed)
+
 
 def _options(hint: object) -> tuple[object, ...]:
     """The values that a `Literal`, a `Literal | None` or a `bool` allows; empty for other types."""
@@ -79,7 +86,7 @@ def _options(hint: object) -> tuple[object, ...]:
 DEFAULT = Settings()
 
 SHIFT_EXPECTED = {"last_block": False, "cap": 0.99}
-"""What `expect_shift=True` changes, besides rescaling the weights: `results/choosing-defaults.md`."""
+"""What `expect_shift=True` changes where the user has not, besides rescaling the weights: `results/choosing-defaults.md`."""
 
 PAPER = Settings(
     pooling="spatial",

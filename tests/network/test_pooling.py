@@ -145,6 +145,11 @@ def test_spatial_pooling_takes_the_finest_raster_within_the_width(width: int | N
     torch.testing.assert_close(pooling(output, None), expected)
 
 
+def test_spatial_pooling_of_volumes_takes_cubes_that_just_fit() -> None:
+    pooling = read_pooling("block", CONV3D, draw(5, 6, 5, 5, 5), 5, False, PAPER, 6 * 4**3)
+    assert pooling.size == (4, 4, 4, 6 * 4**3)
+
+
 def test_spatial_pooling_averages_tokens_and_keeps_vectors() -> None:
     tokens, vector = draw(5, 9, 6), draw(5, 6)
     averaged = read_pooling("block", LINEAR, tokens, 5, False, PAPER, 3)(tokens, None)

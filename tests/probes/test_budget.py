@@ -84,7 +84,7 @@ def test_plan_is_no_worse_than_the_simple_rules(features: Both, trained: Trained
     search = Search.of(trained, holdout)
     chosen = search.cross_validated(choose_ranks(trained, holdout, limit)[0])
     for rule in (equal_share(costs, limit), last_alone(costs, limit)):
-        assert sum(costs[name].of(rank) for name, rank in rule.items()) <= limit
+        assert sum(costs[name].parameters(rank) for name, rank in rule.items()) <= limit
         assert chosen <= search.cross_validated(rule)
     head_alone = search.cross_validated(dict.fromkeys(trained, 0))
     assert chosen < head_alone or (chosen == head_alone and budget == 0.005), "where one direction may gain nothing"
@@ -117,7 +117,7 @@ PRUNED = {
 def test_prune_drops_what_is_worth_least_per_parameter(case: str) -> None:
     signals, widths, expected = PRUNED[case]
     costs = {name: Cost(widths.get(name, 20), 6) for name in signals}
-    limit = sum(cost.of(rank) for cost, rank in zip(costs.values(), expected, strict=True))
+    limit = sum(cost.parameters(rank) for cost, rank in zip(costs.values(), expected, strict=True))
     ranks, _ = prune(search_of_signals(signals), costs, limit)
     assert tuple(ranks.values()) == expected
 
@@ -248,8 +248,8 @@ def test_budget_that_is_no_share_is_refused(features: Both, trained: Trained, bu
 def test_affordable_rank_is_the_largest_that_fits(width: int, classes: int, limit: int) -> None:
     cost = Cost(width, classes)
     rank = cost.affordable(limit)
-    assert cost.of(rank) <= limit
-    assert rank == classes or cost.of(rank + 1) > limit
+    assert cost.parameters(rank) <= limit
+    assert rank == classes or cost.parameters(rank + 1) > limit
 
 
 def test_curve_goes_from_temperature_scaling_over_the_plan_to_dense_probes(features: Both, trained: Trained) -> None:
@@ -260,14 +260,14 @@ def test_curve_goes_from_temperature_scaling_over_the_plan_to_dense_probes(featu
     fractions, losses = zip(*curve, strict=True)
     parameters = tuple(round(fraction * holdout.parameters) for fraction in fractions)
     assert list(parameters) == sorted(parameters)
-    assert parameters[:2] == (0, sum(costs[name].of(rank) for name, rank in ranks.items()))
+    assert parameters[:2] == (0, sum(costs[name].parameters(rank) for name, rank in ranks.items()))
     assert parameters[1] <= limit < parameters[2]
-    assert parameters[-1] == sum(cost.of(cost.classes) for cost in costs.values())
+    assert parameters[-1] == sum(cost.parameters(cost.classes) for cost in costs.values())
     assert losses[:2] == (search.cross_validated(dict.fromkeys(trained, 0)), search.cross_validated(ranks))
 
 
 def test_budget_that_leaves_most_of_the_gain_is_warned_about(features: Both, trained: Trained) -> None:
-    smallest = min(cost.of(1) for cost in costs_of(trained).values()) / features[1].parameters
+    smallest = min(cost.parameters(1) for cost in costs_of(trained).values()) / features[1].parameters
     with pytest.warns(UserWarning, match=r"budget=0\.\d+ leaves most of the gain behind: .* with budget=[\d.]+ 1\.\d+"):
         fit_budget(trained, features[1], 1.5 * smallest)
 

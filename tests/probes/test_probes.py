@@ -151,7 +151,7 @@ def test_sgd_matches_torch_s_with_the_paper_s_schedule() -> None:
     torch.testing.assert_close(centred(trained.probe.logits(rows)), centred(layer(rows).detach()), atol=1e-5, rtol=0)
 
 
-def test_sgd_epoch_is_one_view_of_each_image() -> None:
+def test_sgd_takes_as_many_steps_for_two_passes_as_for_one() -> None:
     """Read twice, every row is there twice; the number of steps stays the same, and so, about, does the probe."""
     rows, labels = draw(256, 6, 3)
     once = lates.train_probes(features_of(rows, labels, 3), settings=lates.PAPER)["body"]

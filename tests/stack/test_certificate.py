@@ -17,14 +17,14 @@ fit_stack = partial(fit_with_prior, prior=0)
 
 def test_certificate_only_where_linear_programming_finds_a_minimiser() -> None:
     unbounded = []
-    for seed in range(80):
+    for seed in range(100):
         logits, labels = awkward(seed)
         stack = fit_stack(logits, labels)
         assert stack.unbounded == has_no_minimiser(logits, labels)
         assert stack.certified != stack.unbounded
         assert stack.unbounded or stack.residual <= TOLERANCE
         unbounded.append(stack.unbounded)
-    assert 10 < sum(unbounded) < 70
+    assert 10 < sum(unbounded) < 90
 
 
 @pytest.mark.parametrize("rows", [100, 4_000])

@@ -33,7 +33,7 @@ def fit_draws(draws: list[Draw], labels: Tensor, samples: int, settings: Setting
 def fit_pooled(members: MemberRows, settings: Settings) -> Minimum:
     """The convex fit to the rows of all draws of one network."""
     (objective,) = Objective.of_networks(members, settings)
-    return objective.minimise(members.networks_alone)
+    return objective.minimise(members.initial_weights)
 
 
 @pytest.mark.parametrize("samples", [3, 1])
@@ -60,7 +60,7 @@ def test_pooled_samples_are_fitted_as_rows_of_one_holdout() -> None:
         assert apart.point.tolist() == pytest.approx(together.weights.tolist(), abs=1e-9)
 
 
-def test_weights_of_samples_mend_the_underconfidence_of_the_mean() -> None:
+def test_weights_fitted_to_the_mean_of_samples_leave_it_no_longer_underconfident() -> None:
     samples, labels = dropout_samples(2000, 5, samples=8)
     draws = named(samples)
     pooled = fit_pooled(MemberRows.of(draws, labels, samples=8), DEFAULT).point

@@ -76,6 +76,8 @@ def test_stack_over_more_names_gives_the_others_weight_0() -> None:
     assert wider.weights.tolist() == [0, *stack.weights.tolist()]
     assert wider.spread == {"a": 0.0, **stack.spread}
     assert (wider.nll, wider.numbers) == (stack.nll, stack.numbers)
+    with pytest.raises(ValueError, match="gives weight to b, which the model does not have; it has a, head"):
+        stack.over(("a", "head"))
     assert member_names([["a", "head"]]) == ("a", "head")
     assert member_names([["a", "head"], ["head"]]) == ("0/a", "0/head", "1/head")
 
@@ -129,7 +131,7 @@ def test_temperature_is_exact_in_every_dtype_and_scale(dtype: torch.dtype, scale
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
-def test_rows_of_one_large_value_change_nothing(dtype: torch.dtype) -> None:
+def test_rows_with_equal_logits_do_not_change_the_temperature(dtype: torch.dtype) -> None:
     (logits,), labels = noisy_views(4_000, 3, 1)
     logits = logits.to(dtype)
     logits[::7] = torch.finfo(dtype).max
@@ -168,7 +170,7 @@ def test_chunk_size_does_not_matter(rows: int, monkeypatch: pytest.MonkeyPatch) 
     assert fit_stack(logits, labels).weights.tolist() == pytest.approx(whole.weights.tolist(), abs=1e-12)
 
 
-def test_reducer_is_all_that_several_processes_need() -> None:
+def test_sharded_fit_equals_the_whole_fit() -> None:
     logits, labels = noisy_views(300, 5, 3)
     barrier, deposits, results = threading.Barrier(2), {}, {}
 
@@ -256,7 +258,7 @@ def test_brier_optimum_cannot_be_improved_by_lbfgsb() -> None:
     assert stack.objective <= better.fun + 1e-9
 
 
-def test_sgd_comes_close_and_depends_on_its_seed_alone() -> None:
+def test_sgd_ends_near_the_optimum_and_depends_on_its_seed_alone() -> None:
     logits, labels = noisy_views(1500, 5, 3, sharpness=0.7)
     exact, sgd = fit_stack(logits, labels), fit_stack(logits, labels, solver="sgd", seed=1)
     assert exact.nll <= sgd.nll <= 1.03 * exact.nll

@@ -21,8 +21,8 @@ INPUT_KEYS = ("image", "images", "input", "inputs", "x")
 
 
 def read_batches(loader: Iterable[Any], device: torch.device, role: str = "loader") -> Iterator[tuple[Any, Tensor]]:
-    """Of each batch the inputs, in the form in which the loader gave them, on `device`; and the labels [n] (int64, `IGNORED`
-    included), on the CPU, where they are checked: each check on a GPU would wait for all its work.
+    """Yield (inputs, labels) of each batch: inputs as the loader gave them, on `device`; labels [n] (int64, `IGNORED` included)
+    on the CPU, where they are checked, since each check on a GPU would wait for all its work.
 
     `role` names the loader in errors ("train", "holdout").
     """

@@ -5,7 +5,7 @@ embeddings are none). `nn.Sequential` and `nn.ModuleList` are *lists*. A module 
 is a *composite*.
 
 1. Composites that stand in a list, or beside another of their class, are blocks: residual blocks, encoder layers, inception
-   modules. A *stage*, whose composites all sit in lists of its own (Swin, ConvNeXt), is looked into instead.
+   modules. A *stage*, whose composites all sit in lists of its own (Swin, ConvNeXt), is searched for blocks instead.
 2. A network without such composites (VGG, an MLP, plain module trees) has one block per layer: the module that wraps this
    single layer, if one does; otherwise the layer with the normalisation that follows it and, where order is certain
    (inside `nn.Sequential`), the activation, under the name of the last of them. The last layer is the head, not a block.

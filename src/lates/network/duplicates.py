@@ -35,14 +35,14 @@ ADVICE = "Pass each process its own rows: DataLoader(Subset(dataset, range(rank,
 
 def refuse_overlap(train: Iterable[Any], holdout: Iterable[Any]) -> None:
     """Refuse one loader, or loaders of one whole dataset, for both; before anything is read."""
-    if (whole := _whole(train)) is _whole(holdout):
+    if (whole := _dataset_read_by(train)) is _dataset_read_by(holdout):
         raise ValueError(
             f"train and holdout read the same {type(whole).__name__}. The stack must be fitted on rows that trained "
             "neither network nor probes; split them, e.g. with torch.utils.data.random_split."
         )
 
 
-def _whole(loader: Any) -> Any:
+def _dataset_read_by(loader: Any) -> Any:
     """The dataset, if the loader reads all of it."""
     reads_all = isinstance(getattr(loader, "sampler", None), SequentialSampler | RandomSampler)
     return loader.dataset if reads_all else loader

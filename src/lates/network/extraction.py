@@ -120,7 +120,7 @@ def extract_training(
     draws: Draws, loader: Iterable[Any] | None, reading: Reading, run: Run, holdouts: Sequence[Features]
 ) -> list[Features]:
     """The training features of each network, blocks and poolings as in its hold-out; where there is no block to probe, the
-    loader is not read and the hold-out stands in."""
+    loader is not read and the hold-out's features are returned."""
     if loader is None or not any(rows.blocks for rows in holdouts):
         return list(holdouts)
     reading = replace(reading, role="train", blocks=None, keep_logits=False, half=run.device.type == "cuda")

@@ -56,7 +56,7 @@ class Features:
     @property
     def all_rows(self) -> int:
         """Of all processes."""
-        return self.passes * sum(self.shards)
+        return self.rows if self.processes.world_size == 1 else self.passes * sum(self.shards)
 
     @property
     def places(self) -> Tensor:

@@ -85,8 +85,9 @@ def read_pooling(
     method: Method = "none"
     if settings.pooling == "spatial":
         channels = shape[channels_axis]
-        side = int((width / channels) ** (1 / len(extent))) if width and extent else max(extent, default=1)
-        cells = [min(max(side, 1), length) for length in extent]
+        sides = range(1, max(extent, default=1) + 1)
+        side = max(side for side in sides if side == 1 or not width or channels * side ** len(extent) <= width)
+        cells = [min(side, length) for length in extent]
         numbers = channels * math.prod(cells)
         size, method = (*cells, min(width or numbers, numbers)), "spatial"
     elif settings.pooling == "flat":

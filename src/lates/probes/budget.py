@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy, one_hot
 
-from lates.network import Features
+from lates.network import HEAD, Features
 from lates.probes.probe import Probe, TrainedProbe, holdout_accuracies
 from lates.probes.training import train_probes
 from lates.runtime import Run, check_share, full_precision, warn_caller
@@ -115,7 +115,7 @@ def choose_ranks(
     Where rows are sharded over processes, all see the rows that the search uses, and rank 0 decides.
     """
     costs = {name: Cost(probe.probe.down.shape[1], len(probe.mean_logits)) for name, probe in trained.items()}
-    smallest = min(cost.of(1) for cost in costs.values())
+    smallest = min(cost.parameters(1) for cost in costs.values())
     plan, curve = equal_share(costs, limit), []
     if settings.allocation == "gain" and limit >= smallest and holdout.all_rows > holdout.passes:
         search = Search.of(trained, holdout, settings)
@@ -132,7 +132,7 @@ def choose_ranks(
 
 
 def _total(costs: Mapping[str, "Cost"], ranks: Ranks) -> int:
-    return sum(costs[name].of(rank) for name, rank in ranks.items())
+    return sum(costs[name].parameters(rank) for name, rank in ranks.items())
 
 
 def _warn_of_lost_gain(curve: Curve, budget: float) -> None:
@@ -168,13 +168,13 @@ class Cost:
     width: int
     classes: int
 
-    def of(self, rank: int) -> int:
+    def parameters(self, rank: int) -> int:
         low_rank, dense = rank * (self.width + self.classes), self.width * self.classes
         return (min(low_rank, dense) + self.classes) if rank else 0
 
     def affordable(self, limit: int) -> int:
         """The largest rank within `limit` parameters; as many as classes: dense."""
-        if self.of(self.classes) <= limit:
+        if self.parameters(self.classes) <= limit:
             return self.classes
         return max(limit - self.classes, 0) // (self.width + self.classes)
 
@@ -188,7 +188,7 @@ def last_alone(costs: Mapping[str, Cost], limit: int) -> Ranks:
     ranks: Ranks = {}
     for name, cost in reversed(list(costs.items())):
         ranks[name] = cost.affordable(limit)
-        limit -= cost.of(ranks[name])
+        limit -= cost.parameters(ranks[name])
     return {name: ranks[name] for name in costs}
 
 
@@ -206,7 +206,7 @@ def prune(search: "Search", costs: Mapping[str, Cost], limit: int) -> tuple[Rank
         while spent > goal:
             tails = [_cheapest_tail(name, ranks[name], rises[name], costs[name]) for name in ranks if ranks[name]]
             _, name, rank = min(tails)
-            spent += costs[name].of(rank) - costs[name].of(ranks[name])
+            spent += costs[name].parameters(rank) - costs[name].parameters(ranks[name])
             ranks[name] = rank
     return ranks, larger
 
@@ -216,7 +216,7 @@ def _cheapest_tail(name: str, rank: int, rises: Sequence[float], cost: Cost) -> 
     rise, best = 0.0, (float("inf"), name, 0)
     for shorter in range(rank - 1, -1, -1):
         rise += rises[shorter]
-        saved = cost.of(rank) - cost.of(shorter)
+        saved = cost.parameters(rank) - cost.parameters(shorter)
         if saved > 0:
             best = min(best, (rise / saved, name, shorter))
     return best
@@ -264,14 +264,14 @@ class Search:
 
     def rises(self, ranks: Ranks) -> tuple[float, dict[str, list[float]]]:
         """The cross-validated log-loss, and by how much that of each half would rise without each direction."""
-        members = {name: self._cut(name, rank) for name, rank in ranks.items() if rank} | {"": self.head}
+        members = {name: self._cut(name, rank) for name, rank in ranks.items() if rank} | {HEAD: self.head}
         loss = 0.0
         total = {name: torch.zeros(rank, dtype=torch.float64) for name, rank in ranks.items()}
         for fitted, scored in (self.half == 0, self.half == 1), (self.half == 1, self.half == 0):
             draw, labels = tuple(member[fitted] for member in members.values()), self.labels[scored]
             rows = MemberRows((tuple(members),), (draw,), self.labels[fitted], self.passes)
             (objective,) = Objective.of_networks(rows, self.settings)
-            weights = objective.minimise(rows.networks_alone).point
+            weights = objective.minimise(rows.initial_weights).point
             logits = combine([member[scored] for member in members.values()], weights)
             loss += float(cross_entropy(logits.double(), labels)) / 2
             probabilities = logits.softmax(1)

@@ -55,7 +55,7 @@ class StandardisedRows:
         if self._copy is not None:
             return self._copy[places]
         raw = self.features[places if isinstance(places, slice) else places.to(self.features.device)]
-        raw = raw.to(self.device)  # before it grows to float64: what is slow is the way to a GPU
+        raw = raw.to(self.device)  # before the cast to float64, which takes four times the bytes
         return raw.to(torch.float64, copy=True).sub_(self.centre).div_(self.scale).float()
 
     def sum(self, of_chunk: Callable[[Tensor, Tensor], Tensor]) -> Tensor:

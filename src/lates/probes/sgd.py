@@ -12,13 +12,17 @@ PREFETCH = 32
 
 
 def train_by_sgd(rows: StandardisedRows, judged_on: StandardisedRows, loss: MeanLoss, seed: int) -> TrainedProbe:
-    """The paper's: rate 0.01 halved every 10 of 50 epochs, momentum 0.9, batch 128. An epoch is one view of each image."""
+    """The paper's: rate 0.01 halved every 10 of 50 epochs, momentum 0.9, batch 128. An epoch has one view of each image,
+    drawn among its passes."""
     variables: Variables = torch.zeros(rows.classes * (rows.width + 1), dtype=torch.float32, device=rows.device)
     velocity = torch.zeros_like(variables)
-    generator = torch.Generator().manual_seed(seed)
+    generator, inputs = torch.Generator().manual_seed(seed), len(rows) // rows.passes
     for epoch in range(EPOCHS):
         rate = RATE * 0.5 ** (epoch // HALVING)
-        order = torch.randperm(len(rows), generator=generator)[: len(rows) // rows.passes].to(rows.device)
+        order = torch.randperm(inputs, generator=generator)
+        if rows.passes > 1:
+            order += inputs * torch.randint(rows.passes, (inputs,), generator=generator)
+        order = order.to(rows.device)
         for places in order.split(BATCH * PREFETCH):
             for features, batch in zip(rows.take(places).split(BATCH), places.split(BATCH), strict=True):
                 _, slope = loss.slope(logits_of(variables, features), rows.labels[batch])

@@ -5,9 +5,9 @@ For standardised features x_i, weights W [classes, width] and biases b, a probe 
     F(W, b) = mean_i loss(W x_i + b, y_i) + (decay / 2) ||W||²,
     dF/dW = mean_i d_i x_iᵀ + decay W,    dF/db = mean_i d_i,    d_i = dloss/dlogits;    log-loss: d_i = p_i - [c = y_i].
 
-L-BFGS starts from the curvature c G + decay, with G = mean x xᵀ and c the mean of p (1 - p), which takes a third of the
-evaluations. The decay is not a setting: it falls by tens from strong to almost none, each solution starting the next, until
-the hold-out loss of the block's probe rises; only the best is solved to `settings.tolerance`.
+L-BFGS starts from the curvature c G + decay, with G = mean x xᵀ and c the mean of p (1 - p), and so needs a third of the
+evaluations of plain L-BFGS. The decay is not a setting: it falls by tens from strong to almost none, each solution starting
+the next, until the hold-out loss of the block's probe rises; only the best is solved to `settings.tolerance`.
 """
 
 from collections.abc import Callable, Sequence
@@ -38,7 +38,7 @@ from lates.stack import MeanLoss, find_probe_loss
 
 DECAYS = tuple(0.3 * 10.0**-k for k in range(7))
 DECAY_WITHOUT_HOLDOUT = 3e-3
-PATH_TOLERANCE = 1e-2  # for comparing decays: accurate solutions of all of them take half as many evaluations again
+PATH_TOLERANCE = 1e-2  # for comparing decays: solving all of them accurately takes half as many evaluations more
 GRAM_WIDTH = 4096  # of wider features the Gram matrix costs more to factorise than it saves
 
 

@@ -14,7 +14,7 @@ from torch import Tensor
 SHARE_OF_HOST, SHARE_OF_DEVICE = 0.5, 0.8
 """Of what is free; a host runs more than this process."""
 UNKNOWN = 8 << 30
-"""Taken to be free on systems that do not say."""
+"""Assumed to be free on systems that do not say."""
 
 
 def default_memory(device: torch.device, neighbours: int = 1) -> int:

@@ -1,14 +1,16 @@
-"""Member logits -> weights >= 0, fitted on the hold-out. One member is temperature scaling.
+"""Member logits -> weights beta >= 0, fitted on the hold-out. One member is temperature scaling.
 
+stack       where to begin: the problem in full, and `fit_stack`
 losses      log-loss, Brier, soft ECE
 members     the rows, and sums over them, chunk by chunk
+newton      minima of functions under bounds: Newton's method, BFGS
 prior       keeps the weights of few rows at the network as it is
-newton      the minimum of a function under bounds
-objective   the penalised loss as a function of the weights, and its minimum
+objective   log-loss and prior as a function of the weights
 record      of a fit
 safeguards  outlier rows left out, the fall-back, warnings
-stack       `fit_stack`
 rescaling   the weights for expected shift
+
+With R the members' logits, the prediction is softmax(R beta), and beta minimises its log-loss plus the prior.
 """
 
 from lates.stack.losses import Loss, MeanLoss, find_probe_loss

@@ -96,8 +96,7 @@ class MemberRows:
             raise ValueError(
                 "row weights must be finite and at least 0, and some above 0; look for NaN and negative ones."
             )
-        counting = weights > 0
-        return replace(self.select(counting), row_weights=weights[counting] / weights[counting].mean())
+        return replace(self, row_weights=weights).select(weights > 0)
 
     @property
     def classes(self) -> int:
@@ -124,8 +123,8 @@ class MemberRows:
         return torch.zeros(int(places[-1]) + 1, dtype=torch.float64).index_copy(0, places, weights)
 
     @property
-    def networks_alone(self) -> Tensor:
-        """The weights of the networks as they are, (0, …, 0, 1) each."""
+    def initial_weights(self) -> Tensor:
+        """The networks as they are, (0, …, 0, 1) each: step 3 of Algorithm 1."""
         return self.heads_alone(torch.ones(len(self.names), dtype=torch.float64))
 
     def heads(self) -> "MemberRows":
@@ -139,9 +138,9 @@ class MemberRows:
         return [replace(self, names=(names,), draws=part) for names, part in zip(self.names, draws, strict=True)]
 
     def select(self, rows: Tensor | slice) -> "MemberRows":
-        """These rows alone, by a mask [n], their places, or a slice, which copies nothing."""
+        """These rows alone, by a mask [n], their places, or a slice, which copies nothing. They count 1 on average again."""
         draws = tuple(tuple(member[rows] for member in draw) for draw in self.draws)
-        weights = None if self.row_weights is None else self.row_weights[rows]
+        weights = None if self.row_weights is None else self.row_weights[rows] / self.row_weights[rows].mean()
         return replace(self, draws=draws, labels=self.labels[rows], row_weights=weights)
 
     def first_pass(self) -> "MemberRows":
@@ -165,7 +164,7 @@ class MemberRows:
         return torch.stack([logits.log_softmax(dim=1) for logits in of_draws]).logsumexp(dim=0)
 
     def sum(self, term: Callable[[Chunk], Tensor]) -> Tensor:
-        """The sum of a term over the chunks of every draw, in all processes."""
+        """The sum of a term over the chunks of every draw, in all processes. The term may overwrite its chunk."""
         return self.sum_jointly(lambda chunks: functools.reduce(torch.add, map(term, chunks)))
 
     def sum_jointly(self, term: Callable[[list[Chunk]], Tensor]) -> Tensor:
@@ -188,9 +187,7 @@ class MemberRows:
         step = max(1, numbers // ((2 * sum(map(len, self.draws)) + len(self.draws)) * self.classes))
         for start in range(share.start, max(share.stop, share.start + 1), step):
             rows = slice(start, min(start + step, share.stop))
-            labels = self.labels[rows].to(
-                device, copy=True
-            )  # which may be of inference mode; autograd refuses such tensors
+            labels = self.labels[rows].to(device, copy=True)  # autograd refuses tensors of inference mode
             weights = None if self.row_weights is None else self.row_weights[rows].to(device, copy=True)
             yield [Chunk(_excess([member[rows] for member in draw], labels), labels, weights) for draw in self.draws]
 

@@ -65,7 +65,8 @@ def minimise_convex(
 
     A small gradient is no proof of a minimum: far out, e^-x has one everywhere. But there Newton's step keeps its length,
     whereas it vanishes at a minimum. So, unless f is known to have a minimum, `moves(step)` says whether the step changes
-    anything. If it still does where f is flat to the last digit, or where `upper` stops it, the result is `unbounded`.
+    anything. If it still does where f is flat to the last digit, or where `upper` stops it, the result is `unbounded`; so it
+    is where a variable that changes something has no curvature left, because float64 has lost it.
     Raises NotConvergedError where the residual stays large.
     """
     point, here, steps = start, expand(start), 0
@@ -73,7 +74,7 @@ def minimise_convex(
         step = box_minimiser(point, here.gradient, here.hessian, upper) - point
         slope = float(here.gradient @ step)
         if residual <= TOLERANCE:
-            at_rest = not moves(step)
+            at_rest = not moves(step) and not moves((here.hessian.diagonal() == 0).double())
             if at_rest or -slope <= NEGLIGIBLE or steps == MAX_STEPS:
                 unbounded = not at_rest or bool((point >= upper).any())
                 return Minimum(point, here.value, kkt_residual(point, here.gradient), steps, unbounded)

@@ -30,7 +30,8 @@ NOTICEABLE = 1e-3  # a change of the margins; a step that makes none is at rest
 class Objective:
     """The penalised log-loss of one network's hold-out, all draws pooled, as a function of the weights beta [members].
 
-    `deviations` are the root mean squares over rows and classes of each member's logits, centred by their mean over classes.
+    `deviations` are the root mean squares over rows, as they count, and classes of each member's logits, centred by their mean
+    over classes.
     Descents scale the weights by them, b_k = beta_k s_k: a unit means the same for all members.
     """
 
@@ -45,11 +46,11 @@ class Objective:
         heads, rows = members.heads(), members.rows
 
         def wrong(chunks: list[Chunk]) -> Tensor:
-            logits = heads.mean_logits(chunks, heads.networks_alone)
+            logits = heads.mean_logits(chunks, heads.initial_weights)
             return (~is_right(logits, chunks[0].labels)).sum()[None].double()
 
         def squares(chunk: Chunk) -> Tensor:
-            return centred(chunk.excess).square_().sum(dim=(1, 2))
+            return chunk.sum(centred(chunk.excess).square_().sum(dim=2).T)
 
         def of_network(network: MemberRows) -> Objective:
             deviations = (network.sum(squares) / (members.samples * rows * members.classes)).sqrt()

@@ -53,7 +53,7 @@ class Prior:
     @classmethod
     def of(cls, members: MemberRows, deviations: Tensor, settings: Settings, all_right: bool) -> "Prior":
         """Of one network; `all_right`: the prediction is, without any fit, in every row."""
-        rows, inputs = members.rows, members.rows / members.passes
+        rows, inputs = members.rows, members.rows / members.passes  # the views of an input are not independent
         slopes, excess = torch.zeros(2, len(deviations), dtype=torch.float64), torch.zeros_like(deviations)
         strength = errors = 0.0
         if settings.prior > 0:
@@ -62,7 +62,7 @@ class Prior:
             strength = settings.prior * reference / inputs
             if all_right:
                 errors, excess = 1 / inputs, members.sum(_excess_of_errors) / (len(members.draws) * rows)
-        return cls(strength, slopes, errors, excess, settings.regularise / math.sqrt(rows))
+        return cls(strength, slopes, errors, excess, settings.regularise / math.sqrt(inputs))
 
     def of_head(self) -> "Prior":
         """With the head as the only member."""
@@ -91,4 +91,4 @@ class Prior:
 def _excess_of_errors(chunk: Chunk) -> Tensor:
     """sum_i E_{q_i}[ e_ik ] for each member k."""
     others = chunk.excess[-1].scatter(1, chunk.labels[:, None], -torch.inf)
-    return (chunk.excess * others.softmax(dim=1)).sum(dim=(1, 2))
+    return chunk.sum((chunk.excess * others.softmax(dim=1)).sum(dim=2).T)

@@ -74,7 +74,7 @@ class Stack:
             rows=members.rows,
             classes=members.classes,
             nll=nll_temperature if same else log_loss(members, end.point),
-            nll_network=log_loss(heads, heads.networks_alone),
+            nll_network=log_loss(heads, heads.initial_weights),
             nll_temperature=nll_temperature,
             temperature_weights=tuple(temperature.tolist()),
             certified=len(members.draws) == 1 and loss == "nll" and not end.unbounded and end.residual <= TOLERANCE,
@@ -141,7 +141,13 @@ class Stack:
         return {name: value for name in names if (value := getattr(self, name)) == value}
 
     def over(self, names: Sequence[str]) -> "Stack":
-        """The same stack of these members; those that were not fitted have weight 0."""
+        """The same stack of these members; those that were not fitted have weight 0. Members with a weight must be there."""
+        lost = [name for name, weight in self._named(self.weights).items() if weight > 0 and name not in names]
+        if lost:
+            raise ValueError(
+                f"The stack gives weight to {', '.join(lost)}, which the model does not have; it has {', '.join(names)}. Fit "
+                "the stack to member_logits(probes, holdout), whose names are those of the blocks."
+            )
         known = self._named(self.weights), self._named(self.deviations)
         weights, deviations = (torch.tensor([v.get(name, 0.0) for name in names], dtype=torch.float64) for v in known)
         return replace(self, names=tuple(names), weights=weights, deviations=deviations)
@@ -161,5 +167,7 @@ def combine(members: Members, weights: Tensor) -> Tensor:
     total = torch.zeros_like(members[-1])
     for member, weight in zip(members, weights.tolist(), strict=True):
         if weight != 0:
-            total += weight * member
+            total += weight * member.to(
+                total.device
+            )  # features that did not fit a GPU left the head's logits on the host
     return total

@@ -24,11 +24,8 @@ def rescale(stack: Stack, members: MemberRows, settings: Settings) -> Stack:
     if not bool(stack.weights.any()):
         return stack
     plain = members.first_pass()
-    if settings.prior > 0:  # as in the fit, and their copies with them
-        left_out = find_outliers(plain).any(dim=0)
-        with_copies = left_out.repeat(members.passes) | find_outliers(members).any(dim=0)
-        if bool(with_copies.any()):  # to select copies members, which may be mapped from files
-            members, plain = members.select(~with_copies), plain.select(~left_out)
+    if settings.prior > 0:  # as in the fit
+        members, plain = _without_outliers(members), _without_outliers(plain)
     draws = zip(members.draws, members.of_draws(stack.weights), strict=True)
     stacked = tuple((combine(draw, weights),) for draw, weights in draws)
     rows = replace(members, names=(("stack",),), draws=stacked)
@@ -41,3 +38,10 @@ def rescale(stack: Stack, members: MemberRows, settings: Settings) -> Stack:
         return stack
     weights = scale * stack.weights
     return replace(stack, weights=weights, nll=log_loss(plain, weights), scale=scale)
+
+
+def _without_outliers(rows: MemberRows) -> MemberRows:
+    outlier = find_outliers(rows).any(dim=0)
+    return (
+        rows.select(~outlier) if bool(outlier.any()) else rows
+    )  # to select copies members, which may be mapped from files

@@ -42,7 +42,7 @@ class PredictionCounts:
     @classmethod
     def of(cls, members: MemberRows, weights: Tensor) -> "PredictionCounts":
         """With the stack's weights of all members."""
-        classes, network = members.classes, members.networks_alone
+        classes, network = members.classes, members.initial_weights
 
         def counts(chunks: list[Chunk]) -> Tensor:
             labels = chunks[0].labels

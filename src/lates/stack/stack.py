@@ -61,16 +61,17 @@ def fit_stack(
 
     members     logits as one array [n, classes, members], a sequence of [n, classes] or a mapping name -> [n, classes];
                 the head is the last. Logs of probabilities are logits; all must be finite. Nothing of their size is copied.
-    loss        "nll", solved exactly; "brier" or "soft_ece", which are not convex: a descent from the optimum of the
-                log-loss, never ending worse than there; "soft_ece" lets the hold-out's log-loss rise by at most 1 %.
+    loss        "nll", "brier" or "soft_ece".
     prior       how strongly few rows keep the weights at the network as it is, in wrong rows (see `Settings`). 0: not at all,
                 and neither is a row left out, nor are probes dropped where they make the hold-out's accuracy clearly worse.
-    regularise  c of the penalty (c / sqrt(n)) / 2 · ||beta||².
-    solver      "exact", or "sgd", the paper's: projected SGD from (0, …, 0, 1), batch 128, rate 0.005, 50 epochs,
-                shuffled by `seed`.
+    regularise  c of the penalty (c / sqrt(n)) / 2 · ||beta||², n the number of distinct inputs.
+    solver      "exact": the optimum of the log-loss; for "brier" and "soft_ece", which are not convex, a descent from there
+                that never ends worse ("soft_ece": and lets the log-loss rise by at most 1 %). "sgd", the paper's: projected
+                SGD from (0, …, 0, 1), batch 128, rate 0.005, 50 epochs, shuffled by `seed`.
     reduce      sums a tensor over all processes, where each passes its shard of the rows; the exact solver only.
     passes      how many rows each input has, such as views of it.
-    row_weights how much each row counts in the loss [n], at least 0; only their ratios matter. The exact solver only.
+    row_weights how much each row counts [n], at least 0; only their ratios matter. Outliers are found, predictions and n are
+                counted, without them. The exact solver only.
     """
     if row_weights is not None and (solver == "sgd" or reduce is not None):
         raise ValueError(
@@ -101,7 +102,7 @@ def fit_weights(members: MemberRows, loss: str, settings: Settings, seed: int = 
 def fit_optimum(members: MemberRows, loss: str, settings: Settings, seed: int = 0) -> Stack:
     """As `fit_weights`, without safeguards."""
     objectives, heads = Objective.of_networks(members, settings), members.heads()
-    temperature = _minimise(heads, [each.of_head() for each in objectives], NLL, heads.networks_alone)
+    temperature = _minimise(heads, [each.of_head() for each in objectives], NLL, heads.initial_weights)
     if settings.solver == "sgd" and len(members.draws) == 1:
         end = _projected_sgd(objectives[0], LOSSES[loss], seed)
     elif loss == "nll" and heads.names == members.names:
@@ -142,7 +143,7 @@ def _minimise(members: MemberRows, objectives: Sequence[Objective], loss: Loss, 
 def _projected_sgd(objective: Objective, loss: Loss, seed: int) -> Minimum:
     """The paper's solver: beta <- max(0, beta - 0.005 · gradient over 128 rows). In thousands of small steps several threads
     would only wait for one another."""
-    members, weights, steps = objective.members, objective.members.networks_alone, 0
+    members, weights, steps = objective.members, objective.members.initial_weights, 0
     generator = torch.Generator().manual_seed(seed)
     for _ in range(SGD_EPOCHS):
         for places in torch.randperm(len(members.labels), generator=generator).split(SGD_BATCH):
