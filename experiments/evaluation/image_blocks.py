@@ -17,11 +17,13 @@ from experiments.data.corruptions import BAR_NAMES, LIKE_JITTER
 BLOCKS = 200
 IMAGE_METRICS = ("nll", "brier", "accuracy")
 CLEAN_GROUP, LIKE_GROUP, UNLIKE_GROUP, BAR_GROUP = "clean", "like_jitter", "unlike_jitter", "bar"
+NATURAL_GROUP = "natural"
 BLOCKED_METHODS = frozenset(
     {
         "network", "temperature", "temperature_sgd", "temperature_brier", "temperature_jittered_holdout",
         "temperature_both_holdouts", "temperature_robust_holdout", "vector_scaling", "sms", "sms_robust_holdout", "svs",
-        "dirichlet", "ets", "density_kth_ets", "tta_mirror", "tta_shift", "head_refitted_none", "head_refitted_shift",
+        "dirichlet", "ets", "isotonic", "parameterised", "best_layer", "density_kth_ets", "tta_mirror", "tta_shift",
+        "head_refitted_none", "head_refitted_shift",
         "head_refitted_jitter", "head_refitted_robust", "head_refitted_both_holdouts", "head_refitted_robust_holdout",
         "last_layer_grid", "lates_paper", "lates_none_1", "lates_shift_1", "lates_jitter_1", "lates_robust_1",
         "lates_robust_brier", "lates_rescaled", "lates_brier_rescaled", "lates_robust_sms", "lates_light",
@@ -39,9 +41,9 @@ Blocks = Mapping[tuple[str, str], Array]
 
 
 def group_of(corruption: str) -> str:
-    """Of a test set's corruption: itself for the clean set, C-bar's ten, else whether it resembles the jitter."""
-    if corruption == CLEAN_GROUP:
-        return CLEAN_GROUP
+    """Of a test set's corruption: itself for sets that have none, C-bar's ten, else whether it resembles the jitter."""
+    if corruption in (CLEAN_GROUP, NATURAL_GROUP):
+        return corruption
     if corruption in BAR_NAMES:
         return BAR_GROUP
     return LIKE_GROUP if corruption in LIKE_JITTER else UNLIKE_GROUP

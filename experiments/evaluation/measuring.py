@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 import torch
@@ -16,9 +17,9 @@ import lates
 from experiments.data.corruptions import corrupt
 from experiments.data.datasets import ImageSet
 from experiments.evaluation.clock import OutOfTimeError
-from experiments.evaluation.image_blocks import BLOCKED_METHODS, Blocks, block_means, group_of
+from experiments.evaluation.image_blocks import BLOCKED_METHODS, NATURAL_GROUP, Blocks, block_means, group_of
 
-CLEAN = "clean"
+CLEAN, NATURAL = "clean", NATURAL_GROUP
 METRICS = (
     "ece", "ece_floor", "nll", "brier", "brier_paper", "accuracy", "auc", "auc_keras", "classwise_ece", "aurc",
     "auc_best_temperature", "ece_smooth",
@@ -42,7 +43,7 @@ Report = Callable[[str, int, int], None]
 
 @dataclass(frozen=True)
 class Row:
-    """What one method measured on one test set: `clean` or `<corruption>-<severity>`; a value per name in `METRICS`."""
+    """What one method measured on one test set: `clean`, `natural` or `<corruption>-<severity>`; a value per metric."""
 
     method: str
     set: str
@@ -50,21 +51,24 @@ class Row:
 
     @property
     def corruption(self) -> str:
-        """`fog` of `fog-3`; of the clean set its own name."""
+        """`fog` of `fog-3`; of a set without one its own name."""
         return self.set.rpartition("-")[0] or self.set
 
 
 class CorruptedSets:
-    """The test images, clean first, then under each corruption; made once and kept for the next cell while there is room."""
+    """The test images, clean first, then under each corruption; made once and kept for the next cell while there is room.
+    Last, where there are any, the `natural` images of another source."""
 
-    def __init__(self, test: ImageSet, corruptions: Sequence[str], severities: Sequence[int]) -> None:
-        self.test = test
+    def __init__(
+        self, test: ImageSet, corruptions: Sequence[str], severities: Sequence[int], natural: ImageSet | None = None
+    ) -> None:
+        self.test, self.natural = test, natural
         self.wanted = {f"{name}-{severity}": (name, severity) for name in corruptions for severity in severities}
         self.kept: dict[str, Tensor] = {}
         self.room = len(self.wanted) * test.images.nbytes <= KEPT_BYTES
 
     def __len__(self) -> int:
-        return 1 + len(self.wanted)
+        return 1 + len(self.wanted) + (self.natural is not None)
 
     def __iter__(self) -> Iterator[tuple[str, ImageSet]]:
         yield CLEAN, self.test
@@ -75,6 +79,8 @@ class CorruptedSets:
                 if self.room:
                     self.kept[name] = images
             yield name, replace(self.test, images=images)
+        if self.natural is not None:
+            yield NATURAL, self.natural
 
 
 def measure_sets(
@@ -85,18 +91,17 @@ def measure_sets(
     per_class: bool = True,
 ) -> tuple[tuple[Row, ...], Blocks]:
     """A row per method and set, and the block means of some. `per_class`: with AUC and the like on corrupted sets too."""
-    labels = sets.test.labels
     rows: list[Row] = []
     parts: dict[tuple[str, str], list[np.ndarray]] = {}
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         for done, (name, test) in enumerate(sets):
             if time.monotonic() > deadline:
                 raise OutOfTimeError(f"The time was up after {done} of {len(sets)} test sets.")
-            logits = predict(test)
+            logits, labels = predict(test), test.labels
             with _one_thread_each():
                 left_out = () if name == CLEAN else (BEST_AUC, *(() if per_class else PER_CLASS))
                 names = [metric for metric in METRICS if metric not in left_out]
-                scores = [*pool.map(lambda values, names=names: score(values, labels, names), logits.values())]
+                scores = [*pool.map(partial(score, labels=labels, names=names), logits.values())]
             rows += [Row(method, name, each) for method, each in zip(logits, scores, strict=True)]
             for method in logits.keys() & BLOCKED_METHODS:
                 parts.setdefault((method, group_of(rows[-1].corruption)), []).append(

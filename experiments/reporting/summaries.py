@@ -15,7 +15,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from experiments.data.corruptions import BAR_NAMES, LIKE_JITTER, NAMES, SEVERITIES, UNLIKE_JITTER
-from experiments.evaluation.image_blocks import BAR_GROUP, CLEAN_GROUP, LIKE_GROUP, UNLIKE_GROUP, Blocks
+from experiments.evaluation.image_blocks import (
+    BAR_GROUP,
+    CLEAN_GROUP,
+    LIKE_GROUP,
+    NATURAL_GROUP,
+    UNLIKE_GROUP,
+    Blocks,
+)
 from experiments.evaluation.measuring import CLEAN, METRICS
 from experiments.recipes import (
     AGAIN,
@@ -49,7 +56,7 @@ CORRUPTED = sets_of(NAMES)
 @dataclass(frozen=True)
 class Group:
     """Test sets over which a mean is taken: corruption types, and the same as groups of image blocks with their numbers of
-    types. The clean set has no type."""
+    types. The clean set and the natural images have no type, and are named as their blocks are."""
 
     title: str
     types: tuple[str, ...]
@@ -57,12 +64,13 @@ class Group:
 
     @property
     def sets(self) -> tuple[str, ...]:
-        return sets_of(self.types) or CLEAN_SET
+        return sets_of(self.types) or tuple(self.blocks)
 
 
 _LIKE, _UNLIKE = {LIKE_GROUP: len(LIKE_JITTER)}, {UNLIKE_GROUP: len(UNLIKE_JITTER)}
 GROUPS: Mapping[str, Group] = {
     "clean": Group("clean", (), {CLEAN_GROUP: 1}),
+    "natural": Group("natural shift", (), {NATURAL_GROUP: 1}),
     "corrupted": Group("corrupted", NAMES, {**_LIKE, **_UNLIKE}),
     "like": Group("corrupted, like the jitter", LIKE_JITTER, _LIKE),
     "unlike": Group("corrupted, unlike the jitter", UNLIKE_JITTER, _UNLIKE),
@@ -99,7 +107,7 @@ class Measured:
 
     def asked(self, sets: Sequence[str]) -> list[str]:
         """Of these test sets those at the severities that the recipe measures."""
-        return [name for name in sets if name == CLEAN or int(name.rpartition("-")[2]) in self.severities]
+        return [name for name in sets if "-" not in name or int(name.rpartition("-")[2]) in self.severities]
 
     def values(self, method: str, metric: str, sets: Sequence[str]) -> NDArray[np.float64]:
         """[sets], NaN where missing."""

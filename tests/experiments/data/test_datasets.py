@@ -13,6 +13,7 @@ from PIL import Image
 from experiments.data.archives import DataError
 from experiments.data.datasets import (
     SAMPLE,
+    FolderSet,
     ImageSet,
     decode_batches,
     in_order,
@@ -148,6 +149,7 @@ def test_folders_without_images_are_refused(tmp_path: Path) -> None:
 def test_tiny_imagenet_is_read_whole(tmp_path: Path) -> None:
     write_tiny_imagenet(tmp_path / "tiny-imagenet-200", ["n2", "n1"], train=3, test=2)
     train, test = load_dataset("tiny_imagenet", tmp_path)
+    assert isinstance(test, FolderSet)
     assert train.classes == test.classes == ("n1", "n2")
     assert train.labels.tolist() == [0, 0, 0, 1, 1, 1]
     assert test.labels.tolist() == [1, 0, 1, 0]

@@ -65,26 +65,32 @@ def test_a_metric_that_does_not_exist_is_nan() -> None:
 
 
 def test_each_set_is_measured_whole_and_blocks_are_means_over_a_groups_sets() -> None:
-    """Two sets like the jitter, one unlike it, and a method whose blocks are not kept."""
-    test = sample_data().test
-    sets = CorruptedSets(test, ("contrast", "brightness", "gaussian_blur"), (5,))
+    """Two sets like the jitter, one unlike it, one of other images, and a method whose blocks are not kept."""
+    test, natural = sample_data().test, sample_data().holdout.select(torch.arange(7))
+    sets = CorruptedSets(test, ("contrast", "brightness", "gaussian_blur"), (5,), natural)
+    assert len(sets) == len([*sets]) == 5
     mixing = torch.randn(3, 10, generator=torch.Generator().manual_seed(0)) / 20
 
     def predict(test: ImageSet) -> dict[str, torch.Tensor]:
         logits = test.images.float().mean((2, 3)) @ mixing
-        return {"temperature": logits, "network": logits / 2, "isotonic": 2 * logits}
+        return {"temperature": logits, "network": logits / 2, "spline": 2 * logits}
 
     rows, blocks = measure_sets(predict, sets)
-    logits = {name: predict(each) for name, each in sets}
+    logits, labels = ({name: predict(each) for name, each in sets}, {name: each.labels for name, each in sets})
     assert [(row.method, row.set) for row in rows] == [
-        (method, name) for method in ("temperature", "network", "isotonic") for name in logits
+        (method, name) for method in ("temperature", "network", "spline") for name in logits
     ]
     for row in rows:
         names = [name for name in METRICS if row.set == "clean" or name != "auc_best_temperature"]
-        expected = score(logits[row.set][row.method], test.labels, names)
+        expected = score(logits[row.set][row.method], labels[row.set], names)
         assert row.metrics == pytest.approx(expected, rel=1e-6, nan_ok=True)
-    groups = {"clean": ["clean"], "like_jitter": ["contrast-5", "brightness-5"], "unlike_jitter": ["gaussian_blur-5"]}
+    groups = {
+        "clean": ["clean"],
+        "like_jitter": ["contrast-5", "brightness-5"],
+        "natural": ["natural"],
+        "unlike_jitter": ["gaussian_blur-5"],
+    }
     assert list(blocks) == [(method, group) for method in ("network", "temperature") for group in groups]
     for (method, group), values in blocks.items():
-        each = [block_means(logits[name][method], test.labels) for name in groups[group]]
+        each = [block_means(logits[name][method], labels[name]) for name in groups[group]]
         np.testing.assert_allclose(values, sum(each) / len(each), rtol=1e-6)
