@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from experiments.data.corruptions import BAR_NAMES, NAMES, SEVERITIES
-from experiments.data.datasets import LARGE
+from experiments.data.datasets import LARGE, TINY_IMAGENET
 from experiments.data.natural import SYNSETS
 from experiments.data.splits import Split, split_indices
 from experiments.training import hyperparameters
@@ -226,6 +226,16 @@ _RECIPES = (
         cost="5 cells; training and evaluation not yet measured. Probes and weights learn from 50 images of each class, 12 GB "
         "of features a pass; of all 1.15 million it would be 280",
         expected="Not yet measured. See results/paper.md for the paper's numbers.",
+    ),
+    Recipe(
+        name=TINY_IMAGENET,
+        question="And where ImageNet is too dear: two hundred classes, 64 x 64 pixels? ResNet50 with ImageNet's stem and "
+        "schedule; the test set is the labelled validation split, corrupted by CIFAR-10-C's constants.",
+        networks=("resnet50",),
+        datasets=(TINY_IMAGENET,),
+        probe_images=250,
+        cost="5 cells; not yet measured. Probes learn from 250 images of each class, 12 GB of features a pass",
+        expected="Not yet measured.",
     ),
     Recipe(
         name=STRONG,

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from experiments.data.corruptions import BAR_NAMES, LIKE_JITTER, NAMES, SEVERITIES, UNLIKE_JITTER
+from experiments.data.datasets import LARGE
 from experiments.evaluation.image_blocks import (
     BAR_GROUP,
     CLEAN_GROUP,
@@ -197,7 +198,7 @@ def networks_of(dataset: str, training: str = PAPER_TRAINING) -> tuple[str, ...]
         return RECIPES[PUBLIC].networks if dataset in RECIPES[PUBLIC].datasets else ()
     if training == STRONG_TRAINING:
         return STRONG_NETWORKS
-    return ("resnet50",) if dataset == "imagenet" else CIFAR_NETWORKS
+    return ("resnet50",) if dataset in LARGE else CIFAR_NETWORKS
 
 
 def places(datasets: Sequence[str]) -> list[tuple[str, str, str]]:

@@ -32,12 +32,12 @@ class DataCache:
         self.unseen: dict[str, tuple[ImageSet, str]] = {}
 
     def load(self, dataset: str) -> tuple[ImageSet | FolderSet, ImageSet]:
-        """The training split, on the device unless it is a folder of files, and the test images: half of them where the
-        network was released."""
+        """The training split, on the device but for ImageNet's, and the test images: half of them where the network was
+        released."""
         if dataset not in self.loaded:
             available, test = load_dataset(dataset, self.folder)
-            if isinstance(available, ImageSet):
-                available = available.to(self.device)
+            if isinstance(available, ImageSet) or dataset == TINY_IMAGENET:
+                available = self.resident(available)
             test = self.resident(test)
             if self.recipe.released:
                 halves = split_indices(test.labels, **HALVES)
