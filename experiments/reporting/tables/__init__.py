@@ -7,7 +7,15 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from experiments.reporting.summaries import Measured, read_measured
-from experiments.reporting.tables.comparisons import gains, mc_dropout_gains, paper_tests, paper_wins, primary, wins
+from experiments.reporting.tables.comparisons import (
+    gains,
+    mc_dropout_gains,
+    natural,
+    paper_tests,
+    paper_wins,
+    primary,
+    wins,
+)
 from experiments.reporting.tables.costs import cost, depth, runs, timing_table
 from experiments.reporting.tables.markdown import Table
 from experiments.reporting.tables.scores import by_network, imagenet, main_table, mc_dropout, methods_table, scores
@@ -15,7 +23,7 @@ from experiments.reporting.tables.variations import budget, holdout_size, low_da
 
 TABLES: tuple[Callable[[Sequence[Measured]], Table], ...] = (
     main_table, primary, wins, paper_wins, methods_table, scores, gains, budget, low_data, holdout_size, mc_dropout,
-    mc_dropout_gains, paper_tests, imagenet, cost, depth, runs,
+    mc_dropout_gains, natural, paper_tests, imagenet, cost, depth, runs,
 )  # fmt: skip
 
 

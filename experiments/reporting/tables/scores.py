@@ -75,19 +75,26 @@ FRONT: Mapping[str, tuple[Sequence[str], Sequence[str]]] = {
 """Rivals and LATES methods of the front page, by training; the best rivals come between."""
 
 
+def front_methods(
+    measured: Sequence[Measured], dataset: str, training: str, groups: tuple[str, str] = ("clean", "corrupted")
+) -> dict[str, str]:
+    """Method -> label. The best of logit rivals is chosen on the first of these test sets, of view-aware ones on the second."""
+    rivals, ours = FRONT.get(training, FRONT[STRONG_TRAINING])
+    labelled = {method: method_title(method) for method in rivals}
+    for kind, known, group in zip(("logit", "view-aware"), (LOGIT_RIVALS, VIEW_RIVALS), groups, strict=True):
+        best = best_rival(measured, dataset, known, group, training)
+        if best is not None and best not in labelled:
+            labelled[best] = f"best {kind} rival run: {method_title(best)}"
+    return labelled | {method: method_title(method) for method in ours}
+
+
 def main_table(measured: Sequence[Measured]) -> Table:
     metrics = ("nll", "ece", "accuracy")
     rows: list[Row] = []
-    for (training, (rivals, ours)), dataset in product(FRONT.items(), CIFAR):
-        labelled = {method: method_title(method) for method in rivals}
-        for kind, known, group in (("logit", LOGIT_RIVALS, "clean"), ("view-aware", VIEW_RIVALS, "corrupted")):
-            best = best_rival(measured, dataset, known, group, training)
-            if best is not None and best not in labelled:
-                labelled[best] = f"best {kind} rival run: {method_title(best)}"
-        labelled |= {method: method_title(method) for method in ours}
+    for training, dataset in product(FRONT, CIFAR):
         where = (TRAINING_TITLES[training], DATASET_TITLES[dataset])
         run = methods_run(measured, dataset, training)
-        for method, label in labelled.items():
+        for method, label in front_methods(measured, dataset, training).items():
             values = [
                 number(mean_over_networks(measured, dataset, method, metric, sets, training), 3)
                 for sets, metric in product((CLEAN_SET, CORRUPTED), metrics)

@@ -4,9 +4,11 @@ from pathlib import Path
 from statistics import mean
 
 from experiments.data.corruptions import NAMES
+from experiments.reporting.names import DEFAULT
 from experiments.reporting.summaries import of_each_part, read_measured
 from experiments.reporting.tables import make_tables
-from experiments.reporting.tables.markdown import markdown
+from experiments.reporting.tables.comparisons import natural
+from experiments.reporting.tables.markdown import markdown, signed
 from experiments.reporting.tables.scores import methods_table
 from experiments.reporting.tables.variations import low_data
 from tests.experiments.reporting.synthetic import column, read_column, rows_of, write_cell
@@ -68,6 +70,22 @@ def test_released_networks_are_averaged_over_the_severities_of_their_recipe(tmp_
     table = markdown(methods_table(read_measured(tmp_path)))
     (row,) = rows_of(table, "public networks (crops)", "CIFAR-10", "temperature")
     assert row["NLL, corrupted"] == f"{mean(values[name] for name in sets[1:]):.4f}"
+
+
+def test_natural_shift_is_compared_where_it_was_measured(tmp_path: Path) -> None:
+    assert set(natural(()).rows) == {("not run", *["–"] * 6)}
+    shares = {"train_fraction": 1.0, "holdout_fraction": 0.0}
+    paths = [
+        write_cell(tmp_path, "public", "cifar10", network, 0, **shares, sets=["clean", "natural"], severities=[3])
+        for network in ("resnet32", "resnet56")
+    ]
+    table = markdown(natural(read_measured(tmp_path)))
+    (row,) = (row for row in rows_of(table) if row["method"].endswith("(default)"))
+    ours, theirs = (
+        mean(read_column(path, method, "nll")["natural"] for path in paths) for method in (DEFAULT, "temperature")
+    )
+    assert row["NLL"] == f"{ours:.4f}"
+    assert row["NLL, gain over temperature [95 %]"].startswith(f"{signed(theirs - ours, 4)} [")
 
 
 def test_a_network_trained_again_counts_in_no_table_but_that_of_all_runs(tmp_path: Path) -> None:
