@@ -44,7 +44,6 @@ from experiments.reporting.summaries import (
     all_trained,
     by_architecture,
     mean_over_networks,
-    networks_of,
     trained,
     with_common_seeds,
 )
@@ -214,7 +213,7 @@ def natural(measured: Sequence[Measured]) -> Table:
         compared = [compare(architectures, method, "temperature", each, group) for each in metrics]
         texts = [_with_interval(gain) if method != "temperature" else ABSENT for gain in compared]
         rows.append((label, *map(number, means), *texts))
-    networks = " and ".join(NETWORK_TITLES[network] for network in networks_of(*where))
+    networks = " and ".join(NETWORK_TITLES[cells[0].cell.network] for cells in architectures if cells)
     return Table(
         "natural",
         "Natural shift: CIFAR-10's classes in Tiny-ImageNet, released networks",
