@@ -1,4 +1,4 @@
-"""CIFAR-10 and CIFAR-100 in the official Python layout, and ImageFolder trees.
+"""CIFAR-10 and CIFAR-100 in the official Python layout, ImageFolder trees and Tiny-ImageNet's.
 
 Images are uint8 until the moment a network sees them; `scale` then maps 0…255 to [0, 1] and does nothing else.
 """
@@ -169,38 +169,61 @@ def load_sample(path: Path) -> tuple[ImageSet, ImageSet]:
 
 @dataclass(frozen=True)
 class FolderSet(Dataset[tuple[Tensor, int]]):
-    """Image files in one folder per class, decoded when asked for, as a DataLoader's workers do."""
+    """Image files in one folder per class, decoded when asked for, as a DataLoader's workers do; `whole`: not cut."""
 
     paths: tuple[str, ...]
     labels: Tensor  # int64 [n]
     classes: tuple[str, ...]
     size: int
+    whole: bool = False
 
     def __len__(self) -> int:
         return len(self.paths)
 
     def __getitem__(self, index: int) -> tuple[Tensor, int]:
         """uint8 [3, size, size] and the label."""
-        return _decode(self.paths[index], self.size), int(self.labels[index])
+        return _decode(self.paths[index], self.size, self.whole), int(self.labels[index])
 
     def select(self, indices: Tensor) -> "FolderSet":
         return replace(self, paths=tuple(self.paths[i] for i in indices.tolist()), labels=self.labels[indices])
 
 
-def load_folder(root: Path, size: int = 224) -> FolderSet:
-    """The tree `root/<class>/<image>.{jpg,jpeg,png}`; classes are numbered in the order of their names."""
+def load_folder(root: Path, size: int = 224, inside: str = "") -> FolderSet:
+    """The tree `root/<class>/<inside>/<image>.{jpg,jpeg,png}`; classes are numbered in the order of their names."""
     classes = sorted(entry.name for entry in root.iterdir() if entry.is_dir()) if root.is_dir() else []
     if not classes:
         raise DataError(f"{root} has no folders. Expected one folder of JPEG or PNG files per class.")
     paths: list[str] = []
     labels: list[int] = []
     for label, name in enumerate(classes):
-        files = sorted(str(p) for p in (root / name).iterdir() if p.suffix.lower() in (".jpg", ".jpeg", ".png"))
+        folder = root / name / inside
+        found = folder.iterdir() if folder.is_dir() else ()
+        files = sorted(str(p) for p in found if p.suffix.lower() in (".jpg", ".jpeg", ".png"))
         if not files:
-            raise DataError(f"{root / name} holds no JPEG or PNG file. Remove the folder or fill it.")
+            raise DataError(f"{folder} holds no JPEG or PNG file. Remove the folder or fill it.")
         paths += files
         labels += [label] * len(files)
     return FolderSet(tuple(paths), torch.tensor(labels), tuple(classes), size)
+
+
+TINY_IMAGENET_FOLDER, TINY_IMAGENET_URL = "tiny-imagenet-200", "http://cs231n.stanford.edu/tiny-imagenet-200.zip"
+
+
+def load_tiny_imagenet(root: Path) -> tuple[FolderSet, FolderSet]:
+    """Its training images, `train/<synset>/images/`, and the labelled ones of `val/images/`: 64 x 64 pixels."""
+    annotations = root / "val" / "val_annotations.txt"
+    if not annotations.is_file():
+        raise DataError(f"There is no {annotations}. Unpack {TINY_IMAGENET_URL} in {root.parent}.")
+    train = replace(load_folder(root / "train", 64, inside="images"), whole=True)
+    numbers = {name: number for number, name in enumerate(train.classes)}
+    try:
+        rows = [line.split("\t")[:2] for line in annotations.read_text().splitlines()]
+        labels = torch.tensor([numbers[synset] for _, synset in rows])
+    except (KeyError, ValueError) as error:
+        raise DataError(
+            f"{annotations} has a line without a file and a synset of {root / 'train'}: {error}."
+        ) from error
+    return train, replace(train, paths=tuple(str(root / "val" / "images" / file) for file, _ in rows), labels=labels)
 
 
 def decode_batches(
@@ -223,23 +246,26 @@ def in_order(images: int, batch: int) -> list[range]:
     return [range(start, min(start + batch, images)) for start in range(0, images, batch)]
 
 
-def _decode(path: str, size: int) -> Tensor:
-    """The central square, 7/8 of the shorter side wide (224 of 256), resized: uint8 [3, size, size]."""
+def _decode(path: str, size: int, whole: bool) -> Tensor:
+    """The central square, 7/8 of the shorter side wide (224 of 256), or all of it averaged by area: uint8 [3, size, size]."""
     try:
         with Image.open(path) as image:
             picture = image.convert("RGB")
     except (OSError, UnidentifiedImageError, SyntaxError) as error:
         raise DataError(f"Cannot decode {path}: {error}. Replace or remove the file.") from error
-    side = min(picture.size) * 7 / 8
+    side = min(picture.size) * (1 if whole else 7 / 8)
+    method = Image.Resampling.BOX if whole else Image.Resampling.BILINEAR
     left, top = ((length - side) / 2 for length in picture.size)
-    square = picture.resize((size, size), Image.Resampling.BILINEAR, box=(left, top, left + side, top + side))
+    square = picture.resize((size, size), method, box=(left, top, left + side, top + side))
     return torch.from_numpy(np.array(square)).permute(2, 0, 1)
 
 
 # All by name
 
-SHIPPED, IMAGENET = "cifar10_600", "imagenet"
-DATASETS = (SHIPPED, *CIFAR, IMAGENET)
+SHIPPED, IMAGENET, TINY_IMAGENET = "cifar10_600", "imagenet", "tiny_imagenet"
+LARGE = (IMAGENET, TINY_IMAGENET)
+"""Those whose networks have ImageNet's stem and schedule."""
+DATASETS = (SHIPPED, *CIFAR, *LARGE)
 
 
 def load_dataset(dataset: str, folder: Path | None) -> tuple[ImageSet, ImageSet] | tuple[FolderSet, FolderSet]:
@@ -251,4 +277,6 @@ def load_dataset(dataset: str, folder: Path | None) -> tuple[ImageSet, ImageSet]
     place = folder or Path("data")
     if dataset == IMAGENET:
         return load_folder(place / "train"), load_folder(place / "val")
+    if dataset == TINY_IMAGENET:
+        return load_tiny_imagenet(place / TINY_IMAGENET_FOLDER)
     return load_cifar(CIFAR[dataset], place, download=folder is None)

@@ -17,15 +17,17 @@ from experiments.data.corruptions import BAR_NAMES, LIKE_JITTER
 BLOCKS = 200
 IMAGE_METRICS = ("nll", "brier", "accuracy")
 CLEAN_GROUP, LIKE_GROUP, UNLIKE_GROUP, BAR_GROUP = "clean", "like_jitter", "unlike_jitter", "bar"
+NATURAL_GROUP = "natural"
 Array = NDArray[np.float64]
 Blocks = Mapping[tuple[str, str], Array]
 """(method, group of test sets) -> [metrics, blocks], the mean over the group's sets"""
 
 
 def group_of(test_set: str) -> str:
-    """Of `clean` or `<corruption>-<severity>`: the clean set alone, C-bar's ten, else whether it resembles the jitter."""
-    if test_set == CLEAN_GROUP:
-        return CLEAN_GROUP
+    """Of a test set, `<corruption>-<severity>` or one without corruption: itself if it has none, C-bar's ten, else whether it
+    resembles the jitter."""
+    if test_set in (CLEAN_GROUP, NATURAL_GROUP):
+        return test_set
     corruption = test_set.rpartition("-")[0]
     if corruption in BAR_NAMES:
         return BAR_GROUP

@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import torch
@@ -16,9 +17,9 @@ import lates
 from experiments.data.corruptions import corrupt
 from experiments.data.datasets import ImageSet
 from experiments.evaluation.clock import OutOfTimeError
-from experiments.evaluation.image_blocks import Blocks, block_means, group_of
+from experiments.evaluation.image_blocks import NATURAL_GROUP, Blocks, block_means, group_of
 
-CLEAN = "clean"
+CLEAN, NATURAL = "clean", NATURAL_GROUP
 METRICS: tuple[str, ...] = (
     "ece", "ece_floor", "nll", "brier", "brier_paper", "accuracy", "auc", "auc_keras", "classwise_ece", "aurc",
     "auc_best_temperature", "ece_smooth",
@@ -43,16 +44,19 @@ Report = Callable[[str, int, int], None]
 
 
 class CorruptedSets:
-    """The test images, clean first, then under each corruption; made once and kept for the next cell while there is room."""
+    """The test images, clean first, then under each corruption; made once and kept for the next cell while there is room.
+    Last, where there are any, the `natural` images of another source."""
 
-    def __init__(self, test: ImageSet, corruptions: Sequence[str], severities: Sequence[int]) -> None:
-        self.test = test
+    def __init__(
+        self, test: ImageSet, corruptions: Sequence[str], severities: Sequence[int], natural: ImageSet | None = None
+    ) -> None:
+        self.test, self.natural = test, natural
         self.wanted = {f"{name}-{severity}": (name, severity) for name in corruptions for severity in severities}
         self.kept: dict[str, Tensor] = {}
         self.room = len(self.wanted) * test.images.nbytes <= KEPT_BYTES
 
     def __len__(self) -> int:
-        return 1 + len(self.wanted)
+        return 1 + len(self.wanted) + (self.natural is not None)
 
     def __iter__(self) -> Iterator[tuple[str, ImageSet]]:
         yield CLEAN, self.test
@@ -63,6 +67,8 @@ class CorruptedSets:
                 if self.room:
                     self.kept[name] = images
             yield name, replace(self.test, images=images)
+        if self.natural is not None:
+            yield NATURAL, self.natural
 
 
 def measure_sets(
@@ -73,18 +79,17 @@ def measure_sets(
     per_class: bool = True,
 ) -> tuple[Scores, Blocks]:
     """Of each method on each set, and the block means. `per_class`: with AUC and the like on corrupted sets too."""
-    labels = sets.test.labels
     by_set: dict[str, dict[str, Mapping[str, float]]] = {}
     parts: dict[tuple[str, str], list[np.ndarray]] = {}
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         for done, (name, test) in enumerate(sets):
             if time.monotonic() > deadline:
                 raise OutOfTimeError(f"The time was up after {done} of {len(sets)} test sets.")
-            logits = predict(test)
+            logits, labels = predict(test), test.labels
             with _one_thread_each():
                 left_out = () if name == CLEAN else (BEST_AUC, *(() if per_class else PER_CLASS))
                 names = [metric for metric in METRICS if metric not in left_out]
-                scores = [*pool.map(lambda values, names=names: score(values, labels, names), logits.values())]
+                scores = [*pool.map(partial(score, labels=labels, names=names), logits.values())]
             by_set[name] = dict(zip(logits, scores, strict=True))
             for method, values in logits.items():
                 parts.setdefault((method, group_of(name)), []).append(block_means(values, labels))

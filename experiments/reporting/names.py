@@ -28,7 +28,12 @@ METRIC_TITLES: Mapping[str, str] = {
     "classwise_ece": "classwise ECE",
     "aurc": "AURC",
 }
-DATASET_TITLES: Mapping[str, str] = {"cifar100": "CIFAR-100", "cifar10": "CIFAR-10", "imagenet": "ImageNet"}
+DATASET_TITLES: Mapping[str, str] = {
+    "cifar100": "CIFAR-100",
+    "cifar10": "CIFAR-10",
+    "imagenet": "ImageNet",
+    "tiny_imagenet": "Tiny-ImageNet",
+}
 TRAINING_TITLES: Mapping[str, str] = {
     "paper": "paper's recipe",
     "strong": "strong recipe",

@@ -17,7 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from experiments.data.corruptions import BAR_NAMES, LIKE_JITTER, NAMES, SEVERITIES, UNLIKE_JITTER
-from experiments.evaluation.image_blocks import group_of
+from experiments.data.datasets import LARGE
+from experiments.evaluation.image_blocks import NATURAL_GROUP, group_of
 from experiments.evaluation.measuring import CLEAN
 from experiments.recipes import (
     AGAIN,
@@ -49,18 +50,19 @@ CORRUPTED = sets_of(NAMES)
 
 @dataclass(frozen=True)
 class Group:
-    """Test sets over which a mean is taken: those of corruption types, or the clean set, which has no type."""
+    """Test sets over which a mean is taken: those of corruption types, or `alone`, a set that has no type."""
 
     title: str
     types: tuple[str, ...]
+    alone: str = CLEAN
 
     @property
     def sets(self) -> tuple[str, ...]:
-        return sets_of(self.types) or CLEAN_SET
+        return sets_of(self.types) or (self.alone,)
 
     @property
     def by_type(self) -> list[tuple[str, ...]]:
-        return [sets_of((name,)) for name in self.types] or [CLEAN_SET]
+        return [sets_of((name,)) for name in self.types] or [self.sets]
 
     @property
     def blocks(self) -> Mapping[str, int]:
@@ -70,6 +72,7 @@ class Group:
 
 GROUPS: Mapping[str, Group] = {
     "clean": Group("clean", ()),
+    "natural": Group("natural shift", (), NATURAL_GROUP),
     "corrupted": Group("corrupted", NAMES),
     "like": Group("corrupted, like the jitter", LIKE_JITTER),
     "unlike": Group("corrupted, unlike the jitter", UNLIKE_JITTER),
@@ -105,7 +108,7 @@ class Measured(CellResults):
 
     def asked(self, sets: Sequence[str]) -> list[str]:
         """Of these test sets those at the severities that the recipe measures."""
-        return [name for name in sets if name == CLEAN or int(name.rpartition("-")[2]) in self.severities]
+        return [name for name in sets if "-" not in name or int(name.rpartition("-")[2]) in self.severities]
 
     def values(self, method: str, metric: str, sets: Sequence[str]) -> NDArray[np.float64]:
         """[sets], NaN where missing."""
@@ -187,7 +190,7 @@ def networks_of(dataset: str, training: str = PAPER_TRAINING) -> tuple[str, ...]
         return RECIPES[PUBLIC].networks if dataset in RECIPES[PUBLIC].datasets else ()
     if training == STRONG_TRAINING:
         return STRONG_NETWORKS
-    return ("resnet50",) if dataset == "imagenet" else CIFAR_NETWORKS
+    return ("resnet50",) if dataset in LARGE else CIFAR_NETWORKS
 
 
 def places(datasets: Sequence[str]) -> list[tuple[str, str, str]]:

@@ -1,12 +1,21 @@
 """The data of a recipe: read once, kept on the device, corrupted once."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import torch
 
 from experiments.data.archives import DataError
 from experiments.data.corruptions import corrupt
-from experiments.data.datasets import FolderSet, ImageSet, decode_batches, in_order, load_dataset
+from experiments.data.datasets import (
+    TINY_IMAGENET,
+    FolderSet,
+    ImageSet,
+    decode_batches,
+    in_order,
+    load_dataset,
+)
+from experiments.data.natural import select_natural
 from experiments.data.splits import first_of_each_class, split_indices
 from experiments.evaluation.measuring import CorruptedSets
 from experiments.recipes import Cell, Recipe
@@ -23,12 +32,12 @@ class DataCache:
         self.unseen: dict[str, tuple[ImageSet, str]] = {}
 
     def load(self, dataset: str) -> tuple[ImageSet | FolderSet, ImageSet]:
-        """The training split, on the device unless it is a folder of files, and the test images: half of them where the
-        network was released."""
+        """The training split, on the device but for ImageNet's, and the test images: half of them where the network was
+        released."""
         if dataset not in self.loaded:
             available, test = load_dataset(dataset, self.folder)
-            if isinstance(available, ImageSet):
-                available = available.to(self.device)
+            if isinstance(available, ImageSet) or dataset == TINY_IMAGENET:
+                available = self.resident(available)
             test = self.resident(test)
             if self.recipe.released:
                 halves = split_indices(test.labels, **HALVES)
@@ -48,8 +57,15 @@ class DataCache:
     def corrupted(self, dataset: str) -> CorruptedSets:
         if dataset not in self.sets:
             _, test = self.load(dataset)
-            self.sets[dataset] = CorruptedSets(test, self.recipe.corruptions, self.recipe.severities)
+            natural = self.natural(test.classes) if self.recipe.natural else None
+            self.sets[dataset] = CorruptedSets(test, self.recipe.corruptions, self.recipe.severities, natural)
         return self.sets[dataset]
+
+    def natural(self, classes: Sequence[str]) -> ImageSet:
+        """Photographs of these classes from Tiny-ImageNet, which lies beside the other data sets."""
+        available, _ = load_dataset(TINY_IMAGENET, self.folder)
+        assert isinstance(available, FolderSet)
+        return self.resident(select_natural(available, self.recipe.natural, classes))
 
     def fitting_part(self, split: ImageSet | FolderSet) -> ImageSet:
         """What probes or weights learn from, on the device: all of a split, or the first images of each class."""

@@ -100,6 +100,7 @@ def conditions_of(recipe: Recipe, cell: Cell) -> dict[str, Any]:
         "corruptions": recipe.corruptions,
         "severities": recipe.severities,
         "probe_images": recipe.probe_images,
+        "natural": recipe.natural or None,
         "samples": SAMPLES if cell.dropout > 0 else None,
     }
 

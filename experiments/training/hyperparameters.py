@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from experiments.data.datasets import IMAGENET
+from experiments.data.datasets import LARGE
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ STRONG_WIDE = replace(MC_DROPOUT, rate=0.1, weight_decay=4e-4)
 
 
 def choose_hyperparameters(dataset: str, *, dropout: float = 0.0) -> Hyperparameters:
-    if dataset == IMAGENET:
+    if dataset in LARGE:
         return PAPER_IMAGENET
     return MC_DROPOUT if dropout > 0 else PAPER_CIFAR
 

@@ -11,8 +11,20 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from experiments.data.archives import DataError
-from experiments.data.datasets import SAMPLE, ImageSet, decode_batches, in_order, load_folder, load_sample
+from experiments.data.datasets import (
+    SAMPLE,
+    FolderSet,
+    ImageSet,
+    decode_batches,
+    in_order,
+    load_dataset,
+    load_folder,
+    load_sample,
+    load_tiny_imagenet,
+)
+from experiments.data.natural import IMAGES, SYNSETS, select_natural
 from experiments.data.splits import split_indices
+from tests.experiments.data.image_files import write_tiny_imagenet
 
 # Images in memory
 
@@ -129,3 +141,52 @@ def test_folders_without_images_are_refused(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     with pytest.raises(DataError, match=r"empty holds no JPEG or PNG"):
         load_folder(tmp_path)
+
+
+# Tiny-ImageNet
+
+
+def test_tiny_imagenet_is_read_whole(tmp_path: Path) -> None:
+    write_tiny_imagenet(tmp_path / "tiny-imagenet-200", ["n2", "n1"], train=3, test=2)
+    train, test = load_dataset("tiny_imagenet", tmp_path)
+    assert isinstance(test, FolderSet)
+    assert train.classes == test.classes == ("n1", "n2")
+    assert train.labels.tolist() == [0, 0, 0, 1, 1, 1]
+    assert test.labels.tolist() == [1, 0, 1, 0]
+    images, labels = next(decode_batches(test, in_order(4, 4), workers=0))
+    assert images.shape == (4, 3, 64, 64)
+    assert images[:, 0, 0, 0].tolist() == [200, 200, 201, 201]
+    assert images[:, 1, 0, 0].tolist() == labels.tolist()
+
+
+def test_tiny_imagenet_that_is_missing_or_odd_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"no .*val_annotations\.txt\. Unpack http"):
+        load_tiny_imagenet(tmp_path)
+    write_tiny_imagenet(tmp_path, ["n1"], train=1, test=1)
+    for line in ("val_0.JPEG\tn3\n", "val_0.JPEG\n"):
+        (tmp_path / "val" / "val_annotations.txt").write_text(line)
+        with pytest.raises(DataError, match="a line without a file and a synset"):
+            load_tiny_imagenet(tmp_path)
+
+
+def test_natural_images_are_the_first_of_each_synset_reduced_by_area(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("experiments.data.natural.IMAGES", 2)
+    write_tiny_imagenet(tmp_path, ["n1", "n2", "n3", "n4"], train=3, test=1)
+    pixels = np.zeros((64, 64, 3), dtype=np.uint8)
+    pixels[::2, ::2] = 200
+    Image.fromarray(pixels).save(tmp_path / "train" / "n4" / "images" / "n4_0.png")
+    (tmp_path / "train" / "n4" / "images" / "n4_0.JPEG").unlink()
+    natural = select_natural(load_tiny_imagenet(tmp_path)[0], {"b": ("n4",), "c": ("n3", "n1")}, ("a", "b", "c"))
+    assert natural.labels.tolist() == [1, 1, 2, 2]
+    assert [Path(path).stem for path in natural.paths] == ["n4_0", "n4_1", "n3_0", "n1_0"]
+    image, _ = natural[0]
+    assert image.shape == (3, 32, 32)
+    assert (image == 50).all()
+
+
+def test_each_class_has_about_as_many_natural_images() -> None:
+    synsets = [synset for each in SYNSETS.values() for synset in each]
+    assert len(set(synsets)) == len(synsets)
+    assert all(IMAGES // len(each) * len(each) >= 498 for each in SYNSETS.values())

@@ -65,9 +65,10 @@ def test_a_metric_that_does_not_exist_is_nan() -> None:
 
 
 def test_each_set_is_measured_whole_and_blocks_are_means_over_a_groups_sets() -> None:
-    """Two sets like the jitter and one unlike it."""
-    test = sample_data().test
-    sets = CorruptedSets(test, ("contrast", "brightness", "gaussian_blur"), (5,))
+    """Two sets like the jitter, one unlike it, and one of other images."""
+    test, natural = sample_data().test, sample_data().holdout.select(torch.arange(7))
+    sets = CorruptedSets(test, ("contrast", "brightness", "gaussian_blur"), (5,), natural)
+    assert len(sets) == len([*sets]) == 5
     mixing = torch.randn(3, 10, generator=torch.Generator().manual_seed(0)) / 20
 
     def predict(test: ImageSet) -> dict[str, torch.Tensor]:
@@ -75,14 +76,18 @@ def test_each_set_is_measured_whole_and_blocks_are_means_over_a_groups_sets() ->
         return {"temperature": logits, "network": logits / 2}
 
     scores, blocks = measure_sets(predict, sets)
-    logits = {name: predict(each) for name, each in sets}
+    logits, labels = ({name: predict(each) for name, each in sets}, {name: each.labels for name, each in sets})
     assert list(scores) == [(method, name) for method in ("temperature", "network") for name in logits]
     for (method, name), metrics in scores.items():
         asked = [metric for metric in METRICS if name == "clean" or metric != "auc_best_temperature"]
-        expected = score(logits[name][method], test.labels, asked)
-        assert metrics == pytest.approx(expected, rel=1e-6, nan_ok=True)
-    groups = {"clean": ["clean"], "like_jitter": ["contrast-5", "brightness-5"], "unlike_jitter": ["gaussian_blur-5"]}
+        assert metrics == pytest.approx(score(logits[name][method], labels[name], asked), rel=1e-6, nan_ok=True)
+    groups = {
+        "clean": ["clean"],
+        "like_jitter": ["contrast-5", "brightness-5"],
+        "natural": ["natural"],
+        "unlike_jitter": ["gaussian_blur-5"],
+    }
     assert list(blocks) == [(method, group) for method in ("network", "temperature") for group in groups]
     for (method, group), values in blocks.items():
-        each = [block_means(logits[name][method], test.labels) for name in groups[group]]
+        each = [block_means(logits[name][method], labels[name]) for name in groups[group]]
         np.testing.assert_allclose(values, sum(each) / len(each), rtol=1e-6)

@@ -52,7 +52,7 @@ def write_cell(
     error = 0.34 * hard * (0.9 / train_fraction) ** 0.3 * (1 + 0.03 * random.standard_normal())
     scores: dict[tuple[str, str], dict[str, float]] = {}
     for test_set in sets:
-        severity = int(test_set.rpartition("-")[2]) if test_set != "clean" else 0
+        severity = int(test_set.rpartition("-")[2]) if "-" in test_set else 0
         scores |= {(method, test_set): _scores(random, error, severity) for method in methods}
     facts = {
         "commit": "0" * 40,

@@ -4,9 +4,10 @@ from pathlib import Path
 from statistics import mean
 
 from experiments.data.corruptions import NAMES
+from experiments.reporting.prose import fill
 from experiments.reporting.summaries import of_each_part, read_measured
 from experiments.reporting.tables import make_tables
-from experiments.reporting.tables.markdown import markdown
+from experiments.reporting.tables.markdown import markdown, signed
 from experiments.reporting.tables.scores import methods_table
 from experiments.reporting.tables.variations import by_part
 from tests.experiments.reporting.synthetic import column, read_column, rows_of, write_cell
@@ -70,6 +71,22 @@ def test_released_networks_are_averaged_over_the_severities_of_their_recipe(tmp_
     table = markdown(methods_table(read_measured(tmp_path)))
     (row,) = rows_of(table, "public networks (crops)", "CIFAR-10", "temperature")
     assert row["NLL, corrupted"] == f"{mean(values[name] for name in sets[1:]):.4f}"
+
+
+def test_natural_shift_is_compared_where_it_was_measured(tmp_path: Path) -> None:
+    shares = {"train_fraction": 1.0, "holdout_fraction": 0.0}
+    paths = [
+        write_cell(tmp_path, "public", "cifar10", network, 0, **shares, sets=["clean", "natural"], severities=[3])
+        for network in ("resnet32", "resnet56")
+    ]
+    field = "{{gains public:cifar10 nll:natural lates_last temperature}}"
+    (row,) = rows_of(fill(field, read_measured(tmp_path), {}))
+    ours, theirs = (
+        mean(read_column(path, method, "nll")["natural"] for path in paths) for method in ("lates_last", "temperature")
+    )
+    assert row["gain"] == signed(theirs - ours, 4)
+    assert row["bootstrap, 95 %"] != "–"
+    assert fill("{{mean nll natural public:cifar10 sms}}", (), {}) == "not run"
 
 
 def test_a_network_trained_again_counts_in_no_table_but_that_of_all_runs(tmp_path: Path) -> None:

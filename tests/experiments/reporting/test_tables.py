@@ -87,15 +87,17 @@ def test_gains_by_budget_are_of_each_networks_own_means(results: Path, tables: d
 
 
 def test_imagenet_stands_below_the_papers_rows_once_it_was_run(tmp_path: Path) -> None:
-    not_run = [row[1:] for row in imagenet(()).rows if row[1] != "paper"]
-    assert set(not_run) == {("not run", "0", *["–"] * 7)}
+    not_run = [row for row in imagenet(()).rows if row[2] != "paper"]
+    assert not_run == [(name, "not run", *["–"] * 9) for name in ("ImageNet", "Tiny-ImageNet")]
     path = write_cell(tmp_path, "imagenet", "imagenet", "resnet50", 0, sets=["clean"])
     paper, ours = (
         [row for row in rows_of(markdown(imagenet(read_measured(tmp_path)))) if row["source"] == source]
         for source in ("paper", "ours")
     )
     assert [row["NLL"] for row in paper] == ["1.156", "1.039"]
-    assert len(ours) == len(not_run)
+    assert len(ours) == 4
+    write_cell(tmp_path, "tiny_imagenet", "tiny_imagenet", "resnet50", 0, sets=["clean"])
+    assert [row[0] for row in imagenet(read_measured(tmp_path)).rows] == ["ImageNet"] * 6 + ["Tiny-ImageNet"] * 4
     (row,) = (row for row in ours if row["method"] == "temperature, SGD in beta")
     assert row["AUC (Keras)"] == f"{read_column(path, 'temperature_sgd', 'auc_keras')['clean']:.4f}"
 

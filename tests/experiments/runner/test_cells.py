@@ -22,6 +22,7 @@ from experiments.runner.results import conditions_of, find_results, is_finished,
 from experiments.training.checkpoints import save_tensors
 from experiments.training.loop import check_device
 from experiments.training.networks import build_network
+from tests.experiments.data.image_files import write_tiny_imagenet
 from tests.experiments.runner.tiny_grid import folders_in, numbers, run_tiny
 from tests.experiments.sample import SHORT, sample_data, tiny_recipe
 
@@ -93,21 +94,27 @@ def test_released_weights_take_the_place_of_training(tmp_path: Path) -> None:
         fractions=((1.0, 0.0),),
         released={"resnet20": "0" * 64},
         methods=("sms",),
+        natural={"cat": ("n2",), "dog": ("n1",)},
     )
     (cell,) = recipe.cells()
-    folders = folders_in(tmp_path)
+    folders = replace(folders_in(tmp_path), data=tmp_path)
     file = folders.runs / cell.training / "released.th"
     file.parent.mkdir(parents=True)
     torch.save(network.state_dict(), file)
     (reason,) = run_cells(recipe, [cell], folders, "cpu").failed.values()
     assert "holds other weights" in reason
     recipe = replace(recipe, released={"resnet20": hashlib.sha256(file.read_bytes()).hexdigest()})
+    (reason,) = run_cells(recipe, [cell], folders, "cpu").failed.values()
+    assert "tiny-imagenet-200.zip" in reason
+    write_tiny_imagenet(tmp_path / "tiny-imagenet-200", ["n1", "n2"], train=3, test=1)
     assert run_cells(recipe, [cell], folders, "cpu").done == (cell,)
     (results,) = find_results(folders.results)
     assert results.facts["recipe"]["training"] == {"released": recipe.released["resnet20"]}
     rows = results.facts["rows"]
     assert rows["holdout"] == rows["test"] == len(sample_data().test) // 2
-    assert {method for method, _ in results.scores} == {"sms"}
+    assert [*results.scores][-2:] == [("sms", "contrast-5"), ("sms", "natural")]
+    assert results.blocks["sms", "natural"].shape == (3, 6)
+    assert results.facts["recipe"]["natural"] == {"cat": ["n2"], "dog": ["n1"]}
 
 
 def test_results_say_how_they_were_made(undisturbed: Path) -> None:
@@ -117,6 +124,7 @@ def test_results_say_how_they_were_made(undisturbed: Path) -> None:
         "corruptions": ["contrast"],
         "severities": [1, 3, 5],
         "probe_images": None,
+        "natural": None,
         "samples": None,
     }
     assert {"torch", "scipy", "pillow", "cuda"} <= results.facts["versions"].keys()

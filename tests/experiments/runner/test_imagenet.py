@@ -1,4 +1,4 @@
-"""The recipe for ImageNet, end to end on a small tree of JPEG files: decode, train at 224 pixels, calibrate, corrupt."""
+"""The recipes for ImageNet and Tiny-ImageNet, end to end on small trees of files: decode, train, calibrate, corrupt."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -6,11 +6,13 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
+from experiments.data.datasets import LARGE
 from experiments.evaluation import evaluate
 from experiments.recipes import RECIPES
 from experiments.runner.cells import Folders, run_cells
 from experiments.runner.results import find_results
 from experiments.training.hyperparameters import PAPER_IMAGENET
+from tests.experiments.data.image_files import write_tiny_imagenet
 from tests.experiments.sample import sample_data
 
 CLASSES, TRAIN, TEST = 3, 5, 2
@@ -19,7 +21,7 @@ METHODS = ("network", "temperature", "lates_shift_1", "lates_paper")
 
 @pytest.fixture
 def tree(tmp_path: Path) -> Path:
-    """Real images of three classes, enlarged to the sizes and shapes that cameras give."""
+    """Real images of three classes, enlarged to the sizes and shapes that cameras give; plain ones for Tiny-ImageNet."""
     data = sample_data().test
     for label in range(CLASSES):
         images = data.images[data.labels == label][: TRAIN + TEST]
@@ -28,14 +30,16 @@ def tree(tmp_path: Path) -> Path:
             folder.mkdir(parents=True, exist_ok=True)
             picture = Image.fromarray(image.permute(1, 2, 0).numpy())
             picture.resize((256 + 16 * place, 288)).save(folder / f"{place}.jpg", quality=90)
+    write_tiny_imagenet(tmp_path / "data" / "tiny-imagenet-200", [f"n{label}" for label in range(CLASSES)], TRAIN, TEST)
     return tmp_path
 
 
 @pytest.mark.slow
-def test_the_recipe_runs_from_files_to_results(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("name", LARGE)
+def test_the_recipe_runs_from_files_to_results(name: str, tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(evaluate, "METHODS", {name: evaluate.METHODS[name] for name in METHODS})
     recipe = replace(
-        RECIPES["imagenet"],
+        RECIPES[name],
         networks=("resnet18",),
         seeds=(0,),
         fractions=((0.6, 0.4),),

@@ -3,7 +3,7 @@
 import pytest
 
 from experiments.data.corruptions import BAR_NAMES, NAMES
-from experiments.data.datasets import CIFAR
+from experiments.data.datasets import DATASETS
 from experiments.recipes import RECIPES, Recipe
 from experiments.runner.results import conditions_of
 from experiments.training.hyperparameters import MC_DROPOUT, PAPER_CIFAR, PAPER_IMAGENET
@@ -20,6 +20,7 @@ from experiments.training.networks import NETWORKS
         ("mc_dropout", 2 * 2 * 5, 0),
         ("again", 1, 95),
         ("imagenet", 5, 95),
+        ("tiny_imagenet", 5, 95),
         ("strong", 6 * 2 * 3, 87),
         ("strong_wide", 2 * 3, 87),
         ("smoke", 4, 18),
@@ -37,7 +38,7 @@ def test_every_cell_can_be_named_trained_and_split(recipe: Recipe) -> None:
     assert len({cell.name for cell in cells}) == len(cells)
     for cell in cells:
         assert cell.network in NETWORKS
-        assert cell.dataset in (*CIFAR, "imagenet", "cifar10_600")
+        assert cell.dataset in DATASETS
         assert cell.train_fraction + cell.holdout_fraction <= 1 + 1e-9
     assert set(recipe.corruptions) <= {*NAMES, *BAR_NAMES}
 
@@ -59,4 +60,4 @@ def test_networks_are_trained_as_the_paper_says() -> None:
     recipes = {name: {recipe.training_of(cell) for cell in recipe.cells()} for name, recipe in RECIPES.items()}
     assert recipes["in_distribution"] == recipes["low_data"] == recipes["holdout_size"] == {PAPER_CIFAR}
     assert recipes["mc_dropout"] == {MC_DROPOUT}
-    assert recipes["imagenet"] == {PAPER_IMAGENET}
+    assert recipes["imagenet"] == recipes["tiny_imagenet"] == {PAPER_IMAGENET}
