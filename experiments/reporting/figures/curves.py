@@ -1,4 +1,4 @@
-"""How gains depend on severity and corruption. Lines and bands are means over architectures; a single network is a dot."""
+"""How gains depend on severity and corruption. Lines are means over architectures; a single network is a dot."""
 
 import math
 from collections.abc import Sequence
@@ -17,10 +17,10 @@ REFERENCE = "temperature"
 
 
 def draw_severity(measured: Sequence[Measured], training: str) -> Figure:
-    """Gains over temperature scaling by severity, after the clean test set. Bands: 95 % t intervals over architectures."""
+    """Gains over temperature scaling by severity, after the clean test set. Bars: 95 % t intervals over architectures."""
     severities = next((each.severities for each in measured if each.training == training), SEVERITIES)
     sets = [CLEAN_SET, *(sets_of(NAMES, (severity,)) for severity in severities)]
-    methods = style.present(measured, training, left_out=[REFERENCE])
+    methods = style.present(measured, training, left_out=[REFERENCE, "head_refitted_robust", "lates_robust_holdout"])
     offsets = style.dodge(methods, 0.5)
 
     def draw(axes: Axes, dataset: str, metric: str) -> bool:
@@ -38,14 +38,16 @@ def draw_severity(measured: Sequence[Measured], training: str) -> Figure:
             bands = [t_test(each)[0] for each in gains]
             if not math.isnan(bands[0].low):
                 low, high = [band.low for band in bands], [band.high for band in bands]
-                axes.fill_between(x, low, high, color=style.COLOURS[method], alpha=0.12, linewidth=0)
+                axes.vlines(x, low, high, color=style.COLOURS[method], alpha=0.5, linewidth=1)
         if drawn:
             axes.axhline(0, color=style.COLOURS[REFERENCE], linewidth=1.2)
             axes.set_xticks(range(len(sets)), ["clean", *map(str, severities)])
         return drawn
 
     figure = style.draw_panels(drawn_datasets(measured, training), draw, below="severity", height=2.7, width=3.8)
-    title = "Gain over temperature scaling (blue line) by severity, up is better; bands: 95 % t intervals over architectures"
+    title = (
+        "Gain over temperature scaling (blue line) by severity, up is better; bars: 95 % t intervals over architectures"
+    )
     return style.finished(figure, title, training, methods)
 
 

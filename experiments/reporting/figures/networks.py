@@ -7,34 +7,41 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from experiments.reporting.figures import style
+from experiments.reporting.figures.curves import REFERENCE
 from experiments.reporting.names import in_words
-from experiments.reporting.summaries import Measured, drawn_datasets, networks_of, spread, trained
+from experiments.reporting.significance import network_gains
+from experiments.reporting.summaries import CLEAN_SET, Measured, drawn_datasets, networks_of, spread, trained
 
 
 def draw_clean(measured: Sequence[Measured], training: str) -> Figure:
-    """A dot for each trained network; where there are several seeds, a line at their mean."""
-    methods = style.present(measured, training)
+    """Gains over temperature scaling: a dot for each trained network; where there are several seeds, a line at their mean."""
+    methods, datasets = style.present(measured, training, left_out=[REFERENCE]), drawn_datasets(measured, training)
     offsets = style.dodge(methods)
+    possible = dict.fromkeys(network for dataset in datasets for network in networks_of(dataset, training))
+    run = {each.cell.network for each in measured if each.training == training}
+    networks = [network for network in possible if network in run]
 
     def draw(axes: Axes, dataset: str, metric: str) -> bool:
-        networks = networks_of(dataset, training)
+        axes.set_title(f"gain in {in_words(metric)}")
         for place, network in enumerate(networks):
             cells = trained(measured, dataset, network, training=training)
             if not cells:
                 axes.text(place, 0.5, "not run", rotation=90, ha="center", color=style.MUTED, fontsize=7, style="italic",
                           transform=axes.get_xaxis_transform())  # fmt: skip
             for method in methods if cells else ():
-                values, x = [each.mean(method, metric) for each in cells], place + offsets[method]
+                values, x = network_gains(cells, method, REFERENCE, metric, CLEAN_SET), place + offsets[method]
                 axes.scatter([x] * len(values), values, s=14, zorder=3, **style.look(method))
                 if len(values) > 1:
-                    axes.plot([x - 0.04, x + 0.04], [spread(values).mean] * 2, color=style.INK, linewidth=1, zorder=4)
-        axes.set_xticks(range(len(networks)), [style.SHORT.get(network, network) for network in networks])
+                    axes.plot([x - 0.04, x + 0.04], [values.mean()] * 2, color=style.INK, linewidth=1, zorder=4)
+        axes.axhline(0, color=style.COLOURS[REFERENCE], linewidth=1.2)
+        axes.set_xticks(range(len(networks)), [in_words(network).replace(", ", ",\n") for network in networks])
         axes.set_xlim(-0.6, len(networks) - 0.4)
-        return any(trained(measured, dataset, network, training=training) for network in networks)
+        return bool(networks)
 
-    figure = style.draw_panels(drawn_datasets(measured, training), draw, width=3.8, height=2.4)
-    title = "Clean test set: a dot for each trained network, a line at the mean of its seeds"
-    return style.finished(figure, title, training, methods)
+    figure = style.draw_panels(datasets, draw, width=4.2, height=2.4)
+    missing = ", ".join(in_words(network) for network in possible if network not in run)
+    title = "Clean test set: gain over temperature scaling (blue line), up is better; a dot for each trained network"
+    return style.finished(figure, title + (f"\nNot run: {missing}" if missing and networks else ""), training, methods)
 
 
 def draw_depth(measured: Sequence[Measured], dataset: str, training: str) -> Figure:
@@ -57,7 +64,7 @@ def draw_depth(measured: Sequence[Measured], dataset: str, training: str) -> Fig
             accuracy = [each.fact("probe_accuracy", member) for member in members]
             column[0].scatter(depth, accuracy, s=12, color=style.INK, alpha=0.7, linewidths=0)
         head = spread(each.fact("probe_accuracy", members[-1]) for each in cells).mean
-        column[0].annotate("head", (depth[-1], head), (0, 6), textcoords="offset points", ha="center", fontsize=7)
+        column[0].annotate("head", (depth[-1], head), (4, 6), textcoords="offset points", ha="right", fontsize=7)
         column[0].set_ylim(0, 1)
         offsets = style.dodge(methods, 0.84)
         for method in methods:
@@ -72,7 +79,7 @@ def draw_depth(measured: Sequence[Measured], dataset: str, training: str) -> Fig
             axes.set_xticks(depth[:: 1 if len(members) <= 9 else 3])
     for axes, text in zip(panels[:, 0], ("accuracy of each\nmember alone", "contribution"), strict=True):
         axes.set_ylabel(text)
-    title = f"{in_words(dataset)}: what each depth knows (uncut probes, a dot for each seed) and votes"
+    title = f"{in_words(dataset)}: accuracy of each member (uncut probes; no dot: not recorded), and its share of the weights"
     return style.finished(figure, title, training, methods, columns=2)
 
 

@@ -31,9 +31,9 @@ COLOURS: Mapping[str, str] = {
     "lates_none_1": "#f2bf4b",
     "lates_shift_1": "#df8a10",
     "lates_jitter_1": "#a4520a",
-    "lates_last": "#5e2a05",
-    "lates_capped_rescaled": "#cf2f1b",
-    "lates_robust_holdout": "#f0765f",
+    "lates_last": "#e2730c",
+    "lates_capped_rescaled": "#b3170b",
+    "lates_robust_holdout": "#f4a582",
 }
 """Logit methods blue, on changed hold-outs green, the last layer refitted violet, LATES amber; views darken a colour, so that
 grey print keeps the order."""
@@ -49,16 +49,6 @@ SHOWN: Mapping[str, Sequence[str]] = {
     ),
 }  # fmt: skip
 """Which methods pictures show, by how the networks were trained."""
-SHORT: Mapping[str, str] = {
-    "vgg16": "V16",
-    "vgg19": "V19",
-    "resnet18": "R18",
-    "resnet50": "R50",
-    "wide_resnet_28_10": "WRN",
-    "mobilenet": "MbN",
-    "convnet_group_norm": "CGN",
-    "small_vit": "ViT",
-}
 PANELS = ("nll", "ece", "accuracy")
 """The metrics that figures show."""
 _SETTINGS: dict[Any, Any] = {
