@@ -57,7 +57,7 @@ FIT = Stack(
 def stand_in(name: str = "Net", networks: int = 1, samples: int = 1, changed: int = 0, fit: Stack = FIT) -> Any:
     """What a page says of a calibrated model: of its networks, each with 20,000 parameters, and of its fit."""
     network = SimpleNamespace(network=type(name, (), {})(), parameters=lambda: [torch.empty(20_000)])
-    one = SimpleNamespace(network=network, network_then=lambda: ({}, ["weight"] * changed))
+    one = SimpleNamespace(network=network, network_as_calibrated=lambda: ({}, ["weight"] * changed))
     return SimpleNamespace(networks=[one] * networks, samples=samples, added_parameters=1_500, fit=fit)
 
 

@@ -178,7 +178,7 @@ class CalibratedModel(nn.Module):
         saved: list[dict[str, Any]] = []
         deviations = self.fit.deviations.split([len(network.names) for network in self.networks])
         for place, network in enumerate(self.networks):
-            then, changed = network.network_then()
+            then, changed = network.network_as_calibrated()
             warn_of_changes(
                 changed,
                 len(then),

@@ -111,7 +111,7 @@ class StackedNetwork(nn.Module):
         with torch.autocast(device, enabled=False) if torch.is_autocast_enabled(device) else nullcontext():
             return logits, [probe(features[name], logits) for name, probe in zip(self.voting, self.probes, strict=True)]
 
-    def network_then(self) -> tuple[dict[str, Sequence[Any]], list[str]]:
+    def network_as_calibrated(self) -> tuple[dict[str, Sequence[Any]], list[str]]:
         """The fingerprint of the network as it was calibrated, and the tensors that have other values now.
 
         A tensor of another dtype than then was cast, which leaves nothing to compare: its present value is taken.

@@ -40,7 +40,7 @@ class Probe:
         return self.down.numel() + self.bias.numel() + (0 if self.up is None else self.up.numel())
 
     def logits(self, features: Tensor) -> Tensor:
-        """[n, width] -> [n, classes], in chunks, where the probe is."""
+        """[n, width] -> [n, classes], in chunks, where the probe is. `member_logits` also leaves unseen classes to the head."""
         rows = rows_at_once(features.shape[1], len(self.bias), self.bias.device)
         with full_precision(self.bias.device):
             return torch.cat([limited(self._logits(chunk.to(self.bias)), self.cap) for chunk in features.split(rows)])

@@ -70,7 +70,7 @@ def lead(findings: Findings) -> str:
 
 def warning(findings: Findings) -> str:
     """For the top of the page, where the network is not the one that was calibrated; empty otherwise."""
-    changed = sum(len(network.network_then()[1]) for network in findings.calibrated.networks)
+    changed = sum(len(network.network_as_calibrated()[1]) for network in findings.calibrated.networks)
     if not changed:
         return ""
     tensors = "1 tensor of this network differs" if changed == 1 else f"{changed:,} tensors of this network differ"

@@ -18,7 +18,9 @@ Progress = Callable[[str, int, int | None], None]
 
 @dataclass(frozen=True)
 class Run:
-    """device     where networks run and probes are trained
+    """How a calibration runs: one object instead of five arguments handed on.
+
+    device     where networks run and probes are trained
     seed       of everything that is drawn
     memory     bytes for what grows with the rows
     processes  that calibrate together

@@ -18,6 +18,7 @@ BINS_PER_OCTAVE, OCTAVES = 8, 150
 """Of the histogram of sizes by which processes find a common median, to 5 %."""
 ENOUGH_ROWS = 1_000
 SIGNIFICANCE, WORSE = 0.01, 0.01
+"""Of binomial tests; and the share of the rows that a stack must lose besides: no fit on many rows is undone for a trifle."""
 LARGEST_SPREAD = 1e12
 
 
@@ -65,7 +66,7 @@ class PredictionCounts:
 
     @property
     def by_chance(self) -> float:
-        """How many rows they would be right in, on average."""
+        """How many rows such guesses would be right in, on average."""
         return float(self.labels @ self.predicted) / self.rows
 
     @property
