@@ -70,8 +70,8 @@ def calibrate(
               images what the settings say, for text masked tokens if the tokenizer is passed, and None otherwise; `passes`
               times over (None: as the settings say, and once where there are no views)
     expect_shift   True where the inputs in use will differ from the hold-out: other cameras, noise, blur. Changed copies of the
-              hold-out, drawn by `views`, then lower the confidence. Unless the settings say otherwise, the last block gets no
-              probe, and no probe's logits become larger than on the hold-out
+              hold-out, drawn by `views`, then lower the confidence; the last block gets no probe, and no probe's logits become
+              larger than on the hold-out, unless the settings differ from the default there
     holdout_views   None, or views as above, of the hold-out too: decays, ranks and weights are then fitted to the hold-out plus
               one view of each of its rows, which makes the result less confident under shift; so are the fit's numbers
     tokenizer   of text, such as one of transformers: it knows which tokens are special; only "auto" reads it

@@ -1,14 +1,20 @@
 """Memory stays bounded, whatever the number of rows, and the default heeds what a container is allowed."""
 
 import sys
+import weakref
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
+from torch import Tensor
 
 import lates
-from lates.runtime.memory import UNKNOWN, default_memory, free_memory
+from lates.probes import training
+from lates.probes.rows import StandardisedRows
+from lates.runtime.memory import UNKNOWN, RowStore, default_memory, free_memory
 from tests import processes
+from tests.networks import loader, network
 from tests.processes import Rank
 from tests.test_distributed import DEADLINE, start
 
@@ -22,6 +28,38 @@ def test_memory_stays_bounded_whatever_the_number_of_rows() -> None:
         said, _ = process.communicate(timeout=DEADLINE)
         assert process.returncode == 0, said
         assert int(said.splitlines()[-1]) < (4 << 20) + 100_000_000  # 60 to 70 million, most of the time
+
+
+def test_rows_joined_under_one_name_are_freed_before_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
+    chunks = {name: torch.ones(3, 2) for name in ("first", "second")}
+    held, freed, join = [weakref.ref(chunk) for chunk in chunks.values()], [], torch.cat
+
+    def watched(parts: list[Tensor]) -> Tensor:
+        freed.append([chunk() is None for chunk in held])
+        return join(parts)
+
+    with RowStore(1000) as store:
+        store.append(chunks)
+        del chunks
+        monkeypatch.setattr(torch, "cat", watched)
+        store.collect()
+    assert freed == [[False, False], [True, False]]
+
+
+def test_copies_of_one_block_are_freed_before_the_next_is_trained(monkeypatch: pytest.MonkeyPatch) -> None:
+    alive, most = weakref.WeakSet[StandardisedRows](), [0]
+
+    class Watched(StandardisedRows):
+        def __init__(self, *arguments: Any) -> None:
+            super().__init__(*arguments)
+            alive.add(self)
+            most.append(len(alive))
+
+    monkeypatch.setattr(training, "StandardisedRows", Watched)
+    train = lates.extract(network(), loader(40))
+    assert len(train.blocks) == 3
+    lates.train_probes(train, lates.extract(network(), loader(20), like=train))
+    assert max(most) == 2
 
 
 def test_less_memory_changes_no_calibration() -> None:

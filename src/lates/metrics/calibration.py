@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from lates.metrics.rows import Array, Rows, checked, class_probabilities, confidence_of, describe_rows
+from lates.metrics.rows import Array, Rows, checked, confidence_of, describe_rows, map_classes
 from lates.runtime import check_integer, check_seed
 
 BINS = 15
@@ -134,11 +134,11 @@ def classwise_ece(logits: Array, labels: Array, bins: int = BINS, binning: str =
 def class_errors(logits: Array, labels: Array, bins: int = BINS, binning: str = "width") -> Tensor:
     """The calibration error of each class's probability [classes], of which `classwise_ece` is the mean."""
     logits, labels = checked(logits, labels)
-    errors = []
-    for c, p in enumerate(class_probabilities(logits)):
-        index = assign_bins(p, bins, binning)
-        errors.append(binned_error(index, (labels == c).double() - p, bins))
-    return torch.stack(errors).cpu()
+
+    def error_of_class(c: int, p: Tensor) -> Tensor:
+        return binned_error(assign_bins(p, bins, binning), (labels == c).double() - p, bins)
+
+    return torch.stack(map_classes(error_of_class, logits)).cpu()
 
 
 def ece_floor(logits: Array, bins: int = BINS, binning: str = "width", draws: int = 100, seed: int = 0) -> float:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from lates.metrics.rows import Array, Rows, checked, class_probabilities, describe_rows
+from lates.metrics.rows import Array, Rows, checked, describe_rows, map_classes
 
 KERAS_THRESHOLDS = 200
 COVERAGE_STEPS = 100
@@ -20,7 +20,7 @@ def auc(logits: Array, labels: Array) -> float:
     same but for rounding, and the area is the usual binary one, of the probability of class 1.
     """
     logits, labels = checked(logits, labels)
-    areas = [area for c, p in enumerate(class_probabilities(logits)) if (area := _area(p, labels == c)) is not None]
+    areas = [area for area in map_classes(lambda c, p: _area(p, labels == c), logits) if area is not None]
     if not areas:
         return math.nan
     return areas[1] if logits.shape[1] == 2 else sum(areas) / len(areas)
@@ -45,10 +45,12 @@ def auc_keras(logits: Array, labels: Array) -> float:
     """
     logits, labels = checked(logits, labels)
     steps = KERAS_THRESHOLDS - 1
-    counts = torch.zeros(2, steps, dtype=torch.float64, device=logits.device)  # of positives, of all
-    for c, p in enumerate(class_probabilities(logits)):
+
+    def counts_of_class(c: int, p: Tensor) -> Tensor:
         above = ((p * steps).ceil() - 1).clamp(min=0).long()  # the last threshold strictly below
-        counts += torch.stack([torch.bincount(each, minlength=steps) for each in (above[labels == c], above)])
+        return torch.stack([torch.bincount(each, minlength=steps) for each in (above[labels == c], above)])
+
+    counts = torch.stack(map_classes(counts_of_class, logits)).sum(0).double()  # of positives, of all
     positive, everything = torch.nn.functional.pad(counts.flip(1).cumsum(1), (1, 0))
     negative = everything - positive
     return float(torch.trapezoid(positive / positive[-1], negative / negative[-1]))

@@ -5,16 +5,27 @@ With s = z - max(z) and S = sum_c exp(s_c), the softmax is p_c = exp(s_c) / S; i
 added to a row's logits, as long as that addition itself did not round.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TypeVar
 
 import torch
 from torch import Tensor
 
-from lates.runtime import Array, check_labels, check_logits, warn_if_probabilities
+from lates.runtime import (
+    Array,
+    check_labels,
+    check_logits,
+    map_threads,
+    split_rows,
+    thread_count,
+    warn_if_probabilities,
+)
 
 CHUNK = 2**18  # float64 elements at once: 2 MiB, about the cache of a core
 COLUMNS = 32  # classes at once
+
+Result = TypeVar("Result")
 
 
 def checked(logits: Array, labels: Array) -> tuple[Tensor, Tensor]:
@@ -31,14 +42,20 @@ def checked_logits(logits: Array) -> Tensor:
 
 def peaks_and_sums(logits: Tensor) -> Tensor:
     """max_c z_c, S = sum_c exp(s_c) and sum_c exp(s_c)^2 of every row: [3, n]."""
-    step, parts = max(1, CHUNK // logits.shape[1]), []
-    buffer = torch.empty(min(step, len(logits)), logits.shape[1], dtype=torch.float64, device=logits.device)
-    for chunk in logits.split(step):
-        z = buffer[: len(chunk)].copy_(chunk)  # in one place: new memory costs more than the exponentials
-        peaks = z.amax(dim=1)
-        exponentials = z.sub_(peaks[:, None]).exp_()
-        parts.append(torch.stack([peaks, exponentials.sum(dim=1), torch.linalg.vector_norm(exponentials, dim=1) ** 2]))
-    return torch.cat(parts, dim=1)
+    step = max(1, CHUNK // logits.shape[1])
+
+    def of_share(share: slice) -> Tensor:
+        rows, parts = logits[share], []
+        buffer = torch.empty(min(step, len(rows)), logits.shape[1], dtype=torch.float64, device=logits.device)
+        for chunk in rows.split(step):
+            z = buffer[: len(chunk)].copy_(chunk)  # in one place: new memory costs more than the exponentials
+            peaks = z.amax(dim=1)
+            exponentials = z.sub_(peaks[:, None]).exp_()
+            squares = torch.linalg.vector_norm(exponentials, dim=1) ** 2
+            parts.append(torch.stack([peaks, exponentials.sum(dim=1), squares]))
+        return torch.cat(parts, dim=1)
+
+    return torch.cat(map_threads(of_share, split_rows(len(logits), _threads(logits))), dim=1)
 
 
 def confidence_of(logits: Array) -> Tensor:
@@ -46,11 +63,23 @@ def confidence_of(logits: Array) -> Tensor:
     return 1 / peaks_and_sums(checked_logits(logits))[1]
 
 
-def class_probabilities(logits: Tensor) -> Iterator[Tensor]:
-    """The probabilities [n] of one class after the other, so that memory never holds an [n, classes] float64."""
+def map_classes(function: Callable[[int, Tensor], Result], logits: Tensor) -> list[Result]:
+    """The function of every class and its probabilities [n]; memory never holds an [n, classes] float64."""
     peaks, totals, _ = peaks_and_sums(logits)[:, :, None]
-    for columns in logits.split(COLUMNS, dim=1):
-        yield from columns.to(torch.float64, copy=True).sub_(peaks).exp_().div_(totals).T.contiguous()
+
+    def of_share(share: slice) -> list[Result]:
+        found: list[Result] = []
+        for columns in logits[:, share].split(COLUMNS, dim=1):
+            probabilities = columns.to(torch.float64, copy=True).sub_(peaks).exp_().div_(totals).T.contiguous()
+            found += [function(c, p) for c, p in enumerate(probabilities, share.start + len(found))]
+        return found
+
+    shares = split_rows(logits.shape[1], _threads(logits))
+    return [each for of_share in map_threads(of_share, shares) for each in of_share]
+
+
+def _threads(logits: Tensor) -> int:
+    return thread_count(logits.numel(), logits.device)
 
 
 @dataclass(frozen=True, eq=False)

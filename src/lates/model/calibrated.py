@@ -75,6 +75,7 @@ class CalibratedModel(nn.Module):
         weights = fit.weights.split([len(of_network) for of_network in names])
         networks = []
         for place, network in enumerate(draws.networks):
+            choose_blocks(network, list(poolings[place]))
             known = tuple(accuracies[place][name] for name in names[place]) if accuracies else ()
             part = NetworkCalibration(tuple(names[place]), weights[place], poolings[place], probes[place], known)
             networks.append(StackedNetwork(network, part, draws.dropout))

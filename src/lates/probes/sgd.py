@@ -13,7 +13,7 @@ PREFETCH = 32
 
 def train_by_sgd(rows: StandardisedRows, judged_on: StandardisedRows, loss: MeanLoss, seed: int) -> TrainedProbe:
     """The paper's: rate 0.01 halved every 10 of 50 epochs, momentum 0.9, batch 128. An epoch has one view of each image,
-    drawn among its passes."""
+    drawn among its passes, where the loader does not shuffle; otherwise as many rows."""
     variables: Variables = torch.zeros(rows.classes * (rows.width + 1), dtype=torch.float32, device=rows.device)
     velocity = torch.zeros_like(variables)
     generator, inputs = torch.Generator().manual_seed(seed), len(rows) // rows.passes

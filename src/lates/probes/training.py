@@ -75,6 +75,7 @@ def train_probes(
             else:
                 decays = DECAYS if holdout is not None else (DECAY_WITHOUT_HOLDOUT,)
                 probes[name] = train_by_lbfgs(rows, judged_on, objective, decays, settings)
+            del rows, judged_on  # their copies, before the next block makes its own
         if progress is not None:
             progress("training probes", len(probes), len(train.blocks))
     unseen = next((trained.probe.unseen for trained in probes.values()), None)  # the same for all

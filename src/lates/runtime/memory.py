@@ -105,9 +105,8 @@ class RowStore:
         """All rows under each name, in memory or mapped from the files; the store is empty afterwards."""
         if self.spilled:
             self._spill()
-        chunks, self._chunks = self._chunks, {}
-        with torch.inference_mode(False):
-            return {name: _join(of_name, self._files.get(name)) for name, of_name in chunks.items()}
+        with torch.inference_mode(False):  # of each name the chunks are freed before the next are joined
+            return {name: _join(self._chunks.pop(name), self._files.get(name)) for name in list(self._chunks)}
 
     def _spill(self) -> None:
         try:

@@ -176,7 +176,7 @@ class MemberRows:
         return self._join(lambda terms: torch.cat([*terms], dim=-1), term)
 
     def _join(self, join: Callable[[Iterable[Tensor]], Tensor], term: Callable[[list[Chunk]], Tensor]) -> Tensor:
-        """A term of every chunk, joined in each thread, then over threads, and brought to the CPU once."""
+        """A term of every chunk, joined in each thread, then over threads, on the CPU."""
         numbers = sum(map(len, self.draws)) * len(self.labels) * self.classes
         shares = split_rows(len(self.labels), thread_count(numbers, self._device))
         return join(map_threads(lambda share: join(map(term, self._chunks(share))), shares)).cpu()

@@ -143,11 +143,17 @@ def is_right(logits: Tensor, labels: Tensor) -> Tensor:
 
 def loss_sums(members: MemberRows, loss: Loss, weights: Tensor) -> Tensor:
     """The loss's statistics of the prediction with these weights, summed over rows."""
+    return members.sum_jointly(lambda chunks: chunks[0].sum(_statistics(members, loss, chunks, weights)))
 
-    def sums(chunks: list[Chunk]) -> Tensor:
-        return chunks[0].sum(loss.statistics(members.mean_logits(chunks, weights), chunks[0].labels))
 
-    return members.sum_jointly(sums)
+def _statistics(members: MemberRows, loss: Loss, chunks: list[Chunk], weights: Tensor) -> Tensor:
+    """Of the prediction with these weights [rows, statistics]. The log-loss is taken directly, at half the cost: the label's
+    excess is 0, so that the log of its probability in draw s is -logsumexp_c z_s,ic."""
+    if loss is not NLL:
+        return loss.statistics(members.mean_logits(chunks, weights), chunks[0].labels)
+    draws = zip(chunks, members.of_draws(weights), strict=True)
+    log_label = -torch.stack([chunk.logits(own).logsumexp(dim=1) for chunk, own in draws])
+    return (math.log(len(chunks)) - log_label.logsumexp(dim=0))[:, None]
 
 
 def log_loss(members: MemberRows, weights: Tensor) -> float:
@@ -170,7 +176,7 @@ def penalised_loss(
 
     def sums_and_gradient(chunks: list[Chunk]) -> Tensor:
         point = weights.clone().requires_grad_()
-        sums = chunks[0].sum(loss.statistics(members.mean_logits(chunks, point), chunks[0].labels))
+        sums = chunks[0].sum(_statistics(members, loss, chunks, point))
         (gradient,) = torch.autograd.grad(sums, point, derivative.to(sums.device))
         return torch.cat([sums.detach().cpu(), gradient])
 

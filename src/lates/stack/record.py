@@ -166,8 +166,6 @@ def combine(members: Members, weights: Tensor) -> Tensor:
     """The stack's logits, sum_k weight_k member_k: [n, classes]. Members of weight 0 are not touched."""
     total = torch.zeros_like(members[-1])
     for member, weight in zip(members, weights.tolist(), strict=True):
-        if weight != 0:
-            total += weight * member.to(
-                total.device
-            )  # features that did not fit a GPU left the head's logits on the host
+        if weight != 0:  # where features did not fit a GPU, the head's logits are on the host and the probes' are not
+            total += weight * member.to(total.device)
     return total

@@ -42,6 +42,6 @@ def rescale(stack: Stack, members: MemberRows, settings: Settings) -> Stack:
 
 def _without_outliers(rows: MemberRows) -> MemberRows:
     outlier = find_outliers(rows).any(dim=0)
-    return (
-        rows.select(~outlier) if bool(outlier.any()) else rows
-    )  # to select copies members, which may be mapped from files
+    if not bool(outlier.any()):
+        return rows  # selected rows are copied, and members may be mapped from files
+    return rows.select(~outlier)
