@@ -39,7 +39,7 @@ def _convolution(inputs: int, outputs: int, kernel: int, stride: int = 1, groups
 def _stages(
     block: Callable[[int, int, int], nn.Module], depths: Sequence[int], widths: Sequence[int]
 ) -> dict[str, Any]:
-    """`layer1`, `layer2`, … of so many blocks (channels in, channels out, stride), between stages of so many channels. Every
+    """`layer1`, `layer2`, … of `depths` blocks (channels in, channels out, stride) and `widths` channels, the input first. Each
     stage after the first halves the height and width."""
     stages: dict[str, nn.Module] = {}
     for number, (depth, (inputs, outputs)) in enumerate(zip(depths, pairwise(widths), strict=True), 1):

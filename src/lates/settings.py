@@ -32,7 +32,7 @@ class Settings:
     regularise  c of the stack's penalty (c / sqrt(n)) / 2 · ‖beta‖², Proposition 1.
     views       what `views="auto"` means for images: None, "flip", "shift", "jitter" or "robust".
     passes      on how many freshly drawn views of each image the probes train. The draws are kept: where the paper flips
-                anew in each epoch, its epochs here choose among so many flips of each image.
+                anew in each epoch, its epochs here choose among this many flips of each image.
     """
 
     pooling: Literal["grid", "spatial", "flat"] = "grid"

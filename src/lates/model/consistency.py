@@ -152,7 +152,7 @@ def _check_tensor(name: str, values: Tensor, shape: tuple[int, ...]) -> None:
 
 
 def _check_pooling(pooling: Pooling, width: int) -> None:
-    """That it can give so many features, and takes no more memory than these: a grid's cells are part of the width."""
+    """That it can give this many features, and takes no more memory than they do: a grid's cells are part of the width."""
     papers = pooling.method in PAPERS
     cells = pooling.size[:-1] if papers else pooling.size
     on_raster = pooling.layout == "raster" and pooling.method != "flat"
