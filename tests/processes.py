@@ -197,7 +197,7 @@ WIDE_CLASSES = 20
 
 
 def grown_memory(batches: int, memory: int) -> int:
-    """The most by which private memory grew in a calibration on so many batches of 500 rows, in bytes."""
+    """The most by which private memory grew in a calibration on this many batches of 500 rows, in bytes."""
     torch.manual_seed(0)
     wide = nn.Sequential(nn.Linear(32, 256), nn.ReLU(), nn.Linear(256, 256), nn.ReLU(), nn.Linear(256, WIDE_CLASSES))
     options: dict[str, Any] = {"budget": None, "progress": False, "settings": replace(lates.DEFAULT, tolerance=0.05)}

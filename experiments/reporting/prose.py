@@ -121,6 +121,8 @@ def _check(metric: str, *methods: str) -> None:
 def _columns(text: str) -> list[tuple[str, Group]]:
     """Metric and group of test sets of each column."""
     pairs = [column.split(":") for column in text.split(",")]
+    for metric, _ in pairs:
+        _check(metric)
     return [(metric, GROUPS[group]) for metric, group in pairs]
 
 

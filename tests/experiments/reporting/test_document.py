@@ -115,6 +115,8 @@ def test_what_was_not_run_says_so(measured: tuple[Measured, ...]) -> None:
         "table costs",
         "mean nll clean cifar10 temprature",
         "mean nnl clean cifar10 sms",
+        "scores cifar10 nnl:clean sms",
+        "gains cifar10 nll:dirty sms temperature",
         "mean nll dirty cifar10 sms",
         "mean nll clean cifar10/vgg16@0.3 sms",
         "mode",
