@@ -1,13 +1,12 @@
-"""All methods on all test sets: predictions -> rows and block means, a thread for each method."""
+"""All methods on all test sets: predictions -> scores and block means."""
 
 import math
 import os
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor, wait
 from dataclasses import replace
-from functools import partial
+from multiprocessing import get_context
 
 import numpy as np
 import torch
@@ -35,6 +34,7 @@ KEPT_BYTES = 8 << 30
 WIDEST, FINEST, FARTHEST = 2.0, 1 / 16, 8
 """Steps in log2 of the temperature by which `best_auc` climbs, from coarse to fine, and how far."""
 
+Array = Tensor | np.ndarray
 PredictAll = Callable[[ImageSet], Mapping[str, Tensor]]
 """n images -> method -> logits [n, classes]"""
 Scores = Mapping[tuple[str, str], Mapping[str, float]]
@@ -79,37 +79,34 @@ def measure_sets(
     per_class: bool = True,
 ) -> tuple[Scores, Blocks]:
     """Of each method on each set, and the block means. `per_class`: with AUC and the like on corrupted sets too."""
-    by_set: dict[str, dict[str, Mapping[str, float]]] = {}
+    scores: dict[tuple[str, str], Future[dict[str, float]]] = {}
     parts: dict[tuple[str, str], list[np.ndarray]] = {}
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
+    with _workers(sets.test.images.device) as pool:
         for done, (name, test) in enumerate(sets):
             if time.monotonic() > deadline:
+                pool.shutdown(cancel_futures=True)
                 raise OutOfTimeError(f"The time was up after {done} of {len(sets)} test sets.")
-            logits, labels = predict(test), test.labels
-            with _one_thread_each():
-                left_out = () if name == CLEAN else (BEST_AUC, *(() if per_class else PER_CLASS))
-                names = [metric for metric in METRICS if metric not in left_out]
-                scores = [*pool.map(partial(score, labels=labels, names=names), logits.values())]
-            by_set[name] = dict(zip(logits, scores, strict=True))
-            for method, values in logits.items():
-                parts.setdefault((method, group_of(name)), []).append(block_means(values, labels))
+            left_out = () if name == CLEAN else (BEST_AUC, *(() if per_class else PER_CLASS))
+            names = [metric for metric in METRICS if metric not in left_out]
+            predicted, labels = predict(test), test.labels.cpu().numpy()
+            wait(scores.values())  # logits of two sets at most are kept
+            for method, logits in predicted.items():
+                scores[method, name] = pool.submit(score, logits.cpu().numpy(), labels, names)
+                parts.setdefault((method, group_of(name)), []).append(block_means(logits, test.labels))
             report("evaluating", done + 1, len(sets))
+    methods = dict.fromkeys(method for method, _ in scores)
     blocks = {key: np.mean(means, axis=0) for key, means in sorted(parts.items())}
-    return {(method, name): by_set[name][method] for method in by_set[CLEAN] for name in by_set}, blocks
+    return {place: scores[place].result() for method in methods for place in scores if place[0] == method}, blocks
 
 
-@contextmanager
-def _one_thread_each() -> Iterator[None]:
-    """Workers that each split their work among all cores would only wait for one another."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
+def _workers(device: torch.device) -> Executor:
+    """Beside a GPU processes, since threads would take turns at Python; on a CPU the metrics share their rows among threads."""
+    if device.type == "cuda":
+        return ProcessPoolExecutor(os.cpu_count(), get_context("spawn"), torch.set_num_threads, (1,))
+    return ThreadPoolExecutor(1)
 
 
-def score(logits: Tensor, labels: Tensor, names: Collection[str] = METRICS) -> dict[str, float]:
+def score(logits: Array, labels: Array, names: Collection[str] = METRICS) -> dict[str, float]:
     """The metrics of these names, of one method on one set, in the order of `METRICS`; NaN for the others."""
     values = lates.metrics.summary(logits, labels, metrics=[name for name in names if name != BEST_AUC])
     if BEST_AUC in names:
@@ -117,7 +114,7 @@ def score(logits: Tensor, labels: Tensor, names: Collection[str] = METRICS) -> d
     return {name: values.get(name, math.nan) for name in METRICS}
 
 
-def best_auc(logits: Tensor, labels: Tensor, at_one: float) -> float:
+def best_auc(logits: Array, labels: Array, at_one: float) -> float:
     """The largest area under the curve over softmax temperatures, found by climbing in log2 T from T = 1.
 
     Exact AUC depends on the temperature, since ranks across rows do: a method must not win by it alone.

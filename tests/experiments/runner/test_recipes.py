@@ -20,7 +20,7 @@ from experiments.training.networks import NETWORKS
         ("mc_dropout", 2 * 2 * 5, 0),
         ("again", 1, 95),
         ("imagenet", 5, 95),
-        ("tiny_imagenet", 5, 95),
+        ("tiny_imagenet", 1, 87),
         ("strong", 6 * 2 * 3, 87),
         ("strong_wide", 2 * 3, 87),
         ("smoke", 4, 18),
