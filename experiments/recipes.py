@@ -7,7 +7,7 @@ and, but for smoke, estimated from the training time of one network alone (200 e
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor, nn
@@ -104,7 +104,7 @@ class Recipe:
     """A grid of cells.
 
     fractions     (train, hold-out) shares of the training split
-    training      instead of the paper's recipe for the data set; `weight_decays`, network -> another decay than its
+    training      instead of the paper's recipe for the data set
     probe_images  probes, and their weights, learn from at most this many images of each class; None: from all
     released      network -> SHA-256 of the weights that others released, which take the place of training: a file
                   `released.th` in the cell's folder of `runs`. Hold-out and test set are then halves of the test images
@@ -124,7 +124,6 @@ class Recipe:
     fractions: tuple[tuple[float, float], ...] = ((0.9, 0.1),)
     dropouts: tuple[float, ...] = (0.0,)
     training: Hyperparameters | None = None
-    weight_decays: Mapping[str, float] = field(default_factory=dict)
     corruptions: tuple[str, ...] = NAMES
     severities: tuple[int, ...] = SEVERITIES
     probe_images: int | None = None
@@ -149,9 +148,7 @@ class Recipe:
         ]
 
     def training_of(self, cell: Cell) -> Hyperparameters:
-        if self.training is None:
-            return choose_hyperparameters(cell.dataset, dropout=cell.dropout)
-        return replace(self.training, weight_decay=self.weight_decays.get(cell.network, self.training.weight_decay))
+        return self.training or choose_hyperparameters(cell.dataset, dropout=cell.dropout)
 
 
 _RECIPES = (
@@ -253,7 +250,6 @@ _RECIPES = (
         datasets=CIFAR_SETS,
         seeds=(0, 1, 2),
         training=hyperparameters.STRONG,
-        weight_decays={"small_vit": 1e-4},  # at 5e-4 SGD shrinks the residual branches of all but one block to nothing
         corruptions=(*NAMES, *BAR_NAMES),
         severities=(1, 3, 5),
         methods=ALL_RIVALS,
