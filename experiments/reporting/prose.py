@@ -3,6 +3,7 @@
 A template in `pages/` holds `{{…}}` where something is filled in:
 
     {{table NAME}}                                   a table, as Markdown
+    {{cell NAME | ROW | COLUMN}}                     one cell of it; rows go by what their first column holds
     {{scores PLACES COLUMNS METHODS}}                a table of means: a row for each method, for instance
                                                      {{scores strong:cifar100,strong:cifar10 nll:clean,ece:bar temperature sms}}
     {{gains PLACES COLUMNS METHOD RIVAL}}            a table of gains with intervals, likewise
@@ -44,7 +45,7 @@ from experiments.reporting.summaries import (
     trained,
 )
 from experiments.reporting.tables.comparisons import GAIN_COLUMNS, better_of, shown
-from experiments.reporting.tables.markdown import ABSENT, NOT_RUN, grid, number
+from experiments.reporting.tables.markdown import ABSENT, NOT_RUN, Table, grid, markdown, number
 
 PAGES = Path(__file__).parent / "pages"
 _FIELD = re.compile(r"\{\{(.*?)\}\}", re.DOTALL)
@@ -57,25 +58,30 @@ class TemplateError(Exception):
     """A field of a template that cannot be filled."""
 
 
-def fill(template: str, measured: Sequence[Measured], tables: Mapping[str, str]) -> str:
-    """The page of a template; `tables` are Markdown. A field may go over the end of a line, also of a quoted one."""
+def fill(template: str, measured: Sequence[Measured], tables: Mapping[str, Table]) -> str:
+    """The page of a template. A field may go over the end of a line, also of a quoted one."""
 
     def filled(field: re.Match[str]) -> str:
         words = field[1].replace(">", " ").split()
         try:
             return _value(words, measured, tables)
-        except (KeyError, TypeError, ValueError) as error:
-            quantities = ", ".join((*_COMPARED, "scores", "gains", "networks", "seeds", "most"))
+        except (IndexError, KeyError, TypeError, ValueError) as error:
+            quantities = ", ".join((*_COMPARED, "cell", "scores", "gains", "networks", "seeds", "most"))
             known = f"tables: {', '.join(sorted(tables))}; quantities: {quantities}"
             raise TemplateError(f"{{{{{' '.join(words)}}}}} cannot be filled: {error}. Known {known}.") from error
 
     return _FIELD.sub(filled, template)
 
 
-def _value(words: list[str], measured: Sequence[Measured], tables: Mapping[str, str]) -> str:
+def _value(words: list[str], measured: Sequence[Measured], tables: Mapping[str, Table]) -> str:
     match words:
         case ["table", name]:
-            return tables[name].rstrip("\n")
+            return markdown(tables[name]).rstrip("\n")
+        case ["cell", *_]:
+            name, start, column = " ".join(words[1:]).split(" | ")
+            table = tables[name]
+            found = [row for row in table.rows if row[0] == start]
+            return found[0][table.header.index(column)] if found or table.rows else NOT_RUN
         case ["scores", places, columns, *methods]:
             return _score_table(measured, places.split(","), _columns(columns), methods)
         case ["gains", places, columns, method, rival]:

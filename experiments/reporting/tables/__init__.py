@@ -10,8 +10,10 @@ from pathlib import Path
 from experiments.reporting.summaries import PAPER_TRAINING, STRONG_TRAINING, Measured, read_measured
 from experiments.reporting.tables.comparisons import gains, mc_dropout_gains, paper_tests, primary, wins
 from experiments.reporting.tables.costs import cost, depth, runs, timing_table
+from experiments.reporting.tables.factorial import factorial_tables
 from experiments.reporting.tables.markdown import Table
 from experiments.reporting.tables.scores import by_network, imagenet, mc_dropout, methods_table, scores
+from experiments.reporting.tables.text_and_tables import problem_table
 from experiments.reporting.tables.variations import budget, by_part
 
 TABLES: tuple[Callable[[Sequence[Measured]], Table], ...] = (
@@ -20,10 +22,13 @@ TABLES: tuple[Callable[[Sequence[Measured]], Table], ...] = (
     mc_dropout, mc_dropout_gains, paper_tests, imagenet, cost, depth, runs,
     *(partial(by_network, metric=metric, group=group) for group in ("clean", "corrupted") for metric in ("nll", "ece")),
 )  # fmt: skip
+PROBLEMS = (("trec", "Questions of six kinds"), ("magic", "Particles that a telescope saw"))
 
 
 def make_tables(results: Path) -> tuple[tuple[Measured, ...], dict[str, Table]]:
     """What was measured, and name -> table of the results as they are now; without results, tables of what is missing."""
     measured = read_measured(results)
     tables = [*(make(measured) for make in TABLES), timing_table(results / "timing")]
+    tables += factorial_tables(results / "paper_recipe")
+    tables += [problem_table(results / "text_and_tables", *problem) for problem in PROBLEMS]
     return measured, {table.name: table for table in tables}

@@ -10,6 +10,7 @@ from experiments.reporting.document import DocumentError, check, main, render
 from experiments.reporting.names import DEFAULT, EXPECT_SHIFT, METHOD_TITLES, RIVALS
 from experiments.reporting.prose import PAGES, TemplateError, fill
 from experiments.reporting.summaries import Measured, read_measured
+from experiments.reporting.tables.markdown import Table
 from tests.experiments.reporting.synthetic import column, over_networks, rows_of, write_cell
 
 ROOT = Path(__file__).parents[3]
@@ -29,7 +30,7 @@ def measured(results: Path) -> tuple[Measured, ...]:
 
 
 def filled(measured: tuple[Measured, ...], text: str) -> str:
-    return fill(text, measured, {"cost": "| a |\n"})
+    return fill(text, measured, {"cost": Table("cost", "", ("method", "seconds"), (("LATES, no views", "1.2"),), "")})
 
 
 # Fields
@@ -41,6 +42,7 @@ def test_a_mean_is_over_seeds_then_architectures(results: Path, measured: tuple[
 
     expected = over_networks(of)
     assert filled(measured, "NLL {{mean nll clean cifar10 sms}}.") == f"NLL {expected:.3f}."
+    assert filled(measured, "{{cell cost | LATES, no views | seconds}}") == "1.2"
 
 
 def test_gains_shares_and_wins_agree_with_the_files(results: Path, measured: tuple[Measured, ...]) -> None:
@@ -113,6 +115,7 @@ def test_what_was_not_run_says_so(measured: tuple[Measured, ...]) -> None:
     "field",
     [
         "table costs",
+        "cell cost | LATES | seconds",
         "mean nll clean cifar10 temprature",
         "mean nnl clean cifar10 sms",
         "scores cifar10 nnl:clean sms",

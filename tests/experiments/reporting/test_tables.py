@@ -13,12 +13,15 @@ from experiments.reporting.names import in_words
 from experiments.reporting.summaries import Spread, mean_over_networks, read_measured, spread, trained
 from experiments.reporting.tables import make_tables
 from experiments.reporting.tables.costs import timing_table
+from experiments.reporting.tables.factorial import factorial_tables
 from experiments.reporting.tables.markdown import markdown, number, p_value, signed, with_deviation
 from experiments.reporting.tables.scores import imagenet, methods_table
+from experiments.reporting.tables.text_and_tables import problem_table
 from experiments.runner.results import CellResults, read_results, write_results
 from tests.experiments.reporting.synthetic import column, over_networks, read_column, rows_of, write_cell
 
 PAPER = "paper's recipe"
+ROOT = Path(__file__).parents[3]
 
 
 def texts(results: Path) -> dict[str, str]:
@@ -125,6 +128,31 @@ def test_time_is_that_of_one_calibration_beside_all_epochs(tmp_path: Path) -> No
     (row,) = rows_of(markdown(timing_table(tmp_path)), "CIFAR-100", "VGG16")
     assert row["training, s"] == "120", "the first epoch and 199 of the median"
     assert (row["calibrate, s"], row["its spread, s"], row["time, %"]) == ("2.40", "2.00 to 3.00", "2.00")
+
+
+# Reports of their own files
+
+
+def test_steps_and_pairs_of_the_factorial_agree_with_its_rows() -> None:
+    file = json.loads((ROOT / "results" / "paper_recipe" / "cifar100-vgg16-paper.json").read_text())
+    steps, _, pairs = map(markdown, factorial_tables(ROOT / "results" / "paper_recipe"))
+    scales = [sorted((list(map(row.get, ("pooling", "probes", "weights", "cap"))), row["nll"]) for row in file["rows"]
+                     if row["scale"] == scale) for scale in ("raw", "standardised")]  # fmt: skip
+    assert len(scales[0]) == 40
+    change = mean(after[1] - before[1] for before, after in zip(*scales, strict=True))
+    (row,) = rows_of(steps, "features: raw → standardised")
+    assert row["VGG16, CIFAR-100"] == f"{change:.3f}".replace("-", "−")
+    (row,) = rows_of(pairs, "global average, standardised, SGD")
+    wanted = {"pooling": "global average", "scale": "standardised", "probes": "SGD", "cap": "capped"}
+    (exact,) = (each["nll"] for each in file["rows"] if each.items() >= {**wanted, "weights": "exact"}.items())
+    assert row["VGG16, CIFAR-100"].endswith(f" / {exact:.3f}")
+
+
+def test_views_for_text_are_shown_with_their_deviation_over_seeds() -> None:
+    folder = ROOT / "results" / "text_and_tables"
+    value, deviation = json.loads((folder / "trec.json").read_text())["test"]["mask .3"]["typos"]["nll"]
+    (row,) = rows_of(markdown(problem_table(folder, "trec", "")), "typos", "NLL")
+    assert row["mask .3"] == f"{value:.3f} ± {deviation:.3f}"
 
 
 # What is missing
