@@ -221,10 +221,11 @@ def all_trained(measured: Sequence[Measured], dataset: str, training: str = PAPE
 
 
 def methods_run(measured: Sequence[Measured], dataset: str, training: str = PAPER_TRAINING) -> frozenset[str]:
-    """Those that were measured on every plain network of a data set; the ensemble, where there is one."""
-    methods = [frozenset(each.methods) for each in all_trained(measured, dataset, training)]
-    ensembles = any(by_architecture(measured, dataset, training, ensemble=True))
-    return (frozenset.intersection(*methods) if methods else frozenset()) | ({"ensemble"} if ensembles else frozenset())
+    """Those that were measured on every plain network of a data set; the ensemble, where each architecture has one."""
+    plain, ensembles = (by_architecture(measured, dataset, training, ensemble=each) for each in (False, True))
+    methods = [frozenset(each.methods) for cells in plain for each in cells]
+    complete = list(map(bool, ensembles)) == list(map(bool, plain))
+    return frozenset.intersection(*methods) | ({"ensemble"} if complete else frozenset()) if methods else frozenset()
 
 
 def of_each_part(
@@ -265,8 +266,8 @@ def spread(values: Iterable[float]) -> Spread:
 
 def over_architectures(architectures: Architectures, value: Callable[[Measured], float]) -> float:
     """The mean of anything known of a network, over an architecture's seeds and then over architectures: each counts once,
-    however many seeds it has."""
-    return spread(spread(map(value, cells)).mean for cells in architectures).mean
+    however many seeds it has. Missing if a network that was run lacks it: a mean over the others would pass for the whole."""
+    return mean([mean([value(cell) for cell in cells]) for cells in architectures if cells])
 
 
 def mean_over_networks(

@@ -34,7 +34,7 @@ def draw_clean(measured: Sequence[Measured], training: str) -> Figure:
                 if len(values) > 1:
                     axes.plot([x - 0.04, x + 0.04], [values.mean()] * 2, color=style.INK, linewidth=1, zorder=4)
         axes.axhline(0, color=style.COLOURS[REFERENCE], linewidth=1.2)
-        axes.set_xticks(range(len(networks)), [in_words(network).replace(", ", ",\n") for network in networks])
+        axes.set_xticks(range(len(networks)), [in_words(network).replace(" ", "\n") for network in networks])
         axes.set_xlim(-0.6, len(networks) - 0.4)
         return bool(networks)
 

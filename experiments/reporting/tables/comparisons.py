@@ -67,26 +67,22 @@ GAIN_COLUMNS = ("gain", "bootstrap, 95 %", "t over architectures, 95 %", "networ
 PRIMARY = (DEFAULT, PRIMARY_RIVAL)
 
 
-def primary(measured: Sequence[Measured]) -> Table:
+def primary(measured: Sequence[Measured], name: str, metric: str) -> Table:
+    """One endpoint."""
     equal = {dataset: with_common_seeds(by_architecture(measured, dataset, STRONG_TRAINING)) for dataset in CIFAR}
-    rows: list[tuple[str, ...]] = []
     places = list(product(CIFAR, ("clean", "corrupted")))
-    for endpoint, metric in (("primary", "nll"), ("second", "ece_smooth")):
-        compared = [compare(equal[dataset], *PRIMARY, metric, GROUPS[group]) for dataset, group in places]
-        corrected = holm([gain.p for gain in compared])
-        for (dataset, group), gain, p in zip(places, compared, corrected, strict=True):
-            where = (endpoint, in_words(metric), in_words(dataset), group)
-            values = (*shown(gain), str(gain.architectures), p_value(gain.p), p_value(p))
-            rows.append((*where, *(values if gain.networks else (NOT_RUN, *[ABSENT] * (len(values) - 1)))))
-    header = ("endpoint", "metric", "data set", "test sets", *GAIN_COLUMNS, "architectures", "p", "p, Holm")
+    compared = [compare(equal[dataset], *PRIMARY, metric, GROUPS[group]) for dataset, group in places]
+    rows: list[tuple[str, ...]] = []
+    for (dataset, group), gain, p in zip(places, compared, holm([gain.p for gain in compared]), strict=True):
+        values = (*shown(gain), str(gain.architectures), p_value(gain.p), p_value(p))
+        rows.append((f"{in_words(dataset)}, {group}", *(values if gain.networks else (NOT_RUN, *[ABSENT] * 6))))
     return Table(
-        "primary",
-        f"{' against '.join(map(in_words, PRIMARY))}, networks of the strong recipe",
-        header,
+        name,
+        f"{in_words(metric)}: {' against '.join(map(in_words, PRIMARY))}, networks of the strong recipe",
+        ("test sets", *GAIN_COLUMNS, "architectures", "p", "p, Holm"),
         tuple(rows),
-        "Named before it was run. The unit is the architecture, each with the same seeds. p: two-sided t-test over "
-        "architectures; Holm's family is the four comparisons of one endpoint. All other comparisons are exploratory.",
-        text_columns=4,
+        "Gain: positive is better. The unit is the architecture, each with the same seeds. p: two-sided t-test over "
+        "architectures; Holm's family is these four comparisons.",
     )
 
 

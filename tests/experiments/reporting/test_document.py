@@ -6,12 +6,14 @@ from pathlib import Path
 
 import pytest
 
+from experiments.recipes import ensemble_cell
 from experiments.reporting.document import DocumentError, check, main, render
-from experiments.reporting.names import DEFAULT, EXPECT_SHIFT, METHOD_TITLES, RIVALS
+from experiments.reporting.names import DEFAULT, EXPECT_SHIFT, METHOD_TITLES, RIVALS, in_words
 from experiments.reporting.prose import PAGES, TemplateError, fill
 from experiments.reporting.summaries import Measured, read_measured
 from experiments.reporting.tables.markdown import Table
-from tests.experiments.reporting.synthetic import column, over_networks, rows_of, write_cell
+from experiments.runner.results import CellResults, read_results, write_results
+from tests.experiments.reporting.synthetic import column, over_networks, read_column, rows_of, write_cell
 
 ROOT = Path(__file__).parents[3]
 
@@ -88,6 +90,29 @@ def test_tables_of_scores_and_gains_agree_with_the_fields_of_sentences(measured:
     ]
 
 
+def test_places_follow_the_networks_and_methods_that_were_run(tmp_path: Path) -> None:
+    paths = {name: write_cell(tmp_path, "strong", "cifar10", name, 0) for name in ("resnet18", "vgg16", "small_vit")}
+    single = read_results(paths["vgg16"].with_suffix(".json"))
+    for cell, method in ((single.cell, "tta_mirror"), (ensemble_cell("strong", "cifar10", "vgg16"), "ensemble")):
+        extra = {(method, name): metrics for (of, name), metrics in single.scores.items() if of == "sms"}
+        write_results(tmp_path, CellResults(cell, {**single.scores, **extra} if cell == single.cell else extra, {}))
+    measured = read_measured(tmp_path)
+    assert filled(measured, "{{names strong:cifar10}}") == "ResNet18, VGG16 and small ViT"
+    assert filled(measured, "{{mean nll clean strong:cifar10 tta_mirror}}") == "not run", "on every network"
+    nll = {name: read_column(path, "sms", "nll")["clean"] for name, path in paths.items()}
+    for method in ("tta_mirror", "ensemble"):
+        place = f"strong:cifar10?{method}"
+        assert filled(measured, f"{{{{names {place}}}}}") == "VGG16"
+        (row,) = rows_of(filled(measured, f"{{{{scores {place} nll:clean {method}}}}}"))
+        assert row["NLL, clean"] == f"{nll['vgg16']:.3f}"
+    (row,) = rows_of(filled(measured, "{{scores strong:cifar10/* nll:clean sms}}"))
+    assert [*row.values()][1:] == [f"{value:.3f}" for value in nll.values()]
+    theirs = {name: read_column(path, "temperature", "nll")["clean"] for name, path in paths.items()}
+    least = min(nll, key=lambda name: theirs[name] - nll[name])
+    found = filled(measured, "{{least nll clean strong:cifar10 sms temperature}}")
+    assert found == f"from {theirs[least]:.3f} to {nll[least]:.3f} ({in_words(least)})"
+
+
 def test_a_place_may_leave_one_network_out(measured: tuple[Measured, ...]) -> None:
     everywhere, others = (
         int(filled(measured, f"{{{{networks {place}}}}}")) for place in ("cifar100", "cifar100!vgg16")
@@ -107,6 +132,8 @@ def test_what_was_not_run_says_so(measured: tuple[Measured, ...]) -> None:
     for field in (
         "mean nll clean strong:cifar100 sms",
         "most flops imagenet sms",
+        "names strong:cifar100",
+        "least nll fog strong:cifar100 sms temperature",
     ):
         assert filled(measured, f"{{{{{field}}}}}") == "not run"
 
@@ -190,6 +217,7 @@ def test_the_readme_s_table_of_cifar_is_that_of_the_results() -> None:
 def test_the_front_page_is_one_page_and_links_of_all_pages_lead_somewhere() -> None:
     front = ROOT / "RESULTS.md"
     assert len(front.read_text()) < 9000
+    assert len(front.read_text().splitlines()) <= 110
     for page in (front, *(ROOT / "results" / page.name for page in PAGES.glob("*.md") if page.name != front.name)):
         links = re.findall(r"\]\(([^):]+)\)", page.read_text())
         assert all((page.parent / link).is_file() for link in links), page

@@ -8,6 +8,7 @@ from statistics import mean, stdev
 
 import pytest
 
+from experiments.data.corruptions import NAMES
 from experiments.recipes import ensemble_cell
 from experiments.reporting.names import in_words
 from experiments.reporting.summaries import Spread, mean_over_networks, read_measured, spread, trained
@@ -15,7 +16,7 @@ from experiments.reporting.tables import make_tables
 from experiments.reporting.tables.costs import timing_table
 from experiments.reporting.tables.factorial import factorial_tables
 from experiments.reporting.tables.markdown import markdown, number, p_value, signed, with_deviation
-from experiments.reporting.tables.scores import imagenet, methods_table
+from experiments.reporting.tables.scores import baselines, imagenet, methods_table
 from experiments.reporting.tables.text_and_tables import problem_table
 from experiments.runner.results import CellResults, read_results, write_results
 from tests.experiments.reporting.synthetic import column, over_networks, read_column, rows_of, write_cell
@@ -98,11 +99,26 @@ def test_imagenet_stands_below_the_papers_rows_once_it_was_run(tmp_path: Path) -
         for source in ("paper", "ours")
     )
     assert [row["NLL"] for row in paper] == ["1.156", "1.039"]
-    assert len(ours) == 4
+    assert len(ours) == 6
     write_cell(tmp_path, "tiny_imagenet", "tiny_imagenet", "resnet50", 0, sets=["clean"])
-    assert [row[0] for row in imagenet(read_measured(tmp_path)).rows] == ["ImageNet"] * 6 + ["Tiny-ImageNet"] * 4
+    assert [row[0] for row in imagenet(read_measured(tmp_path)).rows] == ["ImageNet"] * 8 + ["Tiny-ImageNet"] * 6
     (row,) = (row for row in ours if row["method"] == "temperature, SGD in beta")
     assert row["AUC (Keras)"] == f"{read_column(path, 'temperature_sgd', 'auc_keras')['clean']:.4f}"
+
+
+def test_wide_resnet_stands_below_the_published_rows_over_their_types_at_our_severities(tmp_path: Path) -> None:
+    sets = ["clean", *(f"{name}-{severity}" for name in NAMES for severity in (1, 3, 5))]
+    where = (tmp_path, "strong_wide", "cifar100", "wide_resnet_28_10", 0)
+    values = read_column(write_cell(*where, sets=sets, severities=[1, 3, 5]), "lates_last", "nll")
+    rows = {row["method"]: row for row in rows_of(markdown(baselines(read_measured(tmp_path), "cifar100")))}
+    assert (rows["SNGP, ensemble of 4"]["NLL, corrupted"], rows["SNGP, ensemble of 4"]["source"]) == (
+        "1.95",
+        "published",
+    )
+    kept = [values[name] for name in sets[1:] if not name.startswith(("snow", "motion_blur"))]
+    assert len(kept) == 17 * 3
+    assert rows["LATES (default)"]["NLL, corrupted"] == f"{mean(kept):.3f}"
+    assert rows["best single layer, robust views"]["NLL"] == "–"
 
 
 def test_the_papers_numbers_of_mc_dropout_stand_beside_ours(results: Path, tables: dict[str, str]) -> None:
@@ -165,7 +181,7 @@ def test_without_results_no_table_holds_a_measured_number(tmp_path: Path, tables
         f"{name}: {cell}"
         for name, text in empty.items()
         for row in rows_of(text)
-        if row.get("source") != "paper" and "paper" not in next(iter(row.values()))
+        if row.get("source") not in ("paper", "published") and "paper" not in next(iter(row.values()))
         for title, cell in row.items()
         if any(digit.isdigit() for digit in cell)
         and title not in ("data set", "network", "dropout", "budget", "test sets", "method")
