@@ -7,6 +7,7 @@ A template in `pages/` holds `{{…}}` where something is filled in:
     {{scores PLACES COLUMNS METHODS}}                a table of means: a row for each method, for instance
                                                      {{scores strong:cifar100,strong:cifar10 nll:clean,ece:bar temperature sms}}
     {{gains PLACES COLUMNS METHOD RIVAL}}            a table of gains with intervals, likewise
+    {{better PLACE COLUMNS METHODS RIVALS}}          a table: on how many networks METHODS are better
     {{mean METRIC SETS PLACE METHOD}}                1.375
     {{percent METRIC SETS PLACE METHOD RIVAL}}       15 %: the gain as a share of the rival's mean
     {{wins METRIC SETS PLACE METHOD RIVAL}}          9 of 9: networks on which METHOD is better
@@ -19,10 +20,11 @@ A template in `pages/` holds `{{…}}` where something is filled in:
     {{most FACT PLACE METHOD}}                       1.00: the largest share, in percent, that METHOD adds to a network
 
 SETS is clean, corrupted, like or unlike (the jitter), bar or natural, or a type of corruption. PLACE is `both`, a data set, or
-`DATASET/NETWORK`; with `!NETWORK` for a data set without one network, `?METHOD` for those networks on which a method was run,
-`@TRAIN` for a share of the training split and `~RATE` for dropout; after `strong:` where networks of the strong recipe are
-meant (WRN-28-10 has one of its own), after `public:` for released ones. COLUMNS are METRIC:SETS; PLACES and COLUMNS are joined
-by commas; of PLACES `DATASET/*` is each network that was run. What was not run on every network of a place reads "not run".
+`DATASET/NETWORK`; with `#SEED` for one seed, `!NETWORK` for a data set without one network, `?METHOD` for those networks on
+which a method was run, `@TRAIN` for a share of the training split, `~RATE` for dropout; after `strong:` where networks of the
+strong recipe are meant (WRN-28-10 has one of its own), after `public:` for released ones, after `again:` for the one trained
+twice. COLUMNS are METRIC:SETS; PLACES, COLUMNS and METHODS before others are joined by commas; of PLACES `DATASET/*` is each
+network that was run. What was not run on every network of a place reads "not run".
 """
 
 import math
@@ -54,7 +56,7 @@ from experiments.reporting.tables.markdown import ABSENT, NOT_RUN, Table, grid, 
 PAGES = Path(__file__).parent / "pages"
 _FIELD = re.compile(r"\{\{(.*?)\}\}", re.DOTALL)
 _PLACE = re.compile(
-    r"((?P<training>strong|public):)?(?P<dataset>\w+)(/(?P<network>\w+))?(!(?P<without>\w+))?(\?(?P<method>\w+))?(@(?P<train>[\d.]+))?(~(?P<rate>[\d.]+))?"
+    r"((?P<training>strong|public|again):)?(?P<dataset>\w+)(/(?P<network>\w+))?(#(?P<seed>\d+))?(!(?P<without>\w+))?(\?(?P<method>\w+))?(@(?P<train>[\d.]+))?(~(?P<rate>[\d.]+))?"
 )
 
 
@@ -70,7 +72,9 @@ def fill(template: str, measured: Sequence[Measured], tables: Mapping[str, Table
         try:
             return _value(words, measured, tables)
         except (IndexError, KeyError, TypeError, ValueError) as error:
-            quantities = ", ".join((*_COMPARED, "cell", "scores", "gains", "names", "networks", "seeds", "most"))
+            quantities = ", ".join(
+                (*_COMPARED, "cell", "scores", "gains", "better", "names", "networks", "seeds", "most")
+            )
             known = f"tables: {', '.join(sorted(tables))}; quantities: {quantities}"
             raise TemplateError(f"{{{{{' '.join(words)}}}}} cannot be filled: {error}. Known {known}.") from error
 
@@ -90,6 +94,8 @@ def _value(words: list[str], measured: Sequence[Measured], tables: Mapping[str, 
             return _score_table(measured, places.split(","), _columns(columns), methods)
         case ["gains", places, columns, method, rival]:
             return _gain_table(measured, places.split(","), _columns(columns), method, rival)
+        case ["better", place, columns, methods, *rivals]:
+            return _better_table(_place(measured, place), _columns(columns), methods.split(","), rivals)
         case ["names", place]:
             found = [in_words(cells[0].cell.network) for cells in _place(measured, place) if cells]
             return " and ".join(filter(None, [", ".join(found[:-1]), *found[-1:]])) or NOT_RUN
@@ -119,10 +125,11 @@ def _place(measured: Sequence[Measured], text: str, *, ensemble: bool = False) -
 
     def cells_of(ensemble: bool) -> Architectures:
         return [
-            trained(measured, dataset, network, part, **options, ensemble=ensemble)
+            [each for each in cells if parsed["seed"] in (None, str(each.cell.seed))]
             for dataset in (CIFAR_SETS if parsed["dataset"] == "both" else (parsed["dataset"],))
             for network in ([parsed["network"]] if parsed["network"] else networks_of(dataset, training))
             if network != parsed["without"]
+            for cells in [trained(measured, dataset, network, part, **options, ensemble=ensemble)]
         ]
 
     if not (method := parsed["method"]):
@@ -194,6 +201,19 @@ def _gain_table(
         for metric, group in columns
     ]
     return _grid_if_run(("data set", "metric", "test sets", *GAIN_COLUMNS), rows, text_columns=3)
+
+
+def _better_table(
+    architectures: Architectures, columns: Sequence[tuple[str, Group]], methods: Sequence[str], rivals: Sequence[str]
+) -> str:
+    """Seeds of one architecture are not independent."""
+    _check("nll", *methods, *rivals)
+    header = ("method", "better than", *(f"{in_words(metric)}, {group.title}" for metric, group in columns))
+    rows = [
+        (*map(in_words, pair), *(_wins(architectures, *pair, *column).replace(NOT_RUN, ABSENT) for column in columns))
+        for pair in product(methods, rivals)
+    ]
+    return _grid_if_run(header, rows, text_columns=2)
 
 
 def _grid_if_run(header: tuple[str, ...], rows: Sequence[tuple[str, ...]], text_columns: int = 1) -> str:

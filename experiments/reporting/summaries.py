@@ -21,9 +21,9 @@ from experiments.data.datasets import LARGE
 from experiments.evaluation.image_blocks import NATURAL_GROUP, group_of
 from experiments.evaluation.measuring import CLEAN
 from experiments.recipes import (
-    AGAIN,
     CIFAR_NETWORKS,
     ENSEMBLE,
+    OWN_TRAINING,
     PUBLIC,
     RECIPES,
     STRONG,
@@ -36,7 +36,7 @@ from experiments.runner.results import CellResults, find_results
 
 MISSING = math.nan
 CLEAN_SET = (CLEAN,)
-PAPER_TRAINING, STRONG_TRAINING, PUBLIC_TRAINING = "paper", "strong", PUBLIC
+PAPER_TRAINING, STRONG_TRAINING, PUBLIC_TRAINING = "paper", STRONG, PUBLIC
 TRAININGS = (STRONG_TRAINING, PUBLIC_TRAINING, PAPER_TRAINING)
 
 
@@ -98,8 +98,7 @@ class Measured(CellResults):
     def training(self) -> str:
         """How the network was trained."""
         recipe = self.cell.recipe.removesuffix(ENSEMBLE)
-        trainings = {STRONG: STRONG_TRAINING, STRONG_WIDE: STRONG_TRAINING, PUBLIC: PUBLIC_TRAINING}
-        return trainings.get(recipe, PAPER_TRAINING)
+        return STRONG_TRAINING if recipe == STRONG_WIDE else recipe if recipe in OWN_TRAINING else PAPER_TRAINING
 
     @property
     def severities(self) -> tuple[int, ...]:
@@ -163,12 +162,12 @@ def trained(
     ensemble: bool = False,
 ) -> tuple[Measured, ...]:
     """One per seed: recipes share networks (the low-data 90 % is the plain one), and of those that measured it this `recipe`
-    counts, else the one with the most test sets. A network trained again counts nowhere; an ensemble where it is asked for."""
+    counts, else the one with the most test sets. An ensemble counts where it is asked for."""
     wanted = (*((1.0, 0.0) if training == PUBLIC_TRAINING else part), dropout)
     by_seed: dict[int, Measured] = {}
     for each in measured:
         cell = each.cell
-        if (cell.dataset, cell.network, each.training) != (dataset, network, training) or cell.recipe == AGAIN:
+        if (cell.dataset, cell.network, each.training) != (dataset, network, training):
             continue
         if cell.recipe.endswith(ENSEMBLE) == ensemble and all(
             map(math.isclose, (cell.train_fraction, cell.holdout_fraction, cell.dropout), wanted)

@@ -8,8 +8,8 @@ from functools import partial
 from pathlib import Path
 
 from experiments.reporting.names import CIFAR
-from experiments.reporting.summaries import PAPER_TRAINING, STRONG_TRAINING, Measured, read_measured
-from experiments.reporting.tables.comparisons import gains, mc_dropout_gains, paper_tests, primary, wins
+from experiments.reporting.summaries import Measured, read_measured
+from experiments.reporting.tables.comparisons import gains, mc_dropout_gains, paper_tests, primary
 from experiments.reporting.tables.costs import cost, depth, runs, timing_table
 from experiments.reporting.tables.factorial import factorial_tables
 from experiments.reporting.tables.markdown import Table
@@ -20,7 +20,6 @@ from experiments.reporting.tables.variations import budget, by_part
 TABLES: tuple[Callable[[Sequence[Measured]], Table], ...] = (
     partial(primary, name="primary", metric="nll"), partial(primary, name="second", metric="ece_smooth"),
     *(partial(baselines, dataset=dataset) for dataset in CIFAR),
-    partial(wins, name="wins", training=STRONG_TRAINING), partial(wins, name="paper_wins", training=PAPER_TRAINING),
     methods_table, scores, gains, budget, partial(by_part, recipe="low_data"), partial(by_part, recipe="holdout_size"),
     mc_dropout, mc_dropout_gains, paper_tests, imagenet, cost, depth, runs,
     *(partial(by_network, metric=metric, group=group) for group in ("clean", "corrupted") for metric in ("nll", "ece")),

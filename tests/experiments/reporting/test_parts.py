@@ -94,3 +94,6 @@ def test_a_network_trained_again_counts_in_no_table_but_that_of_all_runs(tmp_pat
     before, _ = (make_tables(tmp_path)[1], write_cell(tmp_path, "again", "cifar100", "vgg16", 0))
     after = make_tables(tmp_path)[1]
     assert {name for name, table in after.items() if table != before[name]} == {"runs"}
+    second = read_column(tmp_path / "again" / "again-cifar100-vgg16-s0.csv", "sms", "nll")["clean"]
+    fields = [f"{{{{mean nll clean {place} sms}}}}" for place in ("again:cifar100/vgg16", "cifar100/vgg16#1")]
+    assert [fill(field, read_measured(tmp_path), {}) for field in fields] == [f"{second:.3f}", "not run"]
