@@ -5,6 +5,7 @@ Each table is one function of what was measured. `document` writes all of them a
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from itertools import product
 from pathlib import Path
 
 from experiments.reporting.names import CIFAR
@@ -14,6 +15,7 @@ from experiments.reporting.tables.costs import cost, depth, runs, timing_table
 from experiments.reporting.tables.factorial import factorial_tables
 from experiments.reporting.tables.markdown import Table
 from experiments.reporting.tables.scores import baselines, by_network, imagenet, mc_dropout, methods_table, scores
+from experiments.reporting.tables.searches import candidates_table, round_tables
 from experiments.reporting.tables.text_and_tables import problem_table
 from experiments.reporting.tables.variations import budget, by_part
 
@@ -33,4 +35,11 @@ def make_tables(results: Path) -> tuple[tuple[Measured, ...], dict[str, Table]]:
     tables = [*(make(measured) for make in TABLES), timing_table(results / "timing")]
     tables += factorial_tables(results / "paper_recipe")
     tables += [problem_table(results / "text_and_tables", *problem) for problem in PROBLEMS]
+    for name in ("search_shift", "search_shift_public", "search_third"):
+        tables += round_tables(results / name)
+    for folder, (network, title) in product(
+        ("search", "search_holdouts"), (("resnet18", "ResNet18"), ("vgg16", "VGG16"))
+    ):
+        file = results / folder / f"cifar100-{network}-s0" / "candidates.csv"
+        tables.append(candidates_table(file, f"{folder}_{network}", title))
     return measured, {table.name: table for table in tables}
