@@ -1,24 +1,11 @@
-"""Relative gains over temperature scaling: by size of the training and hold-out split, by budget."""
+"""Relative gains over temperature scaling by size of the training and hold-out split."""
 
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Sequence
 from itertools import product
 
-from experiments.evaluation.methods import BUDGETS
-from experiments.evaluation.prepared import VIEWS
 from experiments.reporting.names import CIFAR, in_words
-from experiments.reporting.summaries import (
-    CLEAN_SET,
-    CORRUPTED,
-    Measured,
-    by_architecture,
-    networks_of,
-    of_each_part,
-    over_architectures,
-    spread,
-)
-from experiments.reporting.tables.markdown import ABSENT, NOT_RUN, Table, merge_missing, number, signed
-from experiments.reporting.tables.scores import corrupted_titles
+from experiments.reporting.summaries import Measured, networks_of, of_each_part, spread
+from experiments.reporting.tables.markdown import ABSENT, NOT_RUN, Table, number, signed
 
 BY_PART = (
     "temperature", "vector_scaling", "sms", "head_refitted_shift", "lates_none_1", "lates_shift_1", "lates_jitter_1",
@@ -57,25 +44,3 @@ def _values(cells: Sequence[Measured], method: str) -> list[str]:
     values = [number(spread(cell.mean(method, metric) for cell in cells).mean) for metric in SHOWN]
     gains = [signed(spread(cell.relative_gain(method, metric) for cell in cells).mean) for metric in SHOWN]
     return [*values, *(gains if method != "temperature" else [ABSENT] * len(gains))]
-
-
-def budget(measured: Sequence[Measured]) -> Table:
-    columns = [(metric, sets) for sets in (CLEAN_SET, CORRUPTED) for metric in SHOWN]
-    rows: list[tuple[str, ...]] = []
-    for dataset, views, allowed in product(CIFAR, VIEWS, BUDGETS):
-        method = f"lates_{views}_{allowed}"
-        of_each: list[Callable[[Measured], float]] = [
-            lambda cell, method=method: 100 * cell.fact("methods", method, "parameters"),
-            *(partial(Measured.relative_gain, method=method, metric=metric, sets=sets) for metric, sets in columns),
-        ]
-        spent, *gains = (over_architectures(by_architecture(measured, dataset), value) for value in of_each)
-        limit = "none" if allowed == "all" else f"{allowed} %"
-        rows.append((in_words(dataset), views, limit, number(spent, 2), *map(signed, gains)))
-    return Table(
-        "budget",
-        "Relative gain by budget and views, %",
-        ("data set", "views", "budget", "parameters added, %", *map(in_words, SHOWN), *corrupted_titles(SHOWN)),
-        merge_missing(rows, shared=2, text_columns=3),
-        f"{RELATIVE} Mean over seeds, then over the networks that were run.",
-        text_columns=3,
-    )

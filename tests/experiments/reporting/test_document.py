@@ -123,6 +123,7 @@ def test_a_place_may_leave_one_network_out(measured: tuple[Measured, ...]) -> No
 def test_places_may_be_parts_of_the_split_and_rates_of_dropout(results: Path, measured: tuple[Measured, ...]) -> None:
     quarter = column(results, "low_data-cifar100-resnet18-s0-t0.25", "temperature", "nll")["clean"]
     assert filled(measured, "{{mean nll clean cifar100/resnet18@0.25 temperature}}") == f"{quarter:.3f}"
+    assert filled(measured, "{{most parameters cifar100 lates_shift_2}}") == "1.97"
     dropped = column(results, "mc_dropout-cifar10-wide_resnet_28_10-s0-d0.2", "mcd", "nll")["clean"]
     assert filled(measured, "{{mean nll clean cifar10/wide_resnet_28_10~0.2 mcd}}") == f"{dropped:.3f}"
     assert filled(measured, "{{networks both}}, {{seeds cifar10}}") == "16, 1 to 3"

@@ -2,7 +2,6 @@
 
 import json
 import math
-from functools import partial
 from pathlib import Path
 from statistics import mean, stdev
 
@@ -19,7 +18,7 @@ from experiments.reporting.tables.markdown import markdown, number, p_value, sig
 from experiments.reporting.tables.scores import baselines, imagenet, methods_table
 from experiments.reporting.tables.text_and_tables import problem_table
 from experiments.runner.results import CellResults, read_results, write_results
-from tests.experiments.reporting.synthetic import column, over_networks, read_column, rows_of, write_cell
+from tests.experiments.reporting.synthetic import column, read_column, rows_of, write_cell
 
 PAPER = "paper's recipe"
 ROOT = Path(__file__).parents[3]
@@ -30,12 +29,6 @@ def texts(results: Path) -> dict[str, str]:
 
 
 # The numbers
-
-
-def mean_on(results: Path, network: str, seed: int, method: str, metric: str, corrupted: bool) -> float:
-    """Of a network on CIFAR-10."""
-    by_set = column(results, f"in_distribution-cifar10-{network}-s{seed}", method, metric)
-    return mean(value for name, value in by_set.items() if (name != "clean") == corrupted)
 
 
 def test_scores_by_network_have_mean_and_deviation_over_seeds(results: Path, tables: dict[str, str]) -> None:
@@ -72,22 +65,6 @@ def test_ensembles_are_means_of_their_own_files_and_count_as_no_network(tmp_path
     assert mean_over_networks(measured, "cifar10", "ensemble", "nll", training="strong") == pytest.approx(expected)
     (row,) = rows_of(markdown(methods_table(measured)), "strong recipe", "CIFAR-10", "ensemble of the seeds")
     assert row["NLL"] == f"{expected:.4f}"
-
-
-def test_gains_by_budget_are_of_each_networks_own_means(results: Path, tables: dict[str, str]) -> None:
-    row = rows_of(tables["budget"], "CIFAR-10", "jitter", "5 %")[0]
-
-    def gain(network: str, seed: int, metric: str, corrupted: bool) -> float:
-        methods = ("lates_jitter_5", "temperature")
-        ours, theirs = (mean_on(results, network, seed, method, metric, corrupted) for method in methods)
-        return 100 * (ours - theirs) / theirs
-
-    for metric, title, sign in (("nll", "NLL", -1), ("accuracy", "accuracy", 1)):
-        for heading, corrupted in ((title, False), (f"{title}, corrupted", True)):
-            expected = over_networks(partial(gain, metric=metric, corrupted=corrupted))
-            assert row[heading] == signed(sign * expected)
-    rows = rows_of(tables["budget"], "CIFAR-100", "shift")
-    assert [row["parameters added, %"] for row in rows] == ["0.49", "0.98", "1.97", "4.80", "6.80"]
 
 
 def test_imagenet_stands_below_the_papers_rows_once_it_was_run(tmp_path: Path) -> None:
