@@ -229,9 +229,11 @@ def _each_network(measured: Sequence[Measured], place: str) -> list[str]:
 
 
 def _title(place: str) -> str:
-    """The network and the data set of a place."""
+    """The network and the data set of a place, or the share of the training split."""
     parsed = _PLACE.fullmatch(place)
-    return ", ".join(in_words(name) for name in (parsed["network"], parsed["dataset"]) if name) if parsed else place
+    if parsed is None or parsed["train"]:
+        return f"{float(parsed['train']):.0%} to train".replace("%", " %") if parsed else place
+    return ", ".join(in_words(name) for name in (parsed["network"], parsed["dataset"]) if name)
 
 
 # Quantities of methods

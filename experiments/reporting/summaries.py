@@ -31,7 +31,6 @@ from experiments.recipes import (
     STRONG_WIDE,
 )
 from experiments.reporting import paper
-from experiments.reporting.names import sign
 from experiments.runner.results import CellResults, find_results
 
 MISSING = math.nan
@@ -117,11 +116,6 @@ class Measured(CellResults):
         """Over the test sets that were asked for; missing if one of them is."""
         return mean(self.values(method, metric, self.asked(sets)).tolist())
 
-    def relative_gain(self, method: str, metric: str, sets: Sequence[str] = CLEAN_SET) -> float:
-        """By how many percent of temperature scaling's value `method` is better, of the means over `sets`."""
-        theirs, ours = self.mean("temperature", metric, sets), self.mean(method, metric, sets)
-        return 100 * sign(metric) * (ours - theirs) / theirs if theirs else MISSING
-
     def fact(self, *path: str) -> float:
         """A number in the JSON file, or missing."""
         value: Any = self.facts
@@ -157,12 +151,11 @@ def trained(
     part: Part = PLAIN,
     *,
     dropout: float = 0.0,
-    recipe: str = "",
     training: str = PAPER_TRAINING,
     ensemble: bool = False,
 ) -> tuple[Measured, ...]:
-    """One per seed: recipes share networks (the low-data 90 % is the plain one), and of those that measured it this `recipe`
-    counts, else the one with the most test sets. An ensemble counts where it is asked for."""
+    """One per seed: recipes share networks (the low-data 90 % is the plain one), and of those that measured it the one with the
+    most test sets counts. An ensemble counts where it is asked for."""
     wanted = (*((1.0, 0.0) if training == PUBLIC_TRAINING else part), dropout)
     by_seed: dict[int, Measured] = {}
     for each in measured:
@@ -173,7 +166,7 @@ def trained(
             map(math.isclose, (cell.train_fraction, cell.holdout_fraction, cell.dropout), wanted)
         ):
             known = by_seed.setdefault(cell.seed, each)
-            by_seed[cell.seed] = max(known, each, key=lambda one: (one.cell.recipe == recipe, len(one.sets)))
+            by_seed[cell.seed] = max(known, each, key=lambda one: len(one.sets))
     return tuple(by_seed[seed] for seed in sorted(by_seed))
 
 
@@ -225,18 +218,6 @@ def methods_run(measured: Sequence[Measured], dataset: str, training: str = PAPE
     methods = [frozenset(each.methods) for cells in plain for each in cells]
     complete = list(map(bool, ensembles)) == list(map(bool, plain))
     return frozenset.intersection(*methods) | ({"ensemble"} if complete else frozenset()) if methods else frozenset()
-
-
-def of_each_part(
-    measured: Sequence[Measured], dataset: str, network: str, recipe: str
-) -> dict[Part, tuple[Measured, ...]]:
-    """Of every part that a recipe trains on the cells whose seeds all parts that were run have: a trend must not be one from
-    seeds to other seeds. Nothing where only the plain part was run, or where no seed is common: neither shows a trend."""
-    by_part = {part: trained(measured, dataset, network, part, recipe=recipe) for part in RECIPES[recipe].fractions}
-    if not any(cells for part, cells in by_part.items() if part != PLAIN):
-        return {}
-    cells = with_common_seeds(by_part.values())
-    return dict(zip(by_part, cells, strict=True)) if any(cells) else {}
 
 
 # Numbers

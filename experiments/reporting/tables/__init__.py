@@ -17,12 +17,11 @@ from experiments.reporting.tables.markdown import Table
 from experiments.reporting.tables.scores import baselines, by_network, imagenet, mc_dropout, methods_table, scores
 from experiments.reporting.tables.searches import candidates_table, round_tables
 from experiments.reporting.tables.text_and_tables import problem_table
-from experiments.reporting.tables.variations import by_part
 
 TABLES: tuple[Callable[[Sequence[Measured]], Table], ...] = (
     partial(primary, name="primary", metric="nll"), partial(primary, name="second", metric="ece_smooth"),
     *(partial(baselines, dataset=dataset) for dataset in CIFAR),
-    methods_table, scores, gains, partial(by_part, recipe="low_data"), partial(by_part, recipe="holdout_size"),
+    methods_table, scores, gains,
     mc_dropout, mc_dropout_gains, paper_tests, imagenet, cost, depth, runs,
     *(partial(by_network, metric=metric, group=group) for group in ("clean", "corrupted") for metric in ("nll", "ece")),
 )  # fmt: skip
