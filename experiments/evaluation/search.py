@@ -3,7 +3,7 @@
 Each candidate is what `lates.calibrate` gives on one half of the hold-out, measured on the other half, and the halves
 swapped, so that each image is measured once by a fit that never saw it: as it is, and under the families of `data/shifts.py`.
 Images are read once per kind of views, not once per candidate. No image of the report is read.
-`python -m experiments.reporting.shift_search` applies the rule to the files written here.
+`python -m experiments tables` applies the rule to the files written here.
 
     python -m experiments search --network resnet18 --dataset cifar100 --data DIR --run runs/resnet18 --out results/search_shift
 """

@@ -12,7 +12,7 @@ from pathlib import Path
 from experiments.data.files import write_whole
 from experiments.reporting.prose import PAGES, TemplateError, fill
 from experiments.reporting.tables import make_tables
-from experiments.reporting.tables.markdown import as_csv, markdown
+from experiments.reporting.tables.markdown import as_csv
 
 FRONT = "RESULTS.md"
 
@@ -26,9 +26,8 @@ def render(results: Path, root: Path) -> dict[Path, str]:
     if not results.is_dir():
         raise DocumentError(f"{results} is no folder. Run a recipe first, or give the folder of its results.")
     measured, tables = make_tables(results)
-    texts = {name: markdown(table) for name, table in tables.items()}
     pages = {
-        (root if page.name == FRONT else results) / page.name: fill(page.read_text("utf-8"), measured, texts)
+        (root if page.name == FRONT else results) / page.name: fill(page.read_text("utf-8"), measured, tables)
         for page in sorted(PAGES.glob("*.md"))
     }
     return pages | {results / "tables" / f"{name}.csv": as_csv(table) for name, table in tables.items()}

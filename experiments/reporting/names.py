@@ -46,7 +46,7 @@ NETWORK_TITLES: Mapping[str, str] = {
     "resnet50": "ResNet50",
     "wide_resnet_28_10": "WRN-28-10",
     "mobilenet": "MobileNetV2",
-    "convnet_group_norm": "ConvNet, group norm",
+    "convnet_group_norm": "group-norm ConvNet",
     "small_vit": "small ViT",
     "resnet32": "ResNet32",
     "resnet56": "ResNet56",

@@ -1,6 +1,8 @@
-"""What the paper prints, to stand beside what we measure. Brier is its own, sum(p²) − 2 p_y: ours minus 1."""
+"""What the paper and Uncertainty Baselines print, to stand beside ours. The paper's Brier is sum(p²) − 2 p_y: ours minus 1."""
 
 from collections.abc import Mapping
+
+from experiments.data.corruptions import CIFAR100_C, STANDARD
 
 METRICS = ("ece", "nll", "brier", "accuracy", "auc")
 """The paper's five, in its order."""
@@ -60,3 +62,29 @@ ANOVA_P: Mapping[str, Mapping[str, str]] = {
 
 COST: Mapping[str, str] = {"parameters": "≤ 1 %", "flops": "< 0.7 %", "seconds": "< 25 %"}
 """What LATES adds, as a share of the network's parameters, inference FLOPs and training time."""
+
+
+# Uncertainty Baselines
+
+
+BASELINE_METRICS = ("nll", "accuracy", "ece")
+BASELINES: Mapping[str, Mapping[str, str]] = {
+    "cifar100": {
+        "deterministic": "0.875 0.798 0.086 2.70 0.514 0.239",
+        "SNGP": "0.805 0.802 0.020 2.02 0.546 0.092",
+        "MC dropout, 30 samples": "0.637 0.821 0.028 1.93 0.572 0.098",
+        "ensemble of 4": "0.666 0.827 0.021 2.27 0.541 0.138",
+        "SNGP, ensemble of 4": "0.665 0.819 0.011 1.95 0.568 0.091",
+        "SNGP, trained with AugMix": "0.755 0.806 0.024 1.44 0.659 0.054",
+    },
+    "cifar10": {
+        "deterministic": "0.159 0.960 0.023 1.05 0.761 0.153",
+        "SNGP": "0.134 0.960 0.007 0.74 0.785 0.078",
+        "MC dropout, 30 samples": "0.116 0.962 0.005 0.69 0.796 0.068",
+        "ensemble of 4": "0.114 0.966 0.010 0.81 0.779 0.087",
+        "SNGP, ensemble of 4": "0.109 0.967 0.005 0.72 0.792 0.074",
+        "SNGP, trained with AugMix": "0.103 0.969 0.0045 0.33 0.891 0.015",
+    },
+}
+"""WRN-28-10: data set -> method in words -> these metrics clean, then over `BASELINE_TYPES` at five severities."""
+BASELINE_TYPES: Mapping[str, tuple[str, ...]] = {"cifar100": CIFAR100_C, "cifar10": STANDARD}

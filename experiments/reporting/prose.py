@@ -3,35 +3,42 @@
 A template in `pages/` holds `{{…}}` where something is filled in:
 
     {{table NAME}}                                   a table, as Markdown
+    {{cell NAME | ROW | COLUMN}}                     one cell of it; rows go by what their first column holds
     {{scores PLACES COLUMNS METHODS}}                a table of means: a row for each method, for instance
                                                      {{scores strong:cifar100,strong:cifar10 nll:clean,ece:bar temperature sms}}
     {{gains PLACES COLUMNS METHOD RIVAL}}            a table of gains with intervals, likewise
+    {{better PLACE COLUMNS METHODS RIVALS}}          a table: on how many networks METHODS are better
     {{mean METRIC SETS PLACE METHOD}}                1.375
     {{percent METRIC SETS PLACE METHOD RIVAL}}       15 %: the gain as a share of the rival's mean
     {{wins METRIC SETS PLACE METHOD RIVAL}}          9 of 9: networks on which METHOD is better
     {{ahead METRIC SETS PLACE METHOD}}               5 of 7: networks on which METHOD is better than every rival
     {{worse METRIC SETS PLACE METHOD RIVAL}}         4 of 399: test sets, of all networks, on which METHOD is worse
+    {{least METRIC SETS PLACE METHOD RIVAL}}         from 1.19 to 1.12 (small ViT): where METHOD is better by least
+    {{names PLACE}}                                  ResNet18, VGG16 and small ViT
     {{networks PLACE}}                               9
     {{seeds PLACE}}                                  3, or 1 to 3
     {{most FACT PLACE METHOD}}                       1.00: the largest share, in percent, that METHOD adds to a network
 
-SETS is clean, corrupted, like or unlike (the jitter), or bar. PLACE is `both`, a data set, or `DATASET/NETWORK`; with
-`!NETWORK` for a data set without one network, `@TRAIN` for a share of the training split and `~RATE` for dropout; after
-`strong:` where networks of the strong recipe are meant, after `public:` for released ones. COLUMNS are METRIC:SETS; PLACES and
-COLUMNS are joined by commas. What was not run reads "not run".
+SETS is clean, corrupted, like or unlike (the jitter), bar or natural, or a type of corruption. PLACE is `both`, a data set, or
+`DATASET/NETWORK`; with `#SEED` for one seed, `!NETWORK` for a data set without one network, `?METHOD` for those networks on
+which a method was run, `@TRAIN` for a share of the training split, `~RATE` for dropout; after `strong:` where networks of the
+strong recipe are meant (WRN-28-10 has one of its own), after `public:` for released ones, after `again:` for the one trained
+twice. COLUMNS are METRIC:SETS; PLACES, COLUMNS and METHODS before others are joined by commas; of PLACES `DATASET/*` is each
+network that was run. What was not run on every network of a place reads "not run".
 """
 
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
-from itertools import product
+from itertools import compress, product
 from pathlib import Path
 
 import numpy as np
 
+from experiments.data.corruptions import BAR_NAMES, NAMES
 from experiments.recipes import CIFAR_SETS, RECIPES
-from experiments.reporting.names import DEFAULT, EXPECT_SHIFT, METHOD_TITLES, METRIC_TITLES, RIVALS, in_words
-from experiments.reporting.significance import architecture_gains, compare, mean_gains, network_gains
+from experiments.reporting.names import DEFAULT, EXPECT_SHIFT, METHOD_TITLES, METRIC_TITLES, RIVALS, in_words, sign
+from experiments.reporting.significance import compare, mean_gains, network_gains
 from experiments.reporting.summaries import (
     GROUPS,
     PAPER_TRAINING,
@@ -39,17 +46,17 @@ from experiments.reporting.summaries import (
     Architectures,
     Group,
     Measured,
-    by_architecture,
+    networks_of,
     over_architectures,
     trained,
 )
 from experiments.reporting.tables.comparisons import GAIN_COLUMNS, better_of, shown
-from experiments.reporting.tables.markdown import ABSENT, NOT_RUN, grid, number
+from experiments.reporting.tables.markdown import ABSENT, NOT_RUN, Table, grid, markdown, number
 
 PAGES = Path(__file__).parent / "pages"
 _FIELD = re.compile(r"\{\{(.*?)\}\}", re.DOTALL)
 _PLACE = re.compile(
-    r"((?P<training>strong|public):)?(?P<dataset>\w+)(/(?P<network>\w+))?(!(?P<without>\w+))?(@(?P<train>[\d.]+))?(~(?P<rate>[\d.]+))?"
+    r"((?P<training>strong|public|again):)?(?P<dataset>\w+)(/(?P<network>\w+))?(#(?P<seed>\d+))?(!(?P<without>\w+))?(\?(?P<method>\w+))?(@(?P<train>[\d.]+))?(~(?P<rate>[\d.]+))?"
 )
 
 
@@ -57,29 +64,41 @@ class TemplateError(Exception):
     """A field of a template that cannot be filled."""
 
 
-def fill(template: str, measured: Sequence[Measured], tables: Mapping[str, str]) -> str:
-    """The page of a template; `tables` are Markdown. A field may go over the end of a line, also of a quoted one."""
+def fill(template: str, measured: Sequence[Measured], tables: Mapping[str, Table]) -> str:
+    """The page of a template. A field may go over the end of a line, also of a quoted one."""
 
     def filled(field: re.Match[str]) -> str:
         words = field[1].replace(">", " ").split()
         try:
             return _value(words, measured, tables)
-        except (KeyError, TypeError, ValueError) as error:
-            quantities = ", ".join((*_COMPARED, "scores", "gains", "networks", "seeds", "most"))
+        except (IndexError, KeyError, TypeError, ValueError) as error:
+            quantities = ", ".join(
+                (*_COMPARED, "cell", "scores", "gains", "better", "names", "networks", "seeds", "most")
+            )
             known = f"tables: {', '.join(sorted(tables))}; quantities: {quantities}"
             raise TemplateError(f"{{{{{' '.join(words)}}}}} cannot be filled: {error}. Known {known}.") from error
 
     return _FIELD.sub(filled, template)
 
 
-def _value(words: list[str], measured: Sequence[Measured], tables: Mapping[str, str]) -> str:
+def _value(words: list[str], measured: Sequence[Measured], tables: Mapping[str, Table]) -> str:
     match words:
         case ["table", name]:
-            return tables[name].rstrip("\n")
+            return markdown(tables[name]).rstrip("\n")
+        case ["cell", *_]:
+            name, start, column = " ".join(words[1:]).split(" | ")
+            table = tables[name]
+            found = [row for row in table.rows if row[0] == start]
+            return found[0][table.header.index(column)] if found or table.rows else NOT_RUN
         case ["scores", places, columns, *methods]:
             return _score_table(measured, places.split(","), _columns(columns), methods)
         case ["gains", places, columns, method, rival]:
             return _gain_table(measured, places.split(","), _columns(columns), method, rival)
+        case ["better", place, columns, methods, *rivals]:
+            return _better_table(_place(measured, place), _columns(columns), methods.split(","), rivals)
+        case ["names", place]:
+            found = [in_words(cells[0].cell.network) for cells in _place(measured, place) if cells]
+            return " and ".join(filter(None, [", ".join(found[:-1]), *found[-1:]])) or NOT_RUN
         case ["networks", place]:
             return str(sum(map(len, _place(measured, place))))
         case ["seeds", place]:
@@ -91,22 +110,33 @@ def _value(words: list[str], measured: Sequence[Measured], tables: Mapping[str, 
             return number(float(np.max(shares)) if shares else math.nan, 2, NOT_RUN)
         case [kind, metric, sets, place, *methods]:
             _check(metric, *methods)
-            return _COMPARED[kind](_place(measured, place), *methods, metric, GROUPS[sets])
+            found = _place(measured, place, ensemble=methods == ["ensemble"])
+            return _COMPARED[kind](found, *methods, metric, _group(sets))
     raise ValueError("there is no such field")
 
 
-def _place(measured: Sequence[Measured], text: str) -> Architectures:
+def _place(measured: Sequence[Measured], text: str, *, ensemble: bool = False) -> Architectures:
     if (parsed := _PLACE.fullmatch(text)) is None:
         raise ValueError(f'"{text}" is no place')
     training = parsed["training"] or PAPER_TRAINING
-    datasets = CIFAR_SETS if parsed["dataset"] == "both" else (parsed["dataset"],)
-    if parsed["network"] is None:
-        everywhere = [cells for dataset in datasets for cells in by_architecture(measured, dataset, training)]
-        return [cells for cells in everywhere if not cells or cells[0].cell.network != parsed["without"]]
     parts = {part[0]: part for part in (*RECIPES["low_data"].fractions, *RECIPES["holdout_size"].fractions)}
     part = parts[float(parsed["train"] or PLAIN[0])]
     options = {"dropout": float(parsed["rate"] or 0), "training": training}
-    return [trained(measured, dataset, parsed["network"], part, **options) for dataset in datasets]
+
+    def cells_of(ensemble: bool) -> Architectures:
+        return [
+            [each for each in cells if parsed["seed"] in (None, str(each.cell.seed))]
+            for dataset in (CIFAR_SETS if parsed["dataset"] == "both" else (parsed["dataset"],))
+            for network in ([parsed["network"]] if parsed["network"] else networks_of(dataset, training))
+            if network != parsed["without"]
+            for cells in [trained(measured, dataset, network, part, **options, ensemble=ensemble)]
+        ]
+
+    if not (method := parsed["method"]):
+        return cells_of(ensemble)
+    _check("nll", method)
+    run = [bool(cells) and all(method in each.methods for each in cells) for cells in cells_of(method == "ensemble")]
+    return list(compress(cells_of(ensemble), run))
 
 
 def _check(metric: str, *methods: str) -> None:
@@ -123,7 +153,11 @@ def _columns(text: str) -> list[tuple[str, Group]]:
     pairs = [column.split(":") for column in text.split(",")]
     for metric, _ in pairs:
         _check(metric)
-    return [(metric, GROUPS[group]) for metric, group in pairs]
+    return [(metric, _group(sets)) for metric, sets in pairs]
+
+
+def _group(sets: str) -> Group:
+    return Group(sets.replace("_", " "), (sets,)) if sets in (*NAMES, *BAR_NAMES) else GROUPS[sets]
 
 
 # Tables of methods
@@ -132,7 +166,8 @@ def _columns(text: str) -> list[tuple[str, Group]]:
 def _score_table(
     measured: Sequence[Measured], places: Sequence[str], columns: Sequence[tuple[str, Group]], methods: Sequence[str]
 ) -> str:
-    """A method that was not run in a place has dashes there."""
+    """A method that was not run on all networks of a place has dashes there."""
+    places = [each for place in places for each in _each_network(measured, place)]
     header = ["method"]
     for place, (metric, group) in product(places, columns):
         of_column = f"{in_words(metric)}, {group.title}" if len(columns) > 1 or len(places) == 1 else ""
@@ -141,11 +176,12 @@ def _score_table(
     for method in methods:
         _check("nll", method)
         values = [
-            _mean(_place(measured, place), method, metric, group) for place, (metric, group) in product(places, columns)
+            _mean(_place(measured, place, ensemble=method == "ensemble"), method, metric, group)
+            for place, (metric, group) in product(places, columns)
         ]
         title = f"**{in_words(method)}**" if method in (DEFAULT, EXPECT_SHIFT) else in_words(method)
         rows.append((title, *(value.replace(NOT_RUN, ABSENT) for value in values)))
-    return grid(tuple(header), rows)
+    return _grid_if_run(tuple(header), rows)
 
 
 def _gain_table(
@@ -164,13 +200,40 @@ def _gain_table(
         for place in places
         for metric, group in columns
     ]
-    return grid(("data set", "metric", "test sets", *GAIN_COLUMNS), rows, text_columns=3)
+    return _grid_if_run(("data set", "metric", "test sets", *GAIN_COLUMNS), rows, text_columns=3)
+
+
+def _better_table(
+    architectures: Architectures, columns: Sequence[tuple[str, Group]], methods: Sequence[str], rivals: Sequence[str]
+) -> str:
+    """Seeds of one architecture are not independent."""
+    _check("nll", *methods, *rivals)
+    header = ("method", "better than", *(f"{in_words(metric)}, {group.title}" for metric, group in columns))
+    rows = [
+        (*map(in_words, pair), *(_wins(architectures, *pair, *column).replace(NOT_RUN, ABSENT) for column in columns))
+        for pair in product(methods, rivals)
+    ]
+    return _grid_if_run(header, rows, text_columns=2)
+
+
+def _grid_if_run(header: tuple[str, ...], rows: Sequence[tuple[str, ...]], text_columns: int = 1) -> str:
+    measured = any(cell != ABSENT for row in rows for cell in row[text_columns:])
+    return grid(header, rows, text_columns) if measured else "Not run."
+
+
+def _each_network(measured: Sequence[Measured], place: str) -> list[str]:
+    """Where it ends in `/*`, a place for each network that was run."""
+    whole = place.removesuffix("/*")
+    names = [cells[0].cell.network for cells in _place(measured, whole) if cells] if whole != place else []
+    return [f"{whole}/{name}" for name in names] or [whole]
 
 
 def _title(place: str) -> str:
-    """The network of a place, or its data set."""
+    """The network and the data set of a place, or the share of the training split."""
     parsed = _PLACE.fullmatch(place)
-    return in_words(parsed["network"] or parsed["dataset"]) if parsed else place
+    if parsed is None or parsed["train"]:
+        return f"{float(parsed['train']):.0%} to train".replace("%", " %") if parsed else place
+    return ", ".join(in_words(name) for name in (parsed["network"], parsed["dataset"]) if name)
 
 
 # Quantities of methods
@@ -182,16 +245,30 @@ def _mean(architectures: Architectures, method: str, metric: str, group: Group) 
 
 
 def _percent(architectures: Architectures, method: str, rival: str, metric: str, group: Group) -> str:
-    gains = architecture_gains(architectures, method, rival, metric, group.sets)
-    if not len(gains):
-        return NOT_RUN
-    theirs = over_architectures(architectures, lambda cell: cell.mean(rival, metric, group.sets))
-    return f"{number(100 * gains.mean() / theirs, 0)} %"
+    ours, theirs = (
+        over_architectures(architectures, lambda cell, name=name: cell.mean(name, metric, group.sets))
+        for name in (method, rival)
+    )
+    share = number(100 * sign(metric) * (ours - theirs) / theirs, 0, NOT_RUN)
+    return share if share == NOT_RUN else f"{share} %"
 
 
 def _wins(architectures: Architectures, method: str, rival: str, metric: str, group: Group) -> str:
     gains = network_gains([cell for cells in architectures for cell in cells], method, rival, metric, group.sets)
     return better_of(gains, NOT_RUN)
+
+
+def _least(architectures: Architectures, method: str, rival: str, metric: str, group: Group) -> str:
+    gains = [
+        (
+            sign(metric) * (ours - theirs),
+            f"from {number(theirs, 3)} to {number(ours, 3)} ({in_words(cell.cell.network)})",
+        )
+        for cell in (each for cells in architectures for each in cells)
+        for ours, theirs in [[cell.mean(name, metric, group.sets) for name in (method, rival)]]
+        if not math.isnan(ours - theirs)
+    ]
+    return min(gains, default=(0, NOT_RUN))[1]
 
 
 def _worse(architectures: Architectures, method: str, rival: str, metric: str, group: Group) -> str:
@@ -215,5 +292,6 @@ _COMPARED: Mapping[str, Callable[..., str]] = {
     "percent": _percent,
     "wins": _wins,
     "worse": _worse,
+    "least": _least,
     "ahead": _ahead,
 }

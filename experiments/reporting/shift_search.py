@@ -1,13 +1,9 @@
 """The rule of `results/choosing-defaults.md`, applied to a folder of measurements: the default, the setting for expected shift.
 
-    python -m experiments.reporting.shift_search results/search_shift
-    python -m experiments.reporting.shift_search results/search_shift_public
-
 Each file there is one network. Of each candidate it holds the metrics on hold-out images, clean and under each family of shift,
 and how much worse (accuracy: lower) they are than those of other candidates, with the paired standard error.
 """
 
-import sys
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -117,27 +113,3 @@ def read_search(folder: Path) -> Search:
         except (DamagedError, KeyError) as error:
             raise DamagedError(f"{path} is damaged ({error}). Run `python -m experiments search` again.") from error
     return Search(networks)
-
-
-def main(folder: Path) -> None:
-    search = read_search(folder)
-    metrics = " / ".join(search.metrics)
-    print(f"| candidate | violations | clean {metrics} | shifted {metrics} |\n|---|---|---|---|")
-    for name in sorted(search.first["candidates"], key=search.rank):
-        clean, shifted = (
-            " / ".join(f"{search.value(name, images, metric):.3f}" for metric in search.metrics)
-            for images in ("clean", "shifted")
-        )
-        print(f"| {name} | {search.violations(name)} | {clean} | {shifted} |")
-    print(f"\nThe default: {search.choose()}. Without one family:")
-    for family in FAMILIES:
-        print(f"- {family}: {search.choose(without=family)}")
-    if search.listed is not LISTED:  # of the first round not all pairs were kept
-        chosen = search.choose_for_shift()
-        lower, error = search.worse(search.choose(), chosen, SHIFTED, "ece")
-        gain = f"{lower:.4f} ± {error:.4f}"
-        print(f"\nFor expected shift: {chosen}. Its ECE under shift is lower than the default's by {gain}.")
-
-
-if __name__ == "__main__":
-    main(Path(sys.argv[1]))

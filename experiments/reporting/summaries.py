@@ -21,9 +21,9 @@ from experiments.data.datasets import LARGE
 from experiments.evaluation.image_blocks import NATURAL_GROUP, group_of
 from experiments.evaluation.measuring import CLEAN
 from experiments.recipes import (
-    AGAIN,
     CIFAR_NETWORKS,
     ENSEMBLE,
+    OWN_TRAINING,
     PUBLIC,
     RECIPES,
     STRONG,
@@ -31,12 +31,11 @@ from experiments.recipes import (
     STRONG_WIDE,
 )
 from experiments.reporting import paper
-from experiments.reporting.names import sign
 from experiments.runner.results import CellResults, find_results
 
 MISSING = math.nan
 CLEAN_SET = (CLEAN,)
-PAPER_TRAINING, STRONG_TRAINING, PUBLIC_TRAINING = "paper", "strong", PUBLIC
+PAPER_TRAINING, STRONG_TRAINING, PUBLIC_TRAINING = "paper", STRONG, PUBLIC
 TRAININGS = (STRONG_TRAINING, PUBLIC_TRAINING, PAPER_TRAINING)
 
 
@@ -98,8 +97,7 @@ class Measured(CellResults):
     def training(self) -> str:
         """How the network was trained."""
         recipe = self.cell.recipe.removesuffix(ENSEMBLE)
-        trainings = {STRONG: STRONG_TRAINING, STRONG_WIDE: STRONG_TRAINING, PUBLIC: PUBLIC_TRAINING}
-        return trainings.get(recipe, PAPER_TRAINING)
+        return STRONG_TRAINING if recipe == STRONG_WIDE else recipe if recipe in OWN_TRAINING else PAPER_TRAINING
 
     @property
     def severities(self) -> tuple[int, ...]:
@@ -117,11 +115,6 @@ class Measured(CellResults):
     def mean(self, method: str, metric: str, sets: Sequence[str] = CLEAN_SET) -> float:
         """Over the test sets that were asked for; missing if one of them is."""
         return mean(self.values(method, metric, self.asked(sets)).tolist())
-
-    def relative_gain(self, method: str, metric: str, sets: Sequence[str] = CLEAN_SET) -> float:
-        """By how many percent of temperature scaling's value `method` is better, of the means over `sets`."""
-        theirs, ours = self.mean("temperature", metric, sets), self.mean(method, metric, sets)
-        return 100 * sign(metric) * (ours - theirs) / theirs if theirs else MISSING
 
     def fact(self, *path: str) -> float:
         """A number in the JSON file, or missing."""
@@ -158,23 +151,22 @@ def trained(
     part: Part = PLAIN,
     *,
     dropout: float = 0.0,
-    recipe: str = "",
     training: str = PAPER_TRAINING,
     ensemble: bool = False,
 ) -> tuple[Measured, ...]:
-    """One per seed: recipes share networks (the low-data 90 % is the plain one), and of those that measured it this `recipe`
-    counts, else the one with the most test sets. A network trained again counts nowhere; an ensemble where it is asked for."""
+    """One per seed: recipes share networks (the low-data 90 % is the plain one), and of those that measured it the one with the
+    most test sets counts. An ensemble counts where it is asked for."""
     wanted = (*((1.0, 0.0) if training == PUBLIC_TRAINING else part), dropout)
     by_seed: dict[int, Measured] = {}
     for each in measured:
         cell = each.cell
-        if (cell.dataset, cell.network, each.training) != (dataset, network, training) or cell.recipe == AGAIN:
+        if (cell.dataset, cell.network, each.training) != (dataset, network, training):
             continue
         if cell.recipe.endswith(ENSEMBLE) == ensemble and all(
             map(math.isclose, (cell.train_fraction, cell.holdout_fraction, cell.dropout), wanted)
         ):
             known = by_seed.setdefault(cell.seed, each)
-            by_seed[cell.seed] = max(known, each, key=lambda one: (one.cell.recipe == recipe, len(one.sets)))
+            by_seed[cell.seed] = max(known, each, key=lambda one: len(one.sets))
     return tuple(by_seed[seed] for seed in sorted(by_seed))
 
 
@@ -221,22 +213,11 @@ def all_trained(measured: Sequence[Measured], dataset: str, training: str = PAPE
 
 
 def methods_run(measured: Sequence[Measured], dataset: str, training: str = PAPER_TRAINING) -> frozenset[str]:
-    """Those that were measured on every plain network of a data set; the ensemble, where there is one."""
-    methods = [frozenset(each.methods) for each in all_trained(measured, dataset, training)]
-    ensembles = any(by_architecture(measured, dataset, training, ensemble=True))
-    return (frozenset.intersection(*methods) if methods else frozenset()) | ({"ensemble"} if ensembles else frozenset())
-
-
-def of_each_part(
-    measured: Sequence[Measured], dataset: str, network: str, recipe: str
-) -> dict[Part, tuple[Measured, ...]]:
-    """Of every part that a recipe trains on the cells whose seeds all parts that were run have: a trend must not be one from
-    seeds to other seeds. Nothing where only the plain part was run, or where no seed is common: neither shows a trend."""
-    by_part = {part: trained(measured, dataset, network, part, recipe=recipe) for part in RECIPES[recipe].fractions}
-    if not any(cells for part, cells in by_part.items() if part != PLAIN):
-        return {}
-    cells = with_common_seeds(by_part.values())
-    return dict(zip(by_part, cells, strict=True)) if any(cells) else {}
+    """Those that were measured on every plain network of a data set; the ensemble, where each architecture has one."""
+    plain, ensembles = (by_architecture(measured, dataset, training, ensemble=each) for each in (False, True))
+    methods = [frozenset(each.methods) for cells in plain for each in cells]
+    complete = list(map(bool, ensembles)) == list(map(bool, plain))
+    return frozenset.intersection(*methods) | ({"ensemble"} if complete else frozenset()) if methods else frozenset()
 
 
 # Numbers
@@ -265,8 +246,8 @@ def spread(values: Iterable[float]) -> Spread:
 
 def over_architectures(architectures: Architectures, value: Callable[[Measured], float]) -> float:
     """The mean of anything known of a network, over an architecture's seeds and then over architectures: each counts once,
-    however many seeds it has."""
-    return spread(spread(map(value, cells)).mean for cells in architectures).mean
+    however many seeds it has. Missing if a network that was run lacks it: a mean over the others would pass for the whole."""
+    return mean([mean([value(cell) for cell in cells]) for cells in architectures if cells])
 
 
 def mean_over_networks(

@@ -25,7 +25,6 @@ def draw_severity(measured: Sequence[Measured], training: str) -> Figure:
 
     def draw(axes: Axes, dataset: str, metric: str) -> bool:
         architectures = by_architecture(measured, dataset, training)
-        axes.set_title(f"gain in {in_words(metric)}")
         drawn = False
         for method in methods:
             gains = [architecture_gains(architectures, method, REFERENCE, metric, each) for each in sets]
@@ -44,7 +43,7 @@ def draw_severity(measured: Sequence[Measured], training: str) -> Figure:
             axes.set_xticks(range(len(sets)), ["clean", *map(str, severities)])
         return drawn
 
-    figure = style.draw_panels(drawn_datasets(measured, training), draw, below="severity", height=2.7, width=3.8)
+    figure = style.draw_panels(drawn_datasets(measured, training), draw, below="severity", width=4.8)
     title = (
         "Gain over temperature scaling (blue line) by severity, up is better; bars: 95 % t intervals over architectures"
     )
@@ -56,9 +55,9 @@ def draw_corruptions(measured: Sequence[Measured], training: str) -> Figure:
     order = (*LIKE_JITTER[::-1], *UNLIKE_JITTER[::-1])
     height = np.asarray([place + (place >= len(LIKE_JITTER)) for place in range(len(order))], dtype=float)
     methods = style.present(measured, training, left_out=[REFERENCE, "vector_scaling"])
-    offsets = style.dodge(methods, 0.75)
+    offsets = style.dodge(methods, 0.86)
     columns = [(dataset, metric) for dataset in drawn_datasets(measured, training) for metric in ("nll", "ece")]
-    figure, panels = style.grid_of_panels(1, len(columns), width=max(2.6, 11 / len(columns)), height=8.5)
+    figure, panels = style.grid_of_panels(1, len(columns), width=max(2.6, 11 / len(columns)), height=10.5)
     unnamed = True  # until the first panel that is drawn names the corruptions for all
     for axes, (dataset, metric) in zip(panels[0], columns, strict=True):
         axes.set_title(f"{in_words(dataset)}\ngain in {in_words(metric)}")
@@ -69,7 +68,7 @@ def draw_corruptions(measured: Sequence[Measured], training: str) -> Figure:
             if all(map(len, gains)):
                 drawn = True
                 axes.scatter(
-                    [each.mean() for each in gains], height - offsets[method], s=14, zorder=3, **style.look(method)
+                    [each.mean() for each in gains], height - offsets[method], s=11, zorder=3, **style.look(method)
                 )
         if not drawn:
             style.show_not_run(axes)

@@ -1,5 +1,6 @@
 """In distribution: every network, and what its depth holds."""
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -22,7 +23,6 @@ def draw_clean(measured: Sequence[Measured], training: str) -> Figure:
     networks = [network for network in possible if network in run]
 
     def draw(axes: Axes, dataset: str, metric: str) -> bool:
-        axes.set_title(f"gain in {in_words(metric)}")
         for place, network in enumerate(networks):
             cells = trained(measured, dataset, network, training=training)
             if not cells:
@@ -34,11 +34,12 @@ def draw_clean(measured: Sequence[Measured], training: str) -> Figure:
                 if len(values) > 1:
                     axes.plot([x - 0.04, x + 0.04], [values.mean()] * 2, color=style.INK, linewidth=1, zorder=4)
         axes.axhline(0, color=style.COLOURS[REFERENCE], linewidth=1.2)
-        axes.set_xticks(range(len(networks)), [in_words(network).replace(", ", ",\n") for network in networks])
+        names = [in_words(network).replace(" ", "\n") for network in networks]
+        axes.set_xticks(range(len(networks)), names, rotation=30 if len(networks) > 5 else 0)
         axes.set_xlim(-0.6, len(networks) - 0.4)
         return bool(networks)
 
-    figure = style.draw_panels(datasets, draw, width=4.2, height=2.4)
+    figure = style.draw_panels(datasets, draw, width=4.8)
     missing = ", ".join(in_words(network) for network in possible if network not in run)
     title = "Clean test set: gain over temperature scaling (blue line), up is better; a dot for each trained network"
     return style.finished(figure, title + (f"\nNot run: {missing}" if missing and networks else ""), training, methods)
@@ -49,9 +50,14 @@ def draw_depth(measured: Sequence[Measured], dataset: str, training: str) -> Fig
     possible = networks_of(dataset, training)
     cells_of = {network: trained(measured, dataset, network, training=training) for network in possible}
     networks = [network for network, cells in cells_of.items() if cells] or possible
-    figure, panels = style.grid_of_panels(2, len(networks), width=max(2.15, 9 / len(networks)), height=1.9)
+    columns = math.ceil(len(networks) / math.ceil(len(networks) / 4))  # at most four beside one another
+    lines = math.ceil(len(networks) / columns)
+    figure, panels = style.grid_of_panels(2 * lines, columns, width=9.6 / columns, height=1.9)
+    pairs = [panels[2 * line : 2 * line + 2, place] for line in range(lines) for place in range(columns)]
+    for axes in np.ravel(pairs[len(networks) :]):
+        axes.remove()
     methods = [method for method in style.present(measured, training) if method.startswith("lates_")]
-    for column, network in zip(panels.T, networks, strict=True):
+    for column, network in zip(pairs, networks, strict=False):
         cells = cells_of[network]
         column[0].set_title(in_words(network), fontweight="bold")
         members = _members(cells[0], methods) if cells else []
@@ -77,7 +83,7 @@ def draw_depth(measured: Sequence[Measured], dataset: str, training: str) -> Fig
         for axes in column:
             axes.set_xlim(0.3, len(members) + 0.7)
             axes.set_xticks(depth[:: 1 if len(members) <= 9 else 3])
-    for axes, text in zip(panels[:, 0], ("accuracy of each\nmember alone", "contribution"), strict=True):
+    for axes, text in zip(panels[:, 0], ("accuracy of each\nmember alone", "contribution") * lines, strict=True):
         axes.set_ylabel(text)
     title = f"{in_words(dataset)}: accuracy of each member (uncut probes; no dot: not recorded), and its share of the weights"
     return style.finished(figure, title, training, methods, columns=2)

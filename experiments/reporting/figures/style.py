@@ -14,7 +14,7 @@ from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.lines import Line2D
 from PIL import Image
 
-from experiments.reporting.names import LARGER_IS_BETTER, in_words
+from experiments.reporting.names import in_words
 from experiments.reporting.summaries import PAPER_TRAINING, STRONG_TRAINING, Measured
 
 INK, MUTED, FAINT = "#222222", "#6f6f6f", "#e3e3e3"
@@ -37,7 +37,7 @@ COLOURS: Mapping[str, str] = {
 }
 """Logit methods blue, on changed hold-outs green, the last layer refitted violet, LATES amber; views darken a colour, so that
 grey print keeps the order."""
-MARKERS: Mapping[str, str] = dict(zip(COLOURS, "oXPv<*dhHsD^8p>", strict=True))
+MARKERS: Mapping[str, str] = dict(zip(COLOURS, "8XPv<*d^DsD^o*>", strict=True))
 SHOWN: Mapping[str, Sequence[str]] = {
     STRONG_TRAINING: (
         "temperature", "sms", "temperature_robust_holdout", "head_refitted_robust", "best_layer", "lates_none_1", "lates_last",
@@ -101,14 +101,13 @@ def grid_of_panels(rows: int, columns: int, *, width: float = 3.4, height: float
 def draw_panels(
     datasets: Sequence[str], draw: Callable[[Axes, str, str], bool], *, below: str = "", **size: float
 ) -> Figure:
-    """A panel for each data set and metric, drawn by `draw`, which says whether there was anything to draw."""
-    figure, panels = grid_of_panels(len(datasets), len(PANELS), **size)
-    for line, dataset in zip(panels, datasets, strict=True):
-        for axes, metric in zip(line, PANELS, strict=True):
-            axes.set_title(f"{in_words(metric)} {'↑' if metric in LARGER_IS_BETTER else '↓'}")
+    """A row for each metric, a column for each data set, drawn by `draw`, which says whether there was anything to draw."""
+    figure, panels = grid_of_panels(len(PANELS), len(datasets), **size)
+    for line, metric in zip(panels, PANELS, strict=True):
+        for axes, dataset in zip(line, datasets, strict=True):
+            axes.set_title(f"{in_words(dataset)}: gain in {in_words(metric)}")
             if not draw(axes, dataset, metric):
                 show_not_run(axes)
-        line[0].set_ylabel(in_words(dataset), color=INK, fontsize=9.5, fontweight="bold")
     for axes in panels[-1]:
         axes.set_xlabel(below)
     return figure

@@ -1,4 +1,4 @@
-"""Pairs of a method and a rival: the primary family, all gains with intervals, numbers of networks, the paper's tests."""
+"""Pairs of a method and a rival: the primary family, all gains with intervals, the paper's tests."""
 
 import math
 from collections.abc import Sequence
@@ -8,7 +8,6 @@ import numpy as np
 
 from experiments.data.corruptions import CIFAR100_C, NAMES
 from experiments.evaluation.image_blocks import IMAGE_METRICS
-from experiments.evaluation.methods import BUDGETS
 from experiments.reporting import paper
 from experiments.reporting.names import CIFAR, DEFAULT, PRIMARY_RIVAL, in_words
 from experiments.reporting.significance import (
@@ -19,13 +18,11 @@ from experiments.reporting.significance import (
     count_better,
     holm,
     mean_gains,
-    network_gains,
     signed_rank,
 )
 from experiments.reporting.summaries import (
     CORRUPTED,
     GROUPS,
-    PAPER_TRAINING,
     STRONG_TRAINING,
     TRAININGS,
     Architectures,
@@ -67,26 +64,22 @@ GAIN_COLUMNS = ("gain", "bootstrap, 95 %", "t over architectures, 95 %", "networ
 PRIMARY = (DEFAULT, PRIMARY_RIVAL)
 
 
-def primary(measured: Sequence[Measured]) -> Table:
+def primary(measured: Sequence[Measured], name: str, metric: str) -> Table:
+    """One endpoint."""
     equal = {dataset: with_common_seeds(by_architecture(measured, dataset, STRONG_TRAINING)) for dataset in CIFAR}
-    rows: list[tuple[str, ...]] = []
     places = list(product(CIFAR, ("clean", "corrupted")))
-    for endpoint, metric in (("primary", "nll"), ("second", "ece_smooth")):
-        compared = [compare(equal[dataset], *PRIMARY, metric, GROUPS[group]) for dataset, group in places]
-        corrected = holm([gain.p for gain in compared])
-        for (dataset, group), gain, p in zip(places, compared, corrected, strict=True):
-            where = (endpoint, in_words(metric), in_words(dataset), group)
-            values = (*shown(gain), str(gain.architectures), p_value(gain.p), p_value(p))
-            rows.append((*where, *(values if gain.networks else (NOT_RUN, *[ABSENT] * (len(values) - 1)))))
-    header = ("endpoint", "metric", "data set", "test sets", *GAIN_COLUMNS, "architectures", "p", "p, Holm")
+    compared = [compare(equal[dataset], *PRIMARY, metric, GROUPS[group]) for dataset, group in places]
+    rows: list[tuple[str, ...]] = []
+    for (dataset, group), gain, p in zip(places, compared, holm([gain.p for gain in compared]), strict=True):
+        values = (*shown(gain), str(gain.architectures), p_value(gain.p), p_value(p))
+        rows.append((f"{in_words(dataset)}, {group}", *(values if gain.networks else (NOT_RUN, *[ABSENT] * 6))))
     return Table(
-        "primary",
-        f"{' against '.join(map(in_words, PRIMARY))}, networks of the strong recipe",
-        header,
+        name,
+        f"{in_words(metric)}: {' against '.join(map(in_words, PRIMARY))}, networks of the strong recipe",
+        ("test sets", *GAIN_COLUMNS, "architectures", "p", "p, Holm"),
         tuple(rows),
-        "Named before it was run. The unit is the architecture, each with the same seeds. p: two-sided t-test over "
-        "architectures; Holm's family is the four comparisons of one endpoint. All other comparisons are exploratory.",
-        text_columns=4,
+        "Gain: positive is better. The unit is the architecture, each with the same seeds. p: two-sided t-test over "
+        "architectures; Holm's family is these four comparisons.",
     )
 
 
@@ -131,54 +124,6 @@ def gains(measured: Sequence[Measured]) -> Table:
     header = ("method", "over", *where, *GAIN_COLUMNS, "architectures")
     note = "In the metric's own units, positive is better. Exploratory: no correction for the number of comparisons."
     return Table("gains", "Every gain with its intervals", header, tuple(rows), note, text_columns=6)
-
-
-ON_COPIES = ("temperature_robust_holdout", "sms_robust_holdout", "head_refitted_robust_holdout", "best_layer")
-"""Rivals that saw robust views, of training or hold-out images."""
-STRONG_PAIRS = (
-    ("clean", "lates_last", "temperature"),
-    ("clean", "lates_last", "sms"),
-    ("corrupted", "lates_last", "temperature"),
-    *(("corrupted", "lates_last", rival) for rival in ON_COPIES),
-    ("bar", "lates_last", "temperature"),
-    *(("corrupted", "lates_capped_rescaled", rival) for rival in ON_COPIES),
-    *(("bar", "lates_capped_rescaled", rival) for rival in ON_COPIES),
-    ("clean", "lates_robust_holdout", "temperature"),
-    *(("corrupted", "lates_robust_holdout", rival) for rival in ON_COPIES),
-    *(("bar", "lates_robust_holdout", rival) for rival in ON_COPIES),
-)
-PAPER_PAIRS = (
-    ("clean", "lates_none_1", "temperature"),
-    ("clean", "lates_shift_1", "temperature"),
-    ("clean", "lates_shift_1", "vector_scaling"),
-    ("clean", "lates_shift_1", "head_refitted_shift"),
-    ("corrupted", "lates_none_1", "temperature"),
-    ("corrupted", "lates_shift_1", "temperature"),
-    ("corrupted", "lates_jitter_1", "temperature"),
-    ("unlike", "lates_jitter_1", "temperature"),
-    *(("corrupted", f"lates_jitter_{budget}", "temperature_jittered_holdout") for budget in BUDGETS),
-    ("unlike", "lates_jitter_1", "temperature_jittered_holdout"),
-    ("corrupted", "lates_jitter_1", "head_refitted_jitter"),
-    ("corrupted", "lates_both_holdouts", "temperature_jittered_holdout"),
-)
-
-
-PAIRS = {STRONG_TRAINING: STRONG_PAIRS, PAPER_TRAINING: PAPER_PAIRS}
-
-
-def wins(measured: Sequence[Measured], name: str, training: str) -> Table:
-    """On how many networks of both data sets."""
-    metrics = ("nll", "ece", "brier", "accuracy")
-    rows: list[tuple[str, ...]] = []
-    cells = [cell for dataset in CIFAR for cell in all_trained(measured, dataset, training)]
-    for group, method, rival in PAIRS[training]:
-        by_metric = [network_gains(cells, method, rival, metric, GROUPS[group].sets) for metric in metrics]
-        counts = [better_of(by_metric[0], NOT_RUN), *map(better_of, by_metric[1:])]
-        rows.append((GROUPS[group].title, in_words(method), in_words(rival), *counts))
-    header = ("test sets", "method", "better than", *map(in_words, metrics))
-    title = f"On how many networks LATES is better, {in_words(training)}"
-    note = "Both data sets, by the mean over the test sets. Seeds of one architecture are not independent."
-    return Table(name, title, header, tuple(rows), note, text_columns=3)
 
 
 # MC dropout

@@ -10,6 +10,7 @@ from experiments.reporting.names import (
     CIFAR,
     DATASET_TITLES,
     DEFAULT,
+    EXPECT_SHIFT,
     METHOD_TITLES,
     in_words,
 )
@@ -17,11 +18,13 @@ from experiments.reporting.summaries import (
     CLEAN_SET,
     CORRUPTED,
     GROUPS,
+    STRONG_TRAINING,
     TRAININGS,
     Measured,
     mean_over_networks,
     methods_run,
     places,
+    sets_of,
     spread,
     trained,
 )
@@ -138,12 +141,36 @@ def _our_row(label: str, cells: Sequence[Measured], method: str) -> Row:
     return (label, "ours" if cells else NOT_RUN, str(values[0].count), *shown)
 
 
+BESIDE_BASELINES = (
+    "network", "temperature", "sms", "temperature_robust_holdout", "head_refitted_robust", "best_layer", "lates_last",
+    "lates_capped_rescaled", "lates_robust_holdout",
+)  # fmt: skip
+
+
+def baselines(measured: Sequence[Measured], dataset: str) -> Table:
+    """WRN-28-10 beside Uncertainty Baselines' table."""
+    cells = trained(measured, dataset, "wide_resnet_28_10", training=STRONG_TRAINING)
+    columns = list(product((CLEAN_SET, sets_of(paper.BASELINE_TYPES[dataset])), paper.BASELINE_METRICS))
+    rows = [(name, "published", *values.split()) for name, values in paper.BASELINES[dataset].items()]
+    for method in BESIDE_BASELINES:
+        found = (spread(cell.mean(method, metric, sets) for cell in cells).mean for sets, metric in columns)
+        rows.append((in_words(method), "ours" if cells else NOT_RUN, *(number(each, 3) for each in found)))
+    header = ("method", "source", *map(in_words, paper.BASELINE_METRICS), *corrupted_titles(paper.BASELINE_METRICS))
+    severities = ", ".join(map(str, cells[0].severities)) if cells else NOT_RUN
+    note = f"Corrupted: {len(paper.BASELINE_TYPES[dataset])} types; published at five severities, ours: {severities}."
+    title = f"WRN-28-10 on {in_words(dataset)}: one network, but for ensembles"
+    return Table(f"baselines_{dataset}", title, header, tuple(rows), note, text_columns=2)
+
+
 def imagenet(measured: Sequence[Measured]) -> Table:
     """With Tiny-ImageNet, which stands in for it."""
     rows = [(in_words("imagenet"), *_paper_row(in_words(each), row)) for each, row in paper.IMAGENET.items()]
-    for dataset, method in product(LARGE, ("temperature_sgd", "temperature", "lates_paper", DEFAULT)):
+    for dataset, method in product(
+        LARGE, ("temperature_sgd", "temperature", "sms", "lates_paper", DEFAULT, EXPECT_SHIFT)
+    ):
         cells = trained(measured, dataset, "resnet50")
-        rows.append((in_words(dataset), *_our_row(in_words(method), cells, method)))
+        if any(method in each.methods for each in cells) or not cells:
+            rows.append((in_words(dataset), *_our_row(in_words(method), cells, method)))
     header, merged = ("data set", "method", "source", "seeds", *map(in_words, OURS)), merge_missing(rows, 1, 4)
     return Table("imagenet", "ResNet50, clean test set", header, merged, BESIDE_PAPER, text_columns=3)
 

@@ -6,11 +6,14 @@ from pathlib import Path
 
 import pytest
 
+from experiments.recipes import ensemble_cell
 from experiments.reporting.document import DocumentError, check, main, render
-from experiments.reporting.names import DEFAULT, EXPECT_SHIFT, METHOD_TITLES, RIVALS
+from experiments.reporting.names import DEFAULT, EXPECT_SHIFT, METHOD_TITLES, RIVALS, in_words
 from experiments.reporting.prose import PAGES, TemplateError, fill
 from experiments.reporting.summaries import Measured, read_measured
-from tests.experiments.reporting.synthetic import column, over_networks, rows_of, write_cell
+from experiments.reporting.tables.markdown import Table
+from experiments.runner.results import CellResults, read_results, write_results
+from tests.experiments.reporting.synthetic import column, over_networks, read_column, rows_of, write_cell
 
 ROOT = Path(__file__).parents[3]
 
@@ -29,7 +32,7 @@ def measured(results: Path) -> tuple[Measured, ...]:
 
 
 def filled(measured: tuple[Measured, ...], text: str) -> str:
-    return fill(text, measured, {"cost": "| a |\n"})
+    return fill(text, measured, {"cost": Table("cost", "", ("method", "seconds"), (("LATES, no views", "1.2"),), "")})
 
 
 # Fields
@@ -41,6 +44,7 @@ def test_a_mean_is_over_seeds_then_architectures(results: Path, measured: tuple[
 
     expected = over_networks(of)
     assert filled(measured, "NLL {{mean nll clean cifar10 sms}}.") == f"NLL {expected:.3f}."
+    assert filled(measured, "{{cell cost | LATES, no views | seconds}}") == "1.2"
 
 
 def test_gains_shares_and_wins_agree_with_the_files(results: Path, measured: tuple[Measured, ...]) -> None:
@@ -86,6 +90,29 @@ def test_tables_of_scores_and_gains_agree_with_the_fields_of_sentences(measured:
     ]
 
 
+def test_places_follow_the_networks_and_methods_that_were_run(tmp_path: Path) -> None:
+    paths = {name: write_cell(tmp_path, "strong", "cifar10", name, 0) for name in ("resnet18", "vgg16", "small_vit")}
+    single = read_results(paths["vgg16"].with_suffix(".json"))
+    for cell, method in ((single.cell, "tta_mirror"), (ensemble_cell("strong", "cifar10", "vgg16"), "ensemble")):
+        extra = {(method, name): metrics for (of, name), metrics in single.scores.items() if of == "sms"}
+        write_results(tmp_path, CellResults(cell, {**single.scores, **extra} if cell == single.cell else extra, {}))
+    measured = read_measured(tmp_path)
+    assert filled(measured, "{{names strong:cifar10}}") == "ResNet18, VGG16 and small ViT"
+    assert filled(measured, "{{mean nll clean strong:cifar10 tta_mirror}}") == "not run", "on every network"
+    nll = {name: read_column(path, "sms", "nll")["clean"] for name, path in paths.items()}
+    for method in ("tta_mirror", "ensemble"):
+        place = f"strong:cifar10?{method}"
+        assert filled(measured, f"{{{{names {place}}}}}") == "VGG16"
+        (row,) = rows_of(filled(measured, f"{{{{scores {place} nll:clean {method}}}}}"))
+        assert row["NLL, clean"] == f"{nll['vgg16']:.3f}"
+    (row,) = rows_of(filled(measured, "{{scores strong:cifar10/* nll:clean sms}}"))
+    assert [*row.values()][1:] == [f"{value:.3f}" for value in nll.values()]
+    theirs = {name: read_column(path, "temperature", "nll")["clean"] for name, path in paths.items()}
+    least = min(nll, key=lambda name: theirs[name] - nll[name])
+    found = filled(measured, "{{least nll clean strong:cifar10 sms temperature}}")
+    assert found == f"from {theirs[least]:.3f} to {nll[least]:.3f} ({in_words(least)})"
+
+
 def test_a_place_may_leave_one_network_out(measured: tuple[Measured, ...]) -> None:
     everywhere, others = (
         int(filled(measured, f"{{{{networks {place}}}}}")) for place in ("cifar100", "cifar100!vgg16")
@@ -96,6 +123,7 @@ def test_a_place_may_leave_one_network_out(measured: tuple[Measured, ...]) -> No
 def test_places_may_be_parts_of_the_split_and_rates_of_dropout(results: Path, measured: tuple[Measured, ...]) -> None:
     quarter = column(results, "low_data-cifar100-resnet18-s0-t0.25", "temperature", "nll")["clean"]
     assert filled(measured, "{{mean nll clean cifar100/resnet18@0.25 temperature}}") == f"{quarter:.3f}"
+    assert filled(measured, "{{most parameters cifar100 lates_shift_2}}") == "1.97"
     dropped = column(results, "mc_dropout-cifar10-wide_resnet_28_10-s0-d0.2", "mcd", "nll")["clean"]
     assert filled(measured, "{{mean nll clean cifar10/wide_resnet_28_10~0.2 mcd}}") == f"{dropped:.3f}"
     assert filled(measured, "{{networks both}}, {{seeds cifar10}}") == "16, 1 to 3"
@@ -105,6 +133,8 @@ def test_what_was_not_run_says_so(measured: tuple[Measured, ...]) -> None:
     for field in (
         "mean nll clean strong:cifar100 sms",
         "most flops imagenet sms",
+        "names strong:cifar100",
+        "least nll fog strong:cifar100 sms temperature",
     ):
         assert filled(measured, f"{{{{{field}}}}}") == "not run"
 
@@ -113,6 +143,7 @@ def test_what_was_not_run_says_so(measured: tuple[Measured, ...]) -> None:
     "field",
     [
         "table costs",
+        "cell cost | LATES | seconds",
         "mean nll clean cifar10 temprature",
         "mean nnl clean cifar10 sms",
         "scores cifar10 nnl:clean sms",
@@ -187,6 +218,7 @@ def test_the_readme_s_table_of_cifar_is_that_of_the_results() -> None:
 def test_the_front_page_is_one_page_and_links_of_all_pages_lead_somewhere() -> None:
     front = ROOT / "RESULTS.md"
     assert len(front.read_text()) < 9000
+    assert len(front.read_text().splitlines()) <= 110
     for page in (front, *(ROOT / "results" / page.name for page in PAGES.glob("*.md") if page.name != front.name)):
         links = re.findall(r"\]\(([^):]+)\)", page.read_text())
         assert all((page.parent / link).is_file() for link in links), page

@@ -9,6 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.colors import to_rgba
 from PIL import Image
 
+from experiments.recipes import STRONG_NETWORKS
 from experiments.reporting.figures import draw_figures, main
 from experiments.reporting.figures.curves import draw_severity
 from experiments.reporting.figures.networks import draw_clean
@@ -66,6 +67,7 @@ def test_without_results_every_panel_says_not_run() -> None:
     assert figures.keys() == NAMES
     for name in NAMES:
         assert all("not run" in texts(axes) for axes in figures[name].axes), name
+    assert len(figures["depth_cifar100"].axes) == 2 * len(STRONG_NETWORKS), "and no empty place in the last line"
 
 
 def test_the_same_numbers_give_the_same_bytes(measured: tuple[Measured, ...], tmp_path: Path) -> None:

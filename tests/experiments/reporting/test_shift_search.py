@@ -5,6 +5,7 @@ from pathlib import Path
 import lates
 from experiments.data.shifts import FAMILIES
 from experiments.reporting.shift_search import read_search
+from experiments.reporting.tables.searches import round_tables
 from lates.settings import SHIFT_EXPECTED
 
 RESULTS = Path(__file__).parents[3] / "results"
@@ -27,6 +28,17 @@ def test_the_library_does_what_the_third_round_names() -> None:
     assert (search.choose(), search.choose_for_shift()) == ("robust, last", "robust, capped, rescaled")
     assert (lates.DEFAULT.last_block, lates.DEFAULT.cap) == (True, None)
     assert SHIFT_EXPECTED == {"last_block": False, "cap": 0.99}
+    candidates, pairs = round_tables(RESULTS / "search_third")
+    assert candidates.rows[:2] == (
+        ("temperature", "0", *candidates.rows[0][2:]),
+        ("robust, last", "11", *candidates.rows[1][2:]),
+    )
+    assert candidates.note.endswith(
+        "robust, last; without vignette robust, last, capped. For expected shift: robust, capped, rescaled."
+    )
+    (cells,) = (row[1:] for row in pairs.rows if row[0] == "robust, last − robust")
+    errors = search.worse("robust, last", "robust", "shifted", "nll")
+    assert cells[3] == f"{errors[0]:+.4f} ± {errors[1]:.4f}"
 
 
 def test_violations_count_against_a_candidate_before_its_clean_loss() -> None:

@@ -2,23 +2,26 @@
 
 import json
 import math
-from functools import partial
 from pathlib import Path
 from statistics import mean, stdev
 
 import pytest
 
+from experiments.data.corruptions import NAMES
 from experiments.recipes import ensemble_cell
 from experiments.reporting.names import in_words
 from experiments.reporting.summaries import Spread, mean_over_networks, read_measured, spread, trained
 from experiments.reporting.tables import make_tables
 from experiments.reporting.tables.costs import timing_table
+from experiments.reporting.tables.factorial import factorial_tables
 from experiments.reporting.tables.markdown import markdown, number, p_value, signed, with_deviation
-from experiments.reporting.tables.scores import imagenet, methods_table
+from experiments.reporting.tables.scores import baselines, imagenet, methods_table
+from experiments.reporting.tables.text_and_tables import problem_table
 from experiments.runner.results import CellResults, read_results, write_results
-from tests.experiments.reporting.synthetic import column, over_networks, read_column, rows_of, write_cell
+from tests.experiments.reporting.synthetic import column, read_column, rows_of, write_cell
 
 PAPER = "paper's recipe"
+ROOT = Path(__file__).parents[3]
 
 
 def texts(results: Path) -> dict[str, str]:
@@ -26,12 +29,6 @@ def texts(results: Path) -> dict[str, str]:
 
 
 # The numbers
-
-
-def mean_on(results: Path, network: str, seed: int, method: str, metric: str, corrupted: bool) -> float:
-    """Of a network on CIFAR-10."""
-    by_set = column(results, f"in_distribution-cifar10-{network}-s{seed}", method, metric)
-    return mean(value for name, value in by_set.items() if (name != "clean") == corrupted)
 
 
 def test_scores_by_network_have_mean_and_deviation_over_seeds(results: Path, tables: dict[str, str]) -> None:
@@ -70,22 +67,6 @@ def test_ensembles_are_means_of_their_own_files_and_count_as_no_network(tmp_path
     assert row["NLL"] == f"{expected:.4f}"
 
 
-def test_gains_by_budget_are_of_each_networks_own_means(results: Path, tables: dict[str, str]) -> None:
-    row = rows_of(tables["budget"], "CIFAR-10", "jitter", "5 %")[0]
-
-    def gain(network: str, seed: int, metric: str, corrupted: bool) -> float:
-        methods = ("lates_jitter_5", "temperature")
-        ours, theirs = (mean_on(results, network, seed, method, metric, corrupted) for method in methods)
-        return 100 * (ours - theirs) / theirs
-
-    for metric, title, sign in (("nll", "NLL", -1), ("accuracy", "accuracy", 1)):
-        for heading, corrupted in ((title, False), (f"{title}, corrupted", True)):
-            expected = over_networks(partial(gain, metric=metric, corrupted=corrupted))
-            assert row[heading] == signed(sign * expected)
-    rows = rows_of(tables["budget"], "CIFAR-100", "shift")
-    assert [row["parameters added, %"] for row in rows] == ["0.49", "0.98", "1.97", "4.80", "6.80"]
-
-
 def test_imagenet_stands_below_the_papers_rows_once_it_was_run(tmp_path: Path) -> None:
     not_run = [row for row in imagenet(()).rows if row[2] != "paper"]
     assert not_run == [(name, "not run", *["–"] * 9) for name in ("ImageNet", "Tiny-ImageNet")]
@@ -95,11 +76,26 @@ def test_imagenet_stands_below_the_papers_rows_once_it_was_run(tmp_path: Path) -
         for source in ("paper", "ours")
     )
     assert [row["NLL"] for row in paper] == ["1.156", "1.039"]
-    assert len(ours) == 4
+    assert len(ours) == 6
     write_cell(tmp_path, "tiny_imagenet", "tiny_imagenet", "resnet50", 0, sets=["clean"])
-    assert [row[0] for row in imagenet(read_measured(tmp_path)).rows] == ["ImageNet"] * 6 + ["Tiny-ImageNet"] * 4
+    assert [row[0] for row in imagenet(read_measured(tmp_path)).rows] == ["ImageNet"] * 8 + ["Tiny-ImageNet"] * 6
     (row,) = (row for row in ours if row["method"] == "temperature, SGD in beta")
     assert row["AUC (Keras)"] == f"{read_column(path, 'temperature_sgd', 'auc_keras')['clean']:.4f}"
+
+
+def test_wide_resnet_stands_below_the_published_rows_over_their_types_at_our_severities(tmp_path: Path) -> None:
+    sets = ["clean", *(f"{name}-{severity}" for name in NAMES for severity in (1, 3, 5))]
+    where = (tmp_path, "strong_wide", "cifar100", "wide_resnet_28_10", 0)
+    values = read_column(write_cell(*where, sets=sets, severities=[1, 3, 5]), "lates_last", "nll")
+    rows = {row["method"]: row for row in rows_of(markdown(baselines(read_measured(tmp_path), "cifar100")))}
+    assert (rows["SNGP, ensemble of 4"]["NLL, corrupted"], rows["SNGP, ensemble of 4"]["source"]) == (
+        "1.95",
+        "published",
+    )
+    kept = [values[name] for name in sets[1:] if not name.startswith(("snow", "motion_blur"))]
+    assert len(kept) == 17 * 3
+    assert rows["LATES (default)"]["NLL, corrupted"] == f"{mean(kept):.3f}"
+    assert rows["best single layer, robust views"]["NLL"] == "–"
 
 
 def test_the_papers_numbers_of_mc_dropout_stand_beside_ours(results: Path, tables: dict[str, str]) -> None:
@@ -127,6 +123,31 @@ def test_time_is_that_of_one_calibration_beside_all_epochs(tmp_path: Path) -> No
     assert (row["calibrate, s"], row["its spread, s"], row["time, %"]) == ("2.40", "2.00 to 3.00", "2.00")
 
 
+# Reports of their own files
+
+
+def test_steps_and_pairs_of_the_factorial_agree_with_its_rows() -> None:
+    file = json.loads((ROOT / "results" / "paper_recipe" / "cifar100-vgg16-paper.json").read_text())
+    steps, _, pairs = map(markdown, factorial_tables(ROOT / "results" / "paper_recipe"))
+    scales = [sorted((list(map(row.get, ("pooling", "probes", "weights", "cap"))), row["nll"]) for row in file["rows"]
+                     if row["scale"] == scale) for scale in ("raw", "standardised")]  # fmt: skip
+    assert len(scales[0]) == 40
+    change = mean(after[1] - before[1] for before, after in zip(*scales, strict=True))
+    (row,) = rows_of(steps, "features: raw → standardised")
+    assert row["VGG16, CIFAR-100"] == f"{change:.3f}".replace("-", "−")
+    (row,) = rows_of(pairs, "global average, standardised, SGD")
+    wanted = {"pooling": "global average", "scale": "standardised", "probes": "SGD", "cap": "capped"}
+    (exact,) = (each["nll"] for each in file["rows"] if each.items() >= {**wanted, "weights": "exact"}.items())
+    assert row["VGG16, CIFAR-100"].endswith(f" / {exact:.3f}")
+
+
+def test_views_for_text_are_shown_with_their_deviation_over_seeds() -> None:
+    folder = ROOT / "results" / "text_and_tables"
+    value, deviation = json.loads((folder / "trec.json").read_text())["test"]["mask .3"]["typos"]["nll"]
+    (row,) = rows_of(markdown(problem_table(folder, "trec", "")), "typos", "NLL")
+    assert row["mask .3"] == f"{value:.3f} ± {deviation:.3f}"
+
+
 # What is missing
 
 
@@ -137,7 +158,7 @@ def test_without_results_no_table_holds_a_measured_number(tmp_path: Path, tables
         f"{name}: {cell}"
         for name, text in empty.items()
         for row in rows_of(text)
-        if row.get("source") != "paper" and "paper" not in next(iter(row.values()))
+        if row.get("source") not in ("paper", "published") and "paper" not in next(iter(row.values()))
         for title, cell in row.items()
         if any(digit.isdigit() for digit in cell)
         and title not in ("data set", "network", "dropout", "budget", "test sets", "method")
