@@ -21,8 +21,8 @@ from torch import Tensor
 
 from lates.runtime import Array, as_tensor, check_members, map_threads, split_rows, thread_count
 
-CHUNK_BYTES = {"cpu": 6 * 2**20, "cuda": 384 * 2**20}
-"""The size of a CPU's cache, or enough to keep a GPU busy. Rows of other devices, which may lack float64, go to the CPU."""
+CHUNK_BYTES = {"cpu": 2 * 2**20, "cuda": 384 * 2**20}
+"""The cache of a CPU's core, or enough to keep a GPU busy. Rows of other devices, which may lack float64, go to the CPU."""
 
 Reduce = Callable[[Tensor], Tensor]
 Members = Sequence[Tensor]
@@ -183,13 +183,17 @@ class MemberRows:
 
     def _chunks(self, share: slice) -> Iterator[list[Chunk]]:
         """Of a share of the rows, chunk by chunk, one chunk for each draw; an empty share has one empty chunk."""
-        device, numbers = self._device, CHUNK_BYTES[self._device.type] // torch.float64.itemsize
-        step = max(1, numbers // ((2 * sum(map(len, self.draws)) + len(self.draws)) * self.classes))
+        device, members = self._device, [len(draw) for draw in self.draws]
+        arrays = sum(members) + 2 * len(members)  # beside the excess of each draw its logits and one more of their size
+        step = max(1, CHUNK_BYTES[device.type] // (torch.float64.itemsize * arrays * self.classes))
+        shape = sum(members), min(step, max(1, share.stop - share.start)), self.classes
+        buffer = torch.empty(shape, dtype=torch.float64, device=device)  # reused: new memory costs more than the sums
         for start in range(share.start, max(share.stop, share.start + 1), step):
             rows = slice(start, min(start + step, share.stop))
             labels = self.labels[rows].to(device, copy=True)  # autograd refuses tensors of inference mode
             weights = None if self.row_weights is None else self.row_weights[rows].to(device, copy=True)
-            yield [Chunk(_excess([member[rows] for member in draw], labels), labels, weights) for draw in self.draws]
+            targets = zip(buffer[:, : len(labels)].split(members), self.draws, strict=True)
+            yield [Chunk(_excess([m[rows] for m in draw], labels, out), labels, weights) for out, draw in targets]
 
     @property
     def _device(self) -> torch.device:
@@ -203,8 +207,7 @@ def centred(excess: Tensor) -> Tensor:
     return excess.sub_(excess.mean(dim=2, keepdim=True))
 
 
-def _excess(members: Members, labels: Tensor) -> Tensor:
-    excess = torch.empty(len(members), *members[-1].shape, dtype=torch.float64, device=labels.device)
-    for target, member in zip(excess, members, strict=True):
+def _excess(members: Members, labels: Tensor, out: Tensor) -> Tensor:
+    for target, member in zip(out, members, strict=True):
         target.copy_(member)
-    return excess.sub_(excess.gather(2, labels[None, :, None].expand(len(members), -1, 1)))
+    return out.sub_(out.gather(2, labels[None, :, None].expand(len(members), -1, 1)))
