@@ -12,6 +12,7 @@ all-reduce of those sums is all there is to add.
 """
 
 import functools
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
@@ -175,6 +176,22 @@ class MemberRows:
         """A term of each row, joined along the last dimension: [..., rows of this process]."""
         return self._join(lambda terms: torch.cat([*terms], dim=-1), term)
 
+    def any(self, condition: Callable[[list[Chunk]], Tensor]) -> bool:
+        """Whether a condition [rows] holds in any row of any process. No chunk is read after the first one where it does."""
+        found = any(bool(condition(chunks).any()) for chunks in self._chunks(slice(0, len(self.labels))))
+        return bool(self.reduce(torch.tensor([found], dtype=torch.float64)))
+
+    @functools.cached_property
+    def sizes(self) -> Tensor:
+        """The rms of each row's logits, centred by their mean over classes, in each member of each draw: [members of all
+        draws, rows of this process]."""
+
+        def norms(chunks: list[Chunk]) -> Tensor:
+            return torch.cat([torch.linalg.vector_norm(_centred(chunk.excess), dim=2) for chunk in chunks]) / root
+
+        root = math.sqrt(self.classes)
+        return self.of_rows(norms)
+
     def _join(self, join: Callable[[Iterable[Tensor]], Tensor], term: Callable[[list[Chunk]], Tensor]) -> Tensor:
         """A term of every chunk, joined in each thread, then over threads, on the CPU."""
         numbers = sum(map(len, self.draws)) * len(self.labels) * self.classes
@@ -202,7 +219,7 @@ class MemberRows:
         return device if device.type in CHUNK_BYTES else torch.device("cpu")
 
 
-def centred(excess: Tensor) -> Tensor:
+def _centred(excess: Tensor) -> Tensor:
     """Logits [members, rows, classes] less their mean over classes, in place."""
     return excess.sub_(excess.mean(dim=2, keepdim=True))
 

@@ -11,7 +11,6 @@ from torch import Tensor
 from lates.settings import Settings
 from lates.stack.members import MemberRows, Members
 from lates.stack.newton import STATIONARY, TOLERANCE, Minimum
-from lates.stack.objective import log_loss
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,12 +59,18 @@ class Stack:
 
     @classmethod
     def of(
-        cls, members: MemberRows, deviations: Tensor, end: Minimum, temperature: Tensor, loss: str, settings: Settings
+        cls,
+        members: MemberRows,
+        deviations: Tensor,
+        end: Minimum,
+        temperature_weights: tuple[float, ...],
+        nlls: tuple[float, float, float],
+        loss: str,
+        settings: Settings,
     ) -> "Stack":
-        """The record of a descent in the weights of these members; `temperature` are the heads' best weights alone."""
-        heads = members.heads()
-        nll_temperature = log_loss(heads, temperature)
-        same = torch.equal(end.point, temperature)
+        """The record of a descent in the weights of these members; `nlls` are those of the network as it is, of temperature
+        scaling and of its end."""
+        nll_network, nll_temperature, nll = nlls
         return cls(
             weights=end.point,
             names=member_names(members.names),
@@ -73,10 +78,10 @@ class Stack:
             loss=loss,
             rows=members.rows,
             classes=members.classes,
-            nll=nll_temperature if same else log_loss(members, end.point),
-            nll_network=log_loss(heads, heads.initial_weights),
+            nll=nll,
+            nll_network=nll_network,
             nll_temperature=nll_temperature,
-            temperature_weights=tuple(temperature.tolist()),
+            temperature_weights=temperature_weights,
             certified=len(members.draws) == 1 and loss == "nll" and not end.unbounded and end.residual <= TOLERANCE,
             unbounded=end.unbounded,
             prior=float(settings.prior),

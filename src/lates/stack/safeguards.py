@@ -7,8 +7,8 @@ import torch
 from torch import Tensor
 
 from lates.binomial import binomial_tail
-from lates.runtime import abbreviate, warn_caller
-from lates.stack.members import Chunk, MemberRows, centred
+from lates.runtime import abbreviate, single_threaded, warn_caller
+from lates.stack.members import Chunk, MemberRows, Reduce
 from lates.stack.objective import is_right
 from lates.stack.record import Stack
 
@@ -26,17 +26,15 @@ LARGEST_SPREAD = 1e12
 class PredictionCounts:
     """What the network as it is and the stack make of the hold-out's rows, in all processes.
 
-    right            rows in which the network is right
-    lost, won        of them, those in which the stack is wrong; and rows in which only the stack is right
-    expected_errors  of the network, by its confidences
-    labels           rows of each class [classes], and `predicted` by the network
+    right      rows in which the network is right
+    lost, won  of them, those in which the stack is wrong; and rows in which only the stack is right
+    labels     rows of each class [classes], and `predicted` by the network
     """
 
     rows: int
     right: int
     lost: int
     won: int
-    expected_errors: float
     labels: Tensor
     predicted: Tensor
 
@@ -48,17 +46,18 @@ class PredictionCounts:
         def counts(chunks: list[Chunk]) -> Tensor:
             labels = chunks[0].labels
             before, after = (members.mean_logits(chunks, each) for each in (network, weights))
+            predicted = before.max(dim=1).indices
             was_right, now_right = is_right(before, labels), is_right(after, labels)
-            confidence, predicted = before.softmax(dim=1).max(dim=1)
             changes = was_right.sum(), (was_right & ~now_right).sum(), (now_right & ~was_right).sum()
             of_classes = [torch.bincount(values, minlength=classes) for values in (labels, predicted)]
-            return torch.cat([torch.stack([*changes, (1 - confidence).sum()]), *of_classes])
+            return torch.cat([torch.stack(changes), *of_classes]).double()
 
-        right, lost, won, errors, *of_classes = members.sum_jointly(counts).tolist()
+        right, lost, won, *of_classes = members.sum_jointly(counts).tolist()
         labels, predicted = torch.tensor(of_classes, dtype=torch.float64).split(classes)
-        return cls(int(labels.sum()), int(right), int(lost), int(won), errors, labels, predicted)
+        return cls(int(labels.sum()), int(right), int(lost), int(won), labels, predicted)
 
     @property
+    @single_threaded()
     def at_chance(self) -> bool:
         """Whether the network is no better than random guesses with its own class frequencies."""
         several = int((self.labels > 0).sum()) > 1
@@ -79,9 +78,11 @@ class PredictionCounts:
 def without_outliers(members: MemberRows) -> MemberRows:
     """Without rows whose logits dwarf the median in a member of any draw: one such row can outweigh all others. Warns of
     them."""
-    ratios = _ratios(members)
-    outlier = (ratios > OUTLIER).any(dim=0)
-    left_out = int(members.reduce(outlier.sum()[None].double()))
+    sizes = members.sizes
+    with single_threaded():
+        ratios = _ratios(sizes, members.reduce)
+        outlier = (ratios > OUTLIER).any(dim=0)
+        left_out = int(members.reduce(outlier.sum()[None].double()))
     if not left_out:
         return members
     where, here = "", outlier.nonzero()[:, 0]
@@ -99,20 +100,15 @@ def without_outliers(members: MemberRows) -> MemberRows:
 
 def find_outliers(members: MemberRows) -> Tensor:
     """Whether a row's logits dwarf the median, in each member of each draw [members, rows of this process]."""
-    return _ratios(members) > OUTLIER
+    return _ratios(members.sizes, members.reduce) > OUTLIER
 
 
-def _ratios(members: MemberRows) -> Tensor:
-    """Each row's size, the rms of its centred logits, over the median, in each member of each draw [members, rows of this
-    process]; 0 where the median is 0."""
-
-    def rms(chunks: list[Chunk]) -> Tensor:
-        return torch.cat([centred(chunk.excess).square_().mean(dim=2).sqrt().float() for chunk in chunks])
-
-    sizes, half = members.of_rows(rms).nan_to_num(nan=torch.inf), BINS_PER_OCTAVE * OCTAVES
-    bins = (sizes.double().log2() * BINS_PER_OCTAVE).round().clamp(-half, half).long() + half
+def _ratios(sizes: Tensor, reduce: Reduce) -> Tensor:
+    """Each row's size over the median, in each member of each draw [members, rows of this process]; 0 where the median is 0."""
+    sizes, half = sizes.nan_to_num(nan=torch.inf), BINS_PER_OCTAVE * OCTAVES
+    bins = (sizes.log2() * BINS_PER_OCTAVE).round().clamp(-half, half).long() + half
     counts = torch.stack([torch.bincount(of_member, minlength=2 * half + 1) for of_member in bins])
-    below = members.reduce(counts.double()).cumsum(dim=1)
+    below = reduce(counts.double()).cumsum(dim=1)
     median = (2 * below < below[:, -1:]).sum(dim=1)
     size = torch.where(median > 0, torch.exp2((median.double() - half) / BINS_PER_OCTAVE), torch.inf)
     return sizes / size[:, None]
@@ -131,7 +127,7 @@ def check_fit(stack: Stack, members: MemberRows) -> Stack:
         )
         stack = _without_probes(stack, members)
     silent_probes = len(stack.weights) > len(heads) and not probes_vote
-    _warn_of_doubts(stack, counts, counts.rows // members.passes, silent_probes)
+    _warn_of_doubts(stack, counts, members, silent_probes)
     return stack
 
 
@@ -156,8 +152,18 @@ def _without_probes(stack: Stack, members: MemberRows) -> Stack:
     return replace(stack, weights=weights, nll=nll, **unknown)
 
 
-def _warn_of_doubts(stack: Stack, counts: PredictionCounts, inputs: int, silent_probes: bool) -> None:
+def expected_errors(members: MemberRows) -> float:
+    """In how many rows the network should be wrong, by its confidences."""
+
+    def doubts(chunks: list[Chunk]) -> Tensor:
+        return (1 - members.mean_logits(chunks, members.initial_weights).softmax(dim=1).amax(dim=1)).sum()[None]
+
+    return float(members.sum_jointly(doubts))
+
+
+def _warn_of_doubts(stack: Stack, counts: PredictionCounts, members: MemberRows, silent_probes: bool) -> None:
     prior, rows, classes = stack.prior > 0, counts.rows, len(counts.labels)
+    inputs = rows // members.passes
     if inputs < ENOUGH_ROWS:
         meaning = "; the prior keeps them close to the network" if prior else " without a prior, so that chance decides"
         warn_caller(
@@ -165,7 +171,7 @@ def _warn_of_doubts(stack: Stack, counts: PredictionCounts, inputs: int, silent_
         )
     if counts.right == rows and classes > 1:
         meaning = "one error was assumed" if prior else "no finite weights are the best"
-        errors = counts.expected_errors
+        errors = expected_errors(members)
         hint = (
             f" By its confidence it should have erred in about {errors:.0f}: either it is underconfident or these rows "
         )

@@ -102,15 +102,29 @@ def fit_weights(members: MemberRows, loss: str, settings: Settings, seed: int = 
 def fit_optimum(members: MemberRows, loss: str, settings: Settings, seed: int = 0) -> Stack:
     """As `fit_weights`, without safeguards."""
     objectives, heads = Objective.of_networks(members, settings), members.heads()
-    temperature = _minimise(heads, [each.of_head() for each in objectives], NLL, heads.initial_weights)
+    of_heads, initial = [each.of_head() for each in objectives], heads.initial_weights
+    temperature = _minimise(heads, of_heads, NLL, initial)
     if settings.solver == "sgd" and len(members.draws) == 1:
         end = _projected_sgd(objectives[0], LOSSES[loss], seed)
     elif loss == "nll" and heads.names == members.names:
         end = temperature
     else:
         end = _minimise(members, objectives, LOSSES[loss], members.heads_alone(temperature.point))
+    nlls = (
+        _log_loss(heads, of_heads, initial, temperature.start),
+        _log_loss(heads, of_heads, temperature.point, temperature.value),
+        _log_loss(members, objectives, end.point, end.value if loss == "nll" else math.nan),
+    )
     deviations = torch.cat([each.deviations for each in objectives])
-    return Stack.of(members, deviations, end, temperature.point, loss, settings)
+    return Stack.of(members, deviations, end, tuple(temperature.point.tolist()), nlls, loss, settings)
+
+
+def _log_loss(members: MemberRows, objectives: Sequence[Objective], weights: Tensor, value: float) -> float:
+    """The log-loss of the prediction: of one draw where the objective is known to have this value, that less the prior."""
+    if len(members.draws) > 1 or math.isnan(value):
+        return log_loss(members, weights)
+    prior = objectives[0].prior
+    return (value - prior.expand(weights).value) / (1 + prior.errors)
 
 
 def _minimise(members: MemberRows, objectives: Sequence[Objective], loss: Loss, start: Tensor) -> Minimum:
