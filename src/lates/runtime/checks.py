@@ -72,6 +72,7 @@ def form_of(values: Tensor) -> str:
     return next((form for form, it_is in forms.items() if it_is), "")
 
 
+@single_threaded()
 def check_logits(logits: Tensor | np.ndarray, name: str = "logits", least_rows: int = 1) -> Tensor:
     """Logits [n, classes] of a floating dtype, at least `least_rows` rows, each row with a softmax."""
     logits = check_form(logits, name, least_rows)

@@ -22,8 +22,9 @@ from torch import Tensor
 
 from lates.runtime import Array, as_tensor, check_members, map_threads, split_rows, thread_count
 
-CHUNK_BYTES = {"cpu": 2 * 2**20, "cuda": 384 * 2**20}
-"""The cache of a CPU's core, or enough to keep a GPU busy. Rows of other devices, which may lack float64, go to the CPU."""
+CHUNK_BYTES = {"cpu": 6 * 2**20, "cuda": 384 * 2**20}
+"""About the cache of a CPU's core, or enough to keep a GPU busy. Smaller chunks would fit it better, but the threads' short
+operations would wait for Python's lock. Rows of other devices, which may lack float64, go to the CPU."""
 
 Reduce = Callable[[Tensor], Tensor]
 Members = Sequence[Tensor]
