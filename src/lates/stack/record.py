@@ -8,9 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from lates.settings import Settings
-from lates.stack.members import MemberRows, Members
-from lates.stack.newton import STATIONARY, TOLERANCE, Minimum
+from lates.stack.members import Members
+from lates.stack.newton import STATIONARY
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,40 +55,6 @@ class Stack:
     scale: float = 1.0
     budgets: tuple[float, ...] = ()
     budget_nll: tuple[float, ...] = ()
-
-    @classmethod
-    def of(
-        cls,
-        members: MemberRows,
-        deviations: Tensor,
-        end: Minimum,
-        temperature_weights: tuple[float, ...],
-        nlls: tuple[float, float, float],
-        loss: str,
-        settings: Settings,
-    ) -> "Stack":
-        """The record of a descent in the weights of these members; `nlls` are those of the network as it is, of temperature
-        scaling and of its end."""
-        nll_network, nll_temperature, nll = nlls
-        return cls(
-            weights=end.point,
-            names=member_names(members.names),
-            deviations=deviations,
-            loss=loss,
-            rows=members.rows,
-            classes=members.classes,
-            nll=nll,
-            nll_network=nll_network,
-            nll_temperature=nll_temperature,
-            temperature_weights=temperature_weights,
-            certified=len(members.draws) == 1 and loss == "nll" and not end.unbounded and end.residual <= TOLERANCE,
-            unbounded=end.unbounded,
-            prior=float(settings.prior),
-            regularise=float(settings.regularise),
-            objective=end.value,
-            residual=end.residual,
-            steps=end.steps,
-        )
 
     @property
     def contributions(self) -> dict[str, float]:

@@ -26,15 +26,17 @@ LARGEST_SPREAD = 1e12
 class PredictionCounts:
     """What the network as it is and the stack make of the hold-out's rows, in all processes.
 
-    right      rows in which the network is right
-    lost, won  of them, those in which the stack is wrong; and rows in which only the stack is right
-    labels     rows of each class [classes], and `predicted` by the network
+    right            rows in which the network is right
+    lost, won        of them, those in which the stack is wrong; and rows in which only the stack is right
+    expected_errors  of the network, by its confidences
+    labels           rows of each class [classes], and `predicted` by the network
     """
 
     rows: int
     right: int
     lost: int
     won: int
+    expected_errors: float
     labels: Tensor
     predicted: Tensor
 
@@ -46,15 +48,16 @@ class PredictionCounts:
         def counts(chunks: list[Chunk]) -> Tensor:
             labels = chunks[0].labels
             before, after = (members.mean_logits(chunks, each) for each in (network, weights))
-            predicted = before.max(dim=1).indices
+            largest, predicted = before.max(dim=1)
+            confidence = (largest - before.logsumexp(dim=1)).exp()  # less work than a softmax
             was_right, now_right = is_right(before, labels), is_right(after, labels)
             changes = was_right.sum(), (was_right & ~now_right).sum(), (now_right & ~was_right).sum()
             of_classes = [torch.bincount(values, minlength=classes) for values in (labels, predicted)]
-            return torch.cat([torch.stack(changes), *of_classes]).double()
+            return torch.cat([torch.stack([*changes, (1 - confidence).sum()]), *of_classes])
 
-        right, lost, won, *of_classes = members.sum_jointly(counts).tolist()
+        right, lost, won, errors, *of_classes = members.sum_jointly(counts).tolist()
         labels, predicted = torch.tensor(of_classes, dtype=torch.float64).split(classes)
-        return cls(int(labels.sum()), int(right), int(lost), int(won), labels, predicted)
+        return cls(int(labels.sum()), int(right), int(lost), int(won), errors, labels, predicted)
 
     @property
     @single_threaded()
@@ -127,7 +130,7 @@ def check_fit(stack: Stack, members: MemberRows) -> Stack:
         )
         stack = _without_probes(stack, members)
     silent_probes = len(stack.weights) > len(heads) and not probes_vote
-    _warn_of_doubts(stack, counts, members, silent_probes)
+    _warn_of_doubts(stack, counts, counts.rows // members.passes, silent_probes)
     return stack
 
 
@@ -152,18 +155,8 @@ def _without_probes(stack: Stack, members: MemberRows) -> Stack:
     return replace(stack, weights=weights, nll=nll, **unknown)
 
 
-def expected_errors(members: MemberRows) -> float:
-    """In how many rows the network should be wrong, by its confidences."""
-
-    def doubts(chunks: list[Chunk]) -> Tensor:
-        return (1 - members.mean_logits(chunks, members.initial_weights).softmax(dim=1).amax(dim=1)).sum()[None]
-
-    return float(members.sum_jointly(doubts))
-
-
-def _warn_of_doubts(stack: Stack, counts: PredictionCounts, members: MemberRows, silent_probes: bool) -> None:
+def _warn_of_doubts(stack: Stack, counts: PredictionCounts, inputs: int, silent_probes: bool) -> None:
     prior, rows, classes = stack.prior > 0, counts.rows, len(counts.labels)
-    inputs = rows // members.passes
     if inputs < ENOUGH_ROWS:
         meaning = "; the prior keeps them close to the network" if prior else " without a prior, so that chance decides"
         warn_caller(
@@ -171,7 +164,7 @@ def _warn_of_doubts(stack: Stack, counts: PredictionCounts, members: MemberRows,
         )
     if counts.right == rows and classes > 1:
         meaning = "one error was assumed" if prior else "no finite weights are the best"
-        errors = expected_errors(members)
+        errors = counts.expected_errors
         hint = (
             f" By its confidence it should have erred in about {errors:.0f}: either it is underconfident or these rows "
         )

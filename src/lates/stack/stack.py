@@ -35,9 +35,9 @@ from lates.runtime import Array, single_threaded
 from lates.settings import DEFAULT, Settings
 from lates.stack.losses import LOSSES, NLL, Loss, find_loss
 from lates.stack.members import MemberRows, Reduce
-from lates.stack.newton import Minimum, descend, kkt_residual
+from lates.stack.newton import TOLERANCE, Minimum, descend, kkt_residual
 from lates.stack.objective import Objective, log_loss, penalised_loss
-from lates.stack.record import Stack
+from lates.stack.record import Stack, member_names
 from lates.stack.safeguards import check_fit, without_outliers
 
 NLL_RISE = 0.01  # relative: as much as the soft ECE may raise the log-loss
@@ -110,13 +110,25 @@ def fit_optimum(members: MemberRows, loss: str, settings: Settings, seed: int = 
         end = temperature
     else:
         end = _minimise(members, objectives, LOSSES[loss], members.heads_alone(temperature.point))
-    nlls = (
-        _log_loss(heads, of_heads, initial, temperature.start),
-        _log_loss(heads, of_heads, temperature.point, temperature.value),
-        _log_loss(members, objectives, end.point, end.value if loss == "nll" else math.nan),
+    return Stack(
+        weights=end.point,
+        names=member_names(members.names),
+        deviations=torch.cat([each.deviations for each in objectives]),
+        loss=loss,
+        rows=members.rows,
+        classes=members.classes,
+        nll=_log_loss(members, objectives, end.point, end.value if loss == "nll" else math.nan),
+        nll_network=_log_loss(heads, of_heads, initial, temperature.start),
+        nll_temperature=_log_loss(heads, of_heads, temperature.point, temperature.value),
+        temperature_weights=tuple(temperature.point.tolist()),
+        certified=len(members.draws) == 1 and loss == "nll" and not end.unbounded and end.residual <= TOLERANCE,
+        unbounded=end.unbounded,
+        prior=float(settings.prior),
+        regularise=float(settings.regularise),
+        objective=end.value,
+        residual=end.residual,
+        steps=end.steps,
     )
-    deviations = torch.cat([each.deviations for each in objectives])
-    return Stack.of(members, deviations, end, tuple(temperature.point.tolist()), nlls, loss, settings)
 
 
 def _log_loss(members: MemberRows, objectives: Sequence[Objective], weights: Tensor, value: float) -> float:
