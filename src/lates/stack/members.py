@@ -204,13 +204,15 @@ class MemberRows:
         device, members = self._device, [len(draw) for draw in self.draws]
         arrays = sum(members) + 2 * len(members)  # beside the excess of each draw its logits and one more of their size
         step = max(1, CHUNK_BYTES[device.type] // (torch.float64.itemsize * arrays * self.classes))
-        shape = sum(members), min(step, max(1, share.stop - share.start)), self.classes
-        buffer = torch.empty(shape, dtype=torch.float64, device=device)  # reused: new memory costs more than the sums
+        shape = arrays, min(step, max(1, share.stop - share.start)), self.classes
+        # One buffer for all chunks, for new memory comes page by page. It is as large as all arrays of a chunk together:
+        # the allocator then keeps what the others give back, and what is not used of it takes no memory.
+        buffer = torch.empty(shape, dtype=torch.float64, device=device)
         for start in range(share.start, max(share.stop, share.start + 1), step):
             rows = slice(start, min(start + step, share.stop))
             labels = self.labels[rows].to(device, copy=True)  # autograd refuses tensors of inference mode
             weights = None if self.row_weights is None else self.row_weights[rows].to(device, copy=True)
-            targets = zip(buffer[:, : len(labels)].split(members), self.draws, strict=True)
+            targets = zip(buffer[: sum(members), : len(labels)].split(members), self.draws, strict=True)
             yield [Chunk(_excess([m[rows] for m in draw], labels, out), labels, weights) for out, draw in targets]
 
     @property
