@@ -1,4 +1,8 @@
-"""Row 2: the stack, in units of one pass of logsumexp over all members, which is what one evaluation costs at least."""
+"""Row 2: the stack, in units of one pass of logsumexp over all members.
+
+The passes per step have no goal. An evaluation is in float64 where the unit is in float32, and it makes a Hessian: for each
+number of a member one exponential's share, but as many products as there are members.
+"""
 
 import multiprocessing
 from collections.abc import Iterator
@@ -13,7 +17,7 @@ from benchmarks.memory import PeakMemory
 from benchmarks.records import Goal, Group, beside_unit
 
 SIZES = ((50_000, 100, 15), (50_000, 1_000, 16))
-PASSES_PER_STEP, STEPS, SHARE = 3.0, 12, 0.25
+STEPS, SHARE = 12, 0.25
 
 
 def measure(
@@ -57,9 +61,9 @@ def _group(size: tuple[int, int, int], stack: lates.Stack, extra: int, times: Ra
     low, high = times.quartiles
     goals = (
         Goal(
-            f"under {PASSES_PER_STEP:g} passes per Newton step",
+            "passes per Newton step",
             f"{per_step:.2f} ({times.median:.1f} in all, quartiles {low:.1f} to {high:.1f})",
-            per_step < PASSES_PER_STEP,
+            None,
         ),
         Goal(f"at most {STEPS} steps over all rows of all members", f"{stack.steps}", stack.steps <= STEPS),
         Goal("the optimum, certified", f"residual {stack.residual:.0e}", stack.certified),

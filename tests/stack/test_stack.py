@@ -4,6 +4,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -166,8 +167,42 @@ def test_members_made_under_inference_mode_or_with_gradients_are_accepted() -> N
 def test_chunk_size_does_not_matter(rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
     logits, labels = noisy_views(300, 5, 3)
     whole = fit_stack(logits, labels)
-    monkeypatch.setitem(CHUNK_BYTES, "cpu", rows * 8 * 7 * 5)
+    monkeypatch.setitem(CHUNK_BYTES, "cpu", rows * 8 * 5 * 5)
     assert fit_stack(logits, labels).weights.tolist() == pytest.approx(whole.weights.tolist(), abs=1e-12)
+
+
+@pytest.mark.parametrize("perfect", [False, True])
+@pytest.mark.parametrize("members", [1, 3])
+def test_log_losses_of_the_record_are_those_of_its_weights(members: int, perfect: bool) -> None:
+    logits, labels = noisy_views(1_500, 5, members)
+    labels = logits[-1].argmax(1) if perfect else labels
+    stack, head = fit_stack(logits, labels, regularise=0.1), logits[-1].double()
+    predictions = head, stack.temperature_weights[0] * head, combine([each.double() for each in logits], stack.weights)
+    found = stack.nll_network, stack.nll_temperature, stack.nll
+    assert found == pytest.approx([float(cross_entropy(each, labels)) for each in predictions], abs=1e-12)
+
+
+def test_rows_are_read_once_before_the_steps_and_once_after(monkeypatch: pytest.MonkeyPatch) -> None:
+    passes: list[int] = []
+    join = MemberRows._join
+
+    def counted(rows: MemberRows, *given: Any) -> Tensor:
+        passes.append(len(rows.names[0]))
+        return join(rows, *given)
+
+    monkeypatch.setattr(MemberRows, "_join", counted)
+    stack = fit_stack(*noisy_views(1_500, 5, 3))
+    assert passes.count(3) == 1 + (stack.steps + 1) + 1
+
+
+def test_search_for_a_row_ends_at_the_chunk_that_has_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    logits, labels = noisy_views(300, 5, 1)
+    rows = MemberRows.of([logits], labels)
+    monkeypatch.setitem(CHUNK_BYTES, "cpu", 100 * 8 * 3 * 5)
+    for place, found, chunks in (150, True, 2), (300, False, 3):
+        parts = list((torch.arange(300) == place).split(100))
+        assert rows.any(lambda _, parts=parts: parts.pop(0)) == found
+        assert 3 - len(parts) == chunks
 
 
 def test_sharded_fit_equals_the_whole_fit() -> None:

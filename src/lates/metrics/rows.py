@@ -17,6 +17,7 @@ from lates.runtime import (
     check_labels,
     check_logits,
     map_threads,
+    single_threaded,
     split_rows,
     thread_count,
     warn_if_probabilities,
@@ -105,10 +106,13 @@ def describe_rows(logits: Array, labels: Array) -> Rows:
     """
     logits, labels = checked(logits, labels)
     peaks, totals, squares = peaks_and_sums(logits)
-    label_logits = logits.gather(1, labels[:, None]).squeeze(1).double() - peaks
-    correct = (logits.argmax(dim=1) == labels).double()
-    brier = squares / totals**2 - 2 * label_logits.exp() / totals + 1
-    return Rows(*(values.cpu() for values in (1 / totals, correct, totals.log() - label_logits, brier)))
+    with single_threaded():
+        label_logits = logits.gather(1, labels[:, None]).squeeze(1).double() - peaks
+        correct = label_logits == 0
+        tied = correct & (squares > 1.5)  # at least 2 where two classes attain the maximum; rarely so where one does
+        correct[tied] = logits[tied].argmax(dim=1) == labels[tied]
+        brier = squares / totals**2 - 2 * label_logits.exp() / totals + 1
+    return Rows(*(values.cpu() for values in (1 / totals, correct.double(), totals.log() - label_logits, brier)))
 
 
 def accuracy(logits: Array, labels: Array) -> float:

@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 
 from lates.metrics.rows import Array, Rows, describe_rows
+from lates.runtime import single_threaded
 
 STEPS_PER_BANDWIDTH = 16
 ORDERS = 10
@@ -75,6 +76,7 @@ def absolute_integral(spectrum: Tensor) -> float:
     return float(monotone + (R_zero - R_left).abs().sum() + (R_right - R_zero).abs().sum())
 
 
+@single_threaded()
 def ece_smooth_of_rows(rows: Rows) -> float:
     residuals = rows.correct - rows.confidence
     low, high = max(abs(float(residuals.mean())), SMALLEST_BANDWIDTH), float(residuals.abs().mean())

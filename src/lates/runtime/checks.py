@@ -17,6 +17,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from lates.runtime.threads import single_threaded
+
 Array = Tensor | np.ndarray
 
 FLOATS = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
@@ -70,6 +72,7 @@ def form_of(values: Tensor) -> str:
     return next((form for form, it_is in forms.items() if it_is), "")
 
 
+@single_threaded()
 def check_logits(logits: Tensor | np.ndarray, name: str = "logits", least_rows: int = 1) -> Tensor:
     """Logits [n, classes] of a floating dtype, at least `least_rows` rows, each row with a softmax."""
     logits = check_form(logits, name, least_rows)
@@ -107,6 +110,7 @@ def check_peaks(peaks: Tensor, name: str = "logits") -> None:
         )
 
 
+@single_threaded()
 def check_finite(logits: Tensor, name: str = "logits") -> None:
     """Check that all logits [n, classes] are finite, and not too small to be squared."""
     if not logits.numel():
@@ -122,6 +126,7 @@ def check_finite(logits: Tensor, name: str = "logits") -> None:
         raise ValueError(f"{name} hold -inf in row {row}; a weighted sum of logits needs finite ones. Use {FINITE}.")
 
 
+@single_threaded()
 def check_labels(labels: Tensor | np.ndarray, rows: int, classes: int, *, name: str = "labels") -> Tensor:
     """Labels [n] as int64, one for each row of logits, each in 0 … classes - 1."""
     labels = plain_tensor(labels, name)

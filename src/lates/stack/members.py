@@ -12,6 +12,7 @@ all-reduce of those sums is all there is to add.
 """
 
 import functools
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
@@ -22,7 +23,8 @@ from torch import Tensor
 from lates.runtime import Array, as_tensor, check_members, map_threads, split_rows, thread_count
 
 CHUNK_BYTES = {"cpu": 6 * 2**20, "cuda": 384 * 2**20}
-"""The size of a CPU's cache, or enough to keep a GPU busy. Rows of other devices, which may lack float64, go to the CPU."""
+"""About the cache of a CPU's core, or enough to keep a GPU busy. Smaller chunks would fit it better, but the threads' short
+operations would wait for Python's lock. Rows of other devices, which may lack float64, go to the CPU."""
 
 Reduce = Callable[[Tensor], Tensor]
 Members = Sequence[Tensor]
@@ -175,6 +177,22 @@ class MemberRows:
         """A term of each row, joined along the last dimension: [..., rows of this process]."""
         return self._join(lambda terms: torch.cat([*terms], dim=-1), term)
 
+    def any(self, condition: Callable[[list[Chunk]], Tensor]) -> bool:
+        """Whether a condition [rows] holds in any row of any process. No chunk is read after the first one where it does."""
+        found = any(bool(condition(chunks).any()) for chunks in self._chunks(slice(0, len(self.labels))))
+        return bool(self.reduce(torch.tensor([found], dtype=torch.float64)))
+
+    @functools.cached_property
+    def sizes(self) -> Tensor:
+        """The rms of each row's logits, centred by their mean over classes, in each member of each draw: [members of all
+        draws, rows of this process]."""
+
+        def norms(chunks: list[Chunk]) -> Tensor:
+            return torch.cat([torch.linalg.vector_norm(_centred(chunk.excess), dim=2) for chunk in chunks]) / root
+
+        root = math.sqrt(self.classes)
+        return self.of_rows(norms)
+
     def _join(self, join: Callable[[Iterable[Tensor]], Tensor], term: Callable[[list[Chunk]], Tensor]) -> Tensor:
         """A term of every chunk, joined in each thread, then over threads, on the CPU."""
         numbers = sum(map(len, self.draws)) * len(self.labels) * self.classes
@@ -183,13 +201,19 @@ class MemberRows:
 
     def _chunks(self, share: slice) -> Iterator[list[Chunk]]:
         """Of a share of the rows, chunk by chunk, one chunk for each draw; an empty share has one empty chunk."""
-        device, numbers = self._device, CHUNK_BYTES[self._device.type] // torch.float64.itemsize
-        step = max(1, numbers // ((2 * sum(map(len, self.draws)) + len(self.draws)) * self.classes))
+        device, members = self._device, [len(draw) for draw in self.draws]
+        arrays = sum(members) + 2 * len(members)  # beside the excess of each draw its logits and one more of their size
+        step = max(1, CHUNK_BYTES[device.type] // (torch.float64.itemsize * arrays * self.classes))
+        shape = arrays, min(step, max(1, share.stop - share.start)), self.classes
+        # One buffer for all chunks, for new memory comes page by page. It is as large as all arrays of a chunk together:
+        # the allocator then keeps what the others give back, and what is not used of it takes no memory.
+        buffer = torch.empty(shape, dtype=torch.float64, device=device)
         for start in range(share.start, max(share.stop, share.start + 1), step):
             rows = slice(start, min(start + step, share.stop))
             labels = self.labels[rows].to(device, copy=True)  # autograd refuses tensors of inference mode
             weights = None if self.row_weights is None else self.row_weights[rows].to(device, copy=True)
-            yield [Chunk(_excess([member[rows] for member in draw], labels), labels, weights) for draw in self.draws]
+            targets = zip(buffer[: sum(members), : len(labels)].split(members), self.draws, strict=True)
+            yield [Chunk(_excess([m[rows] for m in draw], labels, out), labels, weights) for out, draw in targets]
 
     @property
     def _device(self) -> torch.device:
@@ -198,13 +222,12 @@ class MemberRows:
         return device if device.type in CHUNK_BYTES else torch.device("cpu")
 
 
-def centred(excess: Tensor) -> Tensor:
+def _centred(excess: Tensor) -> Tensor:
     """Logits [members, rows, classes] less their mean over classes, in place."""
     return excess.sub_(excess.mean(dim=2, keepdim=True))
 
 
-def _excess(members: Members, labels: Tensor) -> Tensor:
-    excess = torch.empty(len(members), *members[-1].shape, dtype=torch.float64, device=labels.device)
-    for target, member in zip(excess, members, strict=True):
+def _excess(members: Members, labels: Tensor, out: Tensor) -> Tensor:
+    for target, member in zip(out, members, strict=True):
         target.copy_(member)
-    return excess.sub_(excess.gather(2, labels[None, :, None].expand(len(members), -1, 1)))
+    return out.sub_(out.gather(2, labels[None, :, None].expand(len(members), -1, 1)))

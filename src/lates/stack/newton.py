@@ -39,13 +39,15 @@ class Expansion:
 
 @dataclass(frozen=True)
 class Minimum:
-    """The end of a descent. `residual` is that of x >= 0 alone; `unbounded`: there is no minimum, or `upper` stopped it."""
+    """The end of a descent. `residual` is that of x >= 0 alone; `unbounded`: there is no minimum, or `upper` stopped it;
+    `start`: the function's value where it began."""
 
     point: Tensor
     value: float
     residual: float
     steps: int
     unbounded: bool
+    start: float = math.nan
 
 
 def kkt_residual(point: Tensor, gradient: Tensor, upper: Tensor | None = None) -> float:
@@ -70,6 +72,7 @@ def minimise_convex(
     Raises NotConvergedError where the residual stays large.
     """
     point, here, steps = start, expand(start), 0
+    first = here.value
     while math.isfinite(residual := kkt_residual(point, here.gradient, upper)):
         step = box_minimiser(point, here.gradient, here.hessian, upper) - point
         slope = float(here.gradient @ step)
@@ -77,7 +80,7 @@ def minimise_convex(
             at_rest = not moves(step) and not moves((here.hessian.diagonal() == 0).double())
             if at_rest or -slope <= NEGLIGIBLE or steps == MAX_STEPS:
                 unbounded = not at_rest or bool((point >= upper).any())
-                return Minimum(point, here.value, kkt_residual(point, here.gradient), steps, unbounded)
+                return Minimum(point, here.value, kkt_residual(point, here.gradient), steps, unbounded, first)
         elif steps == MAX_STEPS:
             break
         length, ahead = 1.0, expand(point + step)

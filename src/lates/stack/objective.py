@@ -16,9 +16,10 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from lates.runtime import single_threaded
 from lates.settings import Settings
 from lates.stack.losses import NLL, Loss, MeanLoss
-from lates.stack.members import Chunk, MemberRows, centred
+from lates.stack.members import Chunk, MemberRows
 from lates.stack.newton import Expansion, Minimum, minimise_convex
 from lates.stack.prior import Prior
 
@@ -43,21 +44,22 @@ class Objective:
     @classmethod
     def of_networks(cls, members: MemberRows, settings: Settings) -> "list[Objective]":
         """Of each network by itself; only whether an error is assumed depends on the prediction of all of them."""
-        heads, rows = members.heads(), members.rows
+        heads, rows, samples = members.heads(), members.rows, members.samples
 
         def wrong(chunks: list[Chunk]) -> Tensor:
-            logits = heads.mean_logits(chunks, heads.initial_weights)
-            return (~is_right(logits, chunks[0].labels)).sum()[None].double()
+            return ~is_right(heads.mean_logits(chunks, heads.initial_weights), chunks[0].labels)
 
-        def squares(chunk: Chunk) -> Tensor:
-            return chunk.sum(centred(chunk.excess).square_().sum(dim=2).T)
+        def of_network(network: MemberRows, squares: Tensor) -> Objective:
+            deviations = (squares.view(samples, -1).sum(dim=0) / (samples * rows)).sqrt()
+            return cls(network, samples * rows, deviations, Prior.of(network, deviations, settings, all_right))
 
-        def of_network(network: MemberRows) -> Objective:
-            deviations = (network.sum(squares) / (members.samples * rows * members.classes)).sqrt()
-            return cls(network, members.samples * rows, deviations, Prior.of(network, deviations, settings, all_right))
-
-        all_right = settings.prior > 0 and members.classes > 1 and not bool(heads.sum_jointly(wrong))
-        return [of_network(network) for network in members.networks()]
+        all_right = settings.prior > 0 and members.classes > 1 and not heads.any(wrong)
+        sizes, counts = members.sizes, members.row_weights
+        with single_threaded():
+            squares = sizes.square().sum(dim=1) if counts is None else sizes.square() @ counts
+        squares = members.reduce(squares)
+        of_networks = squares.split([samples * len(names) for names in members.names])
+        return [of_network(*pair) for pair in zip(members.networks(), of_networks, strict=True)]
 
     def of_head(self) -> "Objective":
         """The same rows with the head as the only member: temperature scaling."""
@@ -118,27 +120,28 @@ class Objective:
 def _expand(chunk: Chunk, weights: Tensor) -> Tensor:
     """What the chunk adds to the log-loss, its gradient and its Hessian: [1 + members + members²].
 
-    Covariances are centred: where a row is sure of a class, uncentred moments cancel. Powers of 2 take half as long as those
-    of e, and torch's softmax several times as long for few classes.
+    Covariances are centred: where a row is sure of a class, uncentred moments cancel. Times the root of the probability, the
+    excess over its mean is a factor A of the Hessian A A^T. Powers of 2 take half as long as those of e, and torch's softmax
+    several times as long for few classes.
     """
     exponents = chunk.logits(weights / math.log(2))
     peaks = exponents.amax(dim=1, keepdim=True)
     probabilities = exponents.sub_(peaks).exp2_()
     totals = probabilities.sum(dim=1, keepdim=True)
     probabilities.mul_(totals.reciprocal())
-    means = (chunk.excess * probabilities).sum(dim=2)
-    off_mean = chunk.excess.sub_(means[:, :, None])
+    means = torch.einsum("krc,rc->kr", chunk.excess, probabilities)
     of_rows = torch.cat([peaks * math.log(2) + totals.log(), means.T], dim=1)
     if chunk.row_weights is not None:
         probabilities.mul_(chunk.row_weights[:, None])
-    hessian = (off_mean * probabilities).flatten(1) @ off_mean.flatten(1).T
+    factor = chunk.excess.sub_(means[:, :, None]).mul_(probabilities.sqrt_()).flatten(1)
+    hessian = factor @ factor.T
     return torch.cat([chunk.sum(of_rows), hessian.flatten()])
 
 
 def is_right(logits: Tensor, labels: Tensor) -> Tensor:
-    """Whether the label's logit is above all others [rows]."""
+    """Whether the label's logit is above all others [rows]. Overwrites the logits."""
     label = labels[:, None]
-    return logits.gather(1, label)[:, 0] > logits.scatter(1, label, -torch.inf).amax(dim=1)
+    return logits.gather(1, label)[:, 0] > logits.scatter_(1, label, -torch.inf).amax(dim=1)
 
 
 def loss_sums(members: MemberRows, loss: Loss, weights: Tensor) -> Tensor:

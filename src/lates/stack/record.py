@@ -8,10 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from lates.settings import Settings
-from lates.stack.members import MemberRows, Members
-from lates.stack.newton import STATIONARY, TOLERANCE, Minimum
-from lates.stack.objective import log_loss
+from lates.stack.members import Members
+from lates.stack.newton import STATIONARY
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,34 +55,6 @@ class Stack:
     scale: float = 1.0
     budgets: tuple[float, ...] = ()
     budget_nll: tuple[float, ...] = ()
-
-    @classmethod
-    def of(
-        cls, members: MemberRows, deviations: Tensor, end: Minimum, temperature: Tensor, loss: str, settings: Settings
-    ) -> "Stack":
-        """The record of a descent in the weights of these members; `temperature` are the heads' best weights alone."""
-        heads = members.heads()
-        nll_temperature = log_loss(heads, temperature)
-        same = torch.equal(end.point, temperature)
-        return cls(
-            weights=end.point,
-            names=member_names(members.names),
-            deviations=deviations,
-            loss=loss,
-            rows=members.rows,
-            classes=members.classes,
-            nll=nll_temperature if same else log_loss(members, end.point),
-            nll_network=log_loss(heads, heads.initial_weights),
-            nll_temperature=nll_temperature,
-            temperature_weights=tuple(temperature.tolist()),
-            certified=len(members.draws) == 1 and loss == "nll" and not end.unbounded and end.residual <= TOLERANCE,
-            unbounded=end.unbounded,
-            prior=float(settings.prior),
-            regularise=float(settings.regularise),
-            objective=end.value,
-            residual=end.residual,
-            steps=end.steps,
-        )
 
     @property
     def contributions(self) -> dict[str, float]:

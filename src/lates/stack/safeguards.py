@@ -7,8 +7,8 @@ import torch
 from torch import Tensor
 
 from lates.binomial import binomial_tail
-from lates.runtime import abbreviate, warn_caller
-from lates.stack.members import Chunk, MemberRows, centred
+from lates.runtime import abbreviate, single_threaded, warn_caller
+from lates.stack.members import Chunk, MemberRows, Reduce
 from lates.stack.objective import is_right
 from lates.stack.record import Stack
 
@@ -48,8 +48,9 @@ class PredictionCounts:
         def counts(chunks: list[Chunk]) -> Tensor:
             labels = chunks[0].labels
             before, after = (members.mean_logits(chunks, each) for each in (network, weights))
+            largest, predicted = before.max(dim=1)
+            confidence = (largest - before.logsumexp(dim=1)).exp()  # less work than a softmax
             was_right, now_right = is_right(before, labels), is_right(after, labels)
-            confidence, predicted = before.softmax(dim=1).max(dim=1)
             changes = was_right.sum(), (was_right & ~now_right).sum(), (now_right & ~was_right).sum()
             of_classes = [torch.bincount(values, minlength=classes) for values in (labels, predicted)]
             return torch.cat([torch.stack([*changes, (1 - confidence).sum()]), *of_classes])
@@ -59,6 +60,7 @@ class PredictionCounts:
         return cls(int(labels.sum()), int(right), int(lost), int(won), errors, labels, predicted)
 
     @property
+    @single_threaded()
     def at_chance(self) -> bool:
         """Whether the network is no better than random guesses with its own class frequencies."""
         several = int((self.labels > 0).sum()) > 1
@@ -79,9 +81,11 @@ class PredictionCounts:
 def without_outliers(members: MemberRows) -> MemberRows:
     """Without rows whose logits dwarf the median in a member of any draw: one such row can outweigh all others. Warns of
     them."""
-    ratios = _ratios(members)
-    outlier = (ratios > OUTLIER).any(dim=0)
-    left_out = int(members.reduce(outlier.sum()[None].double()))
+    sizes = members.sizes
+    with single_threaded():
+        ratios = _ratios(sizes, members.reduce)
+        outlier = (ratios > OUTLIER).any(dim=0)
+        left_out = int(members.reduce(outlier.sum()[None].double()))
     if not left_out:
         return members
     where, here = "", outlier.nonzero()[:, 0]
@@ -99,20 +103,15 @@ def without_outliers(members: MemberRows) -> MemberRows:
 
 def find_outliers(members: MemberRows) -> Tensor:
     """Whether a row's logits dwarf the median, in each member of each draw [members, rows of this process]."""
-    return _ratios(members) > OUTLIER
+    return _ratios(members.sizes, members.reduce) > OUTLIER
 
 
-def _ratios(members: MemberRows) -> Tensor:
-    """Each row's size, the rms of its centred logits, over the median, in each member of each draw [members, rows of this
-    process]; 0 where the median is 0."""
-
-    def rms(chunks: list[Chunk]) -> Tensor:
-        return torch.cat([centred(chunk.excess).square_().mean(dim=2).sqrt().float() for chunk in chunks])
-
-    sizes, half = members.of_rows(rms).nan_to_num(nan=torch.inf), BINS_PER_OCTAVE * OCTAVES
-    bins = (sizes.double().log2() * BINS_PER_OCTAVE).round().clamp(-half, half).long() + half
+def _ratios(sizes: Tensor, reduce: Reduce) -> Tensor:
+    """Each row's size over the median, in each member of each draw [members, rows of this process]; 0 where the median is 0."""
+    sizes, half = sizes.nan_to_num(nan=torch.inf), BINS_PER_OCTAVE * OCTAVES
+    bins = (sizes.log2() * BINS_PER_OCTAVE).round().clamp(-half, half).long() + half
     counts = torch.stack([torch.bincount(of_member, minlength=2 * half + 1) for of_member in bins])
-    below = members.reduce(counts.double()).cumsum(dim=1)
+    below = reduce(counts.double()).cumsum(dim=1)
     median = (2 * below < below[:, -1:]).sum(dim=1)
     size = torch.where(median > 0, torch.exp2((median.double() - half) / BINS_PER_OCTAVE), torch.inf)
     return sizes / size[:, None]

@@ -35,9 +35,9 @@ from lates.runtime import Array, single_threaded
 from lates.settings import DEFAULT, Settings
 from lates.stack.losses import LOSSES, NLL, Loss, find_loss
 from lates.stack.members import MemberRows, Reduce
-from lates.stack.newton import Minimum, descend, kkt_residual
+from lates.stack.newton import TOLERANCE, Minimum, descend, kkt_residual
 from lates.stack.objective import Objective, log_loss, penalised_loss
-from lates.stack.record import Stack
+from lates.stack.record import Stack, member_names
 from lates.stack.safeguards import check_fit, without_outliers
 
 NLL_RISE = 0.01  # relative: as much as the soft ECE may raise the log-loss
@@ -102,15 +102,41 @@ def fit_weights(members: MemberRows, loss: str, settings: Settings, seed: int = 
 def fit_optimum(members: MemberRows, loss: str, settings: Settings, seed: int = 0) -> Stack:
     """As `fit_weights`, without safeguards."""
     objectives, heads = Objective.of_networks(members, settings), members.heads()
-    temperature = _minimise(heads, [each.of_head() for each in objectives], NLL, heads.initial_weights)
+    of_heads, initial = [each.of_head() for each in objectives], heads.initial_weights
+    temperature = _minimise(heads, of_heads, NLL, initial)
     if settings.solver == "sgd" and len(members.draws) == 1:
         end = _projected_sgd(objectives[0], LOSSES[loss], seed)
     elif loss == "nll" and heads.names == members.names:
         end = temperature
     else:
         end = _minimise(members, objectives, LOSSES[loss], members.heads_alone(temperature.point))
-    deviations = torch.cat([each.deviations for each in objectives])
-    return Stack.of(members, deviations, end, temperature.point, loss, settings)
+    return Stack(
+        weights=end.point,
+        names=member_names(members.names),
+        deviations=torch.cat([each.deviations for each in objectives]),
+        loss=loss,
+        rows=members.rows,
+        classes=members.classes,
+        nll=_log_loss(members, objectives, end.point, end.value if loss == "nll" else math.nan),
+        nll_network=_log_loss(heads, of_heads, initial, temperature.start),
+        nll_temperature=_log_loss(heads, of_heads, temperature.point, temperature.value),
+        temperature_weights=tuple(temperature.point.tolist()),
+        certified=len(members.draws) == 1 and loss == "nll" and not end.unbounded and end.residual <= TOLERANCE,
+        unbounded=end.unbounded,
+        prior=float(settings.prior),
+        regularise=float(settings.regularise),
+        objective=end.value,
+        residual=end.residual,
+        steps=end.steps,
+    )
+
+
+def _log_loss(members: MemberRows, objectives: Sequence[Objective], weights: Tensor, value: float) -> float:
+    """The log-loss of the prediction: of one draw where the objective is known to have this value, that less the prior."""
+    if len(members.draws) > 1 or math.isnan(value):
+        return log_loss(members, weights)
+    prior = objectives[0].prior
+    return (value - prior.expand(weights).value) / (1 + prior.errors)
 
 
 def _minimise(members: MemberRows, objectives: Sequence[Objective], loss: Loss, start: Tensor) -> Minimum:
