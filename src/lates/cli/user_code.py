@@ -17,7 +17,7 @@ from torch import nn
 
 from lates.cli.checkpoint import load_checkpoint
 from lates.model import CalibratedModel, OtherWeightsWarning, load, read_saved
-from lates.network import check_loader, read_batches, read_draws
+from lates.network import check_loader, read_batches, read_ensemble
 
 Network = nn.Module | Sequence[nn.Module]
 ROLES = ("train", "holdout", "test")
@@ -96,7 +96,7 @@ def make_network(source: str, checkpoints: Sequence[Path] | None, device: str | 
     """The user's network, or networks, with the weights of the checkpoints, on the device."""
     made = call_named(source, "--model")
     try:
-        networks = read_draws(made).networks
+        networks = read_ensemble(made).networks
     except TypeError as error:
         raise ValueError(f"--model {source} gave no network. {error}") from error
     if checkpoints and len(checkpoints) != len(networks):

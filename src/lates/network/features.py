@@ -73,7 +73,9 @@ class Features:
 
     @property
     def bytes_in_memory(self) -> int:
-        return 0 if self.mapped else sum(values.nbytes for values in (*self.blocks.values(), self.logits, self.labels))
+        """All that the tensors keep there: those of one pass keep the other passes too."""
+        tensors = () if self.mapped else (*self.blocks.values(), self.logits, self.labels)
+        return sum(values.untyped_storage().nbytes() for values in tensors)
 
     @property
     def classes(self) -> int:

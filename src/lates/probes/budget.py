@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy, one_hot
 
-from lates.network import HEAD, Features
+from lates.network import HEAD, Features, Pooling
 from lates.probes.probe import Probe, TrainedProbe, holdout_accuracies
 from lates.probes.training import train_probes
 from lates.runtime import Run, check_share, full_precision, warn_caller
@@ -45,12 +45,13 @@ chosen, of larger ones that the search passed on its way; empty where nothing wa
 
 @dataclass(frozen=True)
 class ChosenProbes:
-    """The probes of one network to deploy, what other budgets would give, and the hold-out accuracy of every dense probe and of
-    the head."""
+    """The probes of one network to deploy, what other budgets would give, the hold-out accuracy of every dense probe and of
+    the head, and how each block becomes the features that its probe reads."""
 
     probes: dict[str, Probe]
     curve: Curve
     accuracies: dict[str, float]
+    poolings: dict[str, Pooling]
 
 
 def fit_budget(
@@ -97,7 +98,7 @@ def choose_probes(
             _warn_of_lost_gain(curve, budget)
     if settings.cap is not None:
         probes = {name: _capped(probe, settings.cap, holdout, name) for name, probe in probes.items()}
-    return ChosenProbes(probes, curve, accuracies)
+    return ChosenProbes(probes, curve, accuracies, holdout.poolings)
 
 
 def _capped(probe: Probe, share: float, holdout: Features, name: str) -> Probe:
