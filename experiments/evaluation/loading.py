@@ -35,7 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--dataset", required=True, choices=CIFAR)
     parser.add_argument("--data", required=True, type=Path)
     trained = parser.add_mutually_exclusive_group(required=True)
-    trained.add_argument("--run", type=Path, help="the folder that experiments.train wrote")
+    trained.add_argument("--run", type=Path, help="a network's folder below `runs`, such as runs/cifar100-vgg16-s0")
     trained.add_argument(
         "--weights", type=Path, help="or a released state dict of a network that saw all training images"
     )
@@ -62,6 +62,6 @@ def load_network(arguments: argparse.Namespace, seed: int = 0) -> LoadedNetwork:
 def _load_trained(network: nn.Module, run: Path) -> None:
     path = run / "network.safetensors"
     if (stored := load_tensors(path)) is None:
-        raise SystemExit(f"{run} holds no trained network; run python -m experiments.train first.")
+        raise SystemExit(f"{run} holds no trained network; `python -m experiments run` trains one.")
     check_shapes(stored[0], network.state_dict(), path)
     network.load_state_dict(stored[0])
