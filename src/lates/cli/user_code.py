@@ -29,21 +29,21 @@ CONTRACT = (
 
 def find_named(source: str, option: str) -> Any:
     """The object that `module:name` or `folder/file.py:name` names; the current folder can be imported from."""
-    place, _, name = source.rpartition(":")
-    if not place or not name:
+    holder, _, name = source.rpartition(":")
+    if not holder or not name:
         raise typer.BadParameter(f'"{source}": expected module:function, as in my_module:make_it.', param_hint=option)
-    file = Path(place).resolve() if place.endswith(".py") else None
+    file = Path(holder).resolve() if holder.endswith(".py") else None
     if file is not None and not file.is_file():
         raise ValueError(f"{option} {source}: there is no file {file}.")
     sys.path.insert(0, os.getcwd())
-    module_name = place if file is None else importable_name(file)
+    module_name = holder if file is None else importable_name(file)
     try:
         with redirect_stdout(sys.stderr):  # standard output is for results, and the user's code may print
             module = import_module(module_name)
     except Exception as error:
         if isinstance(error, ModuleNotFoundError) and f"{module_name}.".startswith(f"{error.name}."):
             raise ValueError(
-                f'{option} {source}: there is no module "{place}" in {os.getcwd()} or among the installed packages.'
+                f'{option} {source}: there is no module "{holder}" in {os.getcwd()} or among the installed packages.'
             ) from error
         raise failed(option, source, error) from error
     if file is not None and module.__file__ != str(file):

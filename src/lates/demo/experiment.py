@@ -101,5 +101,5 @@ def predict_all(
         test: Predictions(split.labels, {method: torch.cat(parts) for method, parts in logits[test].items()})
         for test, split in tests.items()
     }
-    multiples = [median(batch[place] / batch[0] for batch in times) for place in range(len(models))]
+    multiples = [median(batch[index] / batch[0] for batch in times) for index in range(len(models))]
     return predictions, dict(zip(models, multiples, strict=True))

@@ -102,8 +102,8 @@ def count_rows(inputs: Any) -> int:
 
 def take_rows(inputs: Any, rows: int, taken: int) -> Any:
     """The first `taken` of a batch's `rows` rows, or, where that is more, all and then the first again."""
-    places = [place % rows for place in range(taken)]
-    return each_tensor(inputs, lambda values: values[places] if values.dim() and len(values) == rows else values)
+    indices = [index % rows for index in range(taken)]
+    return each_tensor(inputs, lambda values: values[indices] if values.dim() and len(values) == rows else values)
 
 
 def move_inputs(inputs: Any, device: torch.device) -> Any:

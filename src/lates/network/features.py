@@ -59,7 +59,7 @@ class Features:
         return self.rows if self.processes.world_size == 1 else self.passes * sum(self.shards)
 
     @property
-    def places(self) -> Tensor:
+    def positions(self) -> Tensor:
         """The position of each row among those of all processes: [n], int64, on the CPU."""
         here, everywhere = max(self.rows // self.passes, 1), self.all_rows // self.passes
         position, before = torch.arange(self.rows), sum(self.shards[: self.processes.rank])

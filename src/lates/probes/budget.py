@@ -28,7 +28,7 @@ from lates.runtime import Run, check_share, full_precision, warn_caller
 from lates.settings import DEFAULT, Settings
 from lates.stack import MemberRows, Objective, combine
 
-WORTH_HAVING = 0.01
+NOTABLE_GAIN = 0.01
 """A gain, as a fraction of the log-loss, below which a larger budget is not suggested."""
 KEEP_PER_ROUND = 0.7
 """The share of the cost that a round keeps, so that weights can adapt."""
@@ -140,7 +140,7 @@ def _warn_of_lost_gain(curve: Curve, budget: float) -> None:
     """Where the budget leaves most of a gain that is worth having."""
     (_, head_alone), (_, chosen), *larger = curve
     needed, best = min(larger, key=itemgetter(1))
-    if head_alone - best > WORTH_HAVING * head_alone and chosen - best > (head_alone - best) / 2:
+    if head_alone - best > NOTABLE_GAIN * head_alone and chosen - best > (head_alone - best) / 2:
         warn_caller(
             f"budget={budget:g} leaves most of the gain behind: a hold-out log-loss of {chosen:.4f}, with temperature scaling "
             f"{head_alone:.4f}, with budget={f'{needed:.2g}' if needed <= 1 else None} {best:.4f}."
@@ -246,7 +246,7 @@ class Search:
         inputs = holdout.all_rows // holdout.passes
         order = torch.randperm(inputs, generator=torch.Generator().manual_seed(0))
         order = order[: max(SEARCHED_NUMBERS // holdout.classes, SEARCHED_ROWS) // holdout.passes]
-        half = torch.full((inputs,), -1).scatter_(0, order, torch.arange(len(order)) % 2)[holdout.places % inputs]
+        half = torch.full((inputs,), -1).scatter_(0, order, torch.arange(len(order)) % 2)[holdout.positions % inputs]
         used = (half >= 0).nonzero()[:, 0]
 
         def from_all(here: Tensor) -> Tensor:

@@ -112,8 +112,8 @@ def leave_to_head(unseen: Tensor | None, logits: Tensor, head: Tensor) -> Tensor
     """
     if unseen is None:
         return logits
-    of_probe, of_head = (z.masked_fill(unseen, -torch.inf).logsumexp(1, keepdim=True) for z in (logits, head))
-    return torch.where(unseen, head + (of_probe - of_head), logits)
+    probe_total, head_total = (z.masked_fill(unseen, -torch.inf).logsumexp(1, keepdim=True) for z in (logits, head))
+    return torch.where(unseen, head + (probe_total - head_total), logits)
 
 
 def holdout_accuracies(trained: Mapping[str, TrainedProbe], holdout: Features) -> dict[str, float]:
@@ -156,10 +156,10 @@ def fold(rows: StandardisedRows, variables: Variables, decay: float, loss: float
     """Weights for raw features, shifted so that logits sum to 0 over classes, with the directions in which they vary."""
     weights, biases = (part.double() - part.double().mean(0) for part in unpack(variables, rows.width))
     mean, basis = _directions(rows, weights)
-    raw = weights / rows.scale
+    raw = weights / rows.deviation
     counts = rows.processes.sum(torch.bincount(rows.labels, minlength=rows.classes))
     unseen = counts == 0 if bool((counts == 0).any()) else None
-    probe = Probe(raw.float(), None, (biases - raw @ rows.centre).float(), unseen)
+    probe = Probe(raw.float(), None, (biases - raw @ rows.mean).float(), unseen)
     return TrainedProbe(probe, (biases + mean).float(), basis.float(), decay, loss)
 
 

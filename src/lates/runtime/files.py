@@ -11,7 +11,7 @@ from typing import BinaryIO
 
 KINDS = {stat.S_IFIFO: "a pipe", stat.S_IFCHR: "a device", stat.S_IFBLK: "a device", stat.S_IFSOCK: "a socket"}
 """What a path may lead to that is neither a file nor a folder."""
-CURE = "Make room or gain access there, or save elsewhere."
+ADVICE = "Make room or gain access there, or save elsewhere."
 
 
 def write_whole(path: str | os.PathLike[str], content: bytes) -> None:
@@ -39,7 +39,7 @@ def check_target(path: str | os.PathLike[str]) -> Path:
         with _temporary(target.parent, bytes(4096)):
             return target
     except OSError as fault:
-        raise OSError(fault.errno, f"Cannot save to {path}: {fault.strerror or fault}. {CURE}") from fault
+        raise OSError(fault.errno, f"Cannot save to {path}: {fault.strerror or fault}. {ADVICE}") from fault
 
 
 def _target(path: str | os.PathLike[str]) -> Path:
@@ -102,5 +102,5 @@ def _rescue(content: bytes, suffix: str) -> str:
         if name is not None:
             with suppress(OSError):
                 os.unlink(name)
-        return CURE
+        return ADVICE
     return f"What was to be saved is in {name}: move it from there."

@@ -158,7 +158,7 @@ class Stack:
 
 def member_names(networks: Sequence[Iterable[str]]) -> tuple[str, ...]:
     """The names of all networks' members, with the network's number before them where there are several."""
-    prefixes = [f"{place}/" if len(networks) > 1 else "" for place in range(len(networks))]
+    prefixes = [f"{number}/" if len(networks) > 1 else "" for number in range(len(networks))]
     return tuple(prefix + name for prefix, names in zip(prefixes, networks, strict=True) for name in names)
 
 
