@@ -16,7 +16,7 @@ from PIL import Image, UnidentifiedImageError
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
-from experiments.data.archives import DataError, check_unpacked, fetch, read_pickle, unpack
+from experiments.data.archives import DataError, fetch, read_pickle, unpack
 
 WORKERS = min(8, os.cpu_count() or 1)
 """Processes that decode image files."""
@@ -125,7 +125,6 @@ def load_cifar(layout: CifarLayout, folder: Path, *, download: bool = False) -> 
             )
         fetch(layout.url, layout.sha256, archive)
         unpack(archive, layout.folder)
-    check_unpacked(root)
     names = _entry(read_pickle(root / layout.meta), layout.names_key, list, root / layout.meta)
     classes = tuple(name.decode() for name in names)
     return _read_batches(layout, root, layout.train, classes), _read_batches(layout, root, (layout.test,), classes)
