@@ -65,9 +65,9 @@ def extract_draws(
     Views and dropout are drawn for each batch by its number: they do not depend on what was drawn before.
     """
     models, role, processes = ensemble.per_draw(ensemble.networks), reading.role, run.processes
-    for number, network in enumerate(ensemble.networks):
-        blocks = reading.blocks if like is None else list(like[number].poolings)
-        choose_blocks(network, blocks, reading.settings.last_block)
+    asked = [reading.blocks for _ in ensemble.networks] if like is None else [list(rows.poolings) for rows in like]
+    pairs = zip(ensemble.networks, asked, strict=True)
+    names = [choose_blocks(network, blocks, reading.settings.last_block) for network, blocks in pairs]
     if processes.world_size > 1:
         refuse_padding(loader, role)
     with seeded_globally(run.seed, run.device):
@@ -85,7 +85,7 @@ def extract_draws(
             contexts.enter_context(seeded_globally(order, run.device))
             for number, (inputs, labels) in enumerate(read_batches(loader, run.device, role)):
                 if not networks:
-                    networks, poolings = _record_networks(ensemble, inputs, len(labels), reading, run, like)
+                    networks, poolings = _record_networks(ensemble, names, inputs, len(labels), reading, run, like)
                 if number_of_pass == 0:
                     digests.append(digest_rows(inputs, len(labels)))
                 seed = mix_seeds(run.seed, number_of_pass, number * processes.world_size + processes.rank + 1)
@@ -138,7 +138,13 @@ def _count_passes(reading: Reading, view: DrawView | None) -> int:
 
 
 def _record_networks(
-    ensemble: Ensemble, inputs: Any, rows: int, reading: Reading, run: Run, like: Sequence[Features] | None
+    ensemble: Ensemble,
+    names: Sequence[Sequence[str]],
+    inputs: Any,
+    rows: int,
+    reading: Reading,
+    run: Run,
+    like: Sequence[Features] | None,
 ) -> tuple[list[RecordedNetwork], list[dict[str, Pooling]]]:
     """The recorded network of every draw, and how its blocks are pooled: as `like` says, or as rank 0 sees it in the first
     batch, of `rows` rows. The samples of MC dropout share one."""
@@ -147,7 +153,8 @@ def _record_networks(
     if like is not None:
         poolings = [features.poolings for features in like]
     else:
-        surveys = [survey_network(each, inputs, rows, reading, ensemble.dropout, run) for each in ensemble.networks]
+        pairs = zip(ensemble.networks, names, strict=True)
+        surveys = [survey_network(*pair, inputs, rows, reading, ensemble.dropout, run) for pair in pairs]
         poolings = run.processes.gather(surveys)[0]
     networks = [
         prepare_recorded(network, blocks, ensemble.dropout, run)
