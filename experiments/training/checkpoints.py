@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from experiments.data.files import DamagedError, format_json, parse_json, write_whole
 
 KEY = "lates"
-"""The key of the safetensors metadata under which the facts lie, as JSON."""
+"""The key of the safetensors metadata that holds the facts, as JSON."""
 
 
 def save_tensors(path: Path, tensors: Mapping[str, Tensor], facts: Mapping[str, Any]) -> None:
@@ -54,18 +54,18 @@ def load_weights(network: nn.Module, path: Path) -> bool:
 
 def check_shapes(stored: Mapping[str, Tensor], expected: Mapping[str, Tensor], path: Path) -> None:
     """Refuse tensors of another network: other names or other shapes."""
-    came, here = ({name: tuple(tensor.shape) for name, tensor in part.items()} for part in (stored, expected))
-    if came != here:
-        name = min(name for name in came.keys() | here.keys() if came.get(name) != here.get(name))
+    found, needed = ({name: tuple(tensor.shape) for name, tensor in part.items()} for part in (stored, expected))
+    if found != needed:
+        name = min(name for name in found.keys() | needed.keys() if found.get(name) != needed.get(name))
         raise ValueError(
-            f"{path} is of another network: its {name} has shape {came.get(name)}, here it has {here.get(name)}. Choose "
+            f"{path} is of another network: its {name} has shape {found.get(name)}, here it has {needed.get(name)}. Choose "
             "another folder or remove the file."
         )
 
 
 @dataclass(frozen=True)
 class Progress:
-    """Where a run stands, in steps; the mean training loss of each epoch so far; seconds over all its lives."""
+    """How far a run is, in steps; the mean training loss of each epoch so far; seconds, those before restarts included."""
 
     step: int
     steps: int

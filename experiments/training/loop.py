@@ -40,7 +40,7 @@ def train_network(
     workers: int = WORKERS,
     report: Callable[[Progress], None] = lambda progress: None,
 ) -> Progress:
-    """Train `network` in place and leave it on `device` in eval mode; `report` hears of every epoch.
+    """Train `network` in place and leave it on `device` in eval mode; `report` is called after every epoch.
 
     With a `folder` the run leaves a checkpoint there about every `checkpoint_seconds` and goes on from what it finds;
     in the end `folder/network.safetensors` holds the weights, and a further call only loads them. After `max_seconds`
@@ -65,7 +65,7 @@ def train_network(
             network.eval()
             return done
     feed = ResidentFeed(data, draws) if isinstance(data, ImageSet) else StreamedFeed(data, draws, workers)
-    with _apart(target):
+    with _isolated(target):
         state = TrainingState(hyper, network.train(), feed, draws.steps, target)
         if store is not None and (stored := store.load(store.checkpoint, state.tensors())) is not None:
             tensors, progress = stored
@@ -120,9 +120,9 @@ def _identity(hyper: Hyperparameters, data: ImageSet | FolderSet, seed: int) -> 
 
 
 @contextmanager
-def _apart(device: torch.device) -> Iterator[None]:
+def _isolated(device: torch.device) -> Iterator[None]:
     """Seeding inside leaves the caller's random state as it was. A GPU works on a stream other than the default, which graph
-    capture needs; whatever came before and after is in order."""
+    capture needs, synchronised with the work before and after it."""
     if device.type == "cpu":
         with torch.random.fork_rng([]):
             yield

@@ -197,7 +197,7 @@ def _are_names(labels: Any) -> bool:
 
 
 def _numbered(labels: Any, head: Any) -> tuple[Any, np.ndarray | None]:
-    """Class numbers and, where the labels are names, the sorted names, which stand for the columns of the logits."""
+    """Class numbers and, where the labels are names, the sorted names, one for each column of the logits."""
     if not _are_names(labels):
         return labels, None
     names, numbers = np.unique(labels, return_inverse=True)

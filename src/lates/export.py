@@ -31,7 +31,7 @@ OPSET = 18
 """The ONNX operator set written: the one that PyTorch's exporter is written in, and that runtimes since 2023 read."""
 
 TOLERANCE = 1e-4
-"""How far an exported graph's probabilities may lie from PyTorch's: float32 sums in another order, through many layers."""
+"""The largest difference of an exported graph's probabilities from PyTorch's: many layers of float32 sums in another order."""
 
 LARGEST_FILE = 2**31
 """Bytes that a single ONNX file, a protocol buffer, can hold."""

@@ -145,8 +145,8 @@ def make_loaders(source: str, *needed: str) -> dict[str, Any]:
     if isinstance(made, tuple | list) and len(made) in (2, 3):
         made = dict(zip(ROLES, made, strict=False))
     if not isinstance(made, Mapping) or not set(made) <= set(ROLES):
-        came = f"keys {', '.join(map(str, made))}" if isinstance(made, Mapping) else f"a {type(made).__name__}"
-        raise ValueError(f"--data {source} gave {came}. {CONTRACT}")
+        received = f"keys {', '.join(map(str, made))}" if isinstance(made, Mapping) else f"a {type(made).__name__}"
+        raise ValueError(f"--data {source} gave {received}. {CONTRACT}")
     loaders = {role: made[role] for role in ROLES if made.get(role) is not None}
     test = loaders.pop("test", {})
     tests = {str(name): loader for name, loader in test.items()} if isinstance(test, Mapping) else {"test": test}

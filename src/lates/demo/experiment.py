@@ -24,7 +24,7 @@ CALIBRATIONS: dict[str, dict[str, Any]] = {TEMPERATURE: {"blocks": []}, NO_VIEWS
 
 @dataclass(frozen=True)
 class Cost:
-    """Where a calibration's weight lies and what it costs; parameters and prediction time relative to the network."""
+    """The contributions of a calibration and what it costs; parameters and prediction time relative to the network."""
 
     contributions: dict[str, float]
     added_parameters: float

@@ -216,7 +216,7 @@ class CalibratedModel(nn.Module):
         return member_html(self._stack(), str(self).splitlines()[len(self.weights) + 1 :])
 
     def _stack(self) -> Stack:
-        """The fit, with the weights that are used now: a state_dict may have brought others."""
+        """The fit, with the weights that are used now: load_state_dict may have changed them."""
         return replace(self.fit, weights=torch.cat([network.weights.cpu().double() for network in self.networks]))
 
     def _each_draw(self, call: Callable[[StackedNetwork], Tensor]) -> list[Tensor]:

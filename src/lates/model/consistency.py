@@ -177,6 +177,6 @@ def _with_prefix(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor
     return {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
 
 
-def _require(fits: bool, what: str, came: object) -> None:
+def _require(fits: bool, what: str, found: object) -> None:
     if not fits:
-        raise ValueError(f"{what}: {came}")
+        raise ValueError(f"{what}: {found}")

@@ -7,12 +7,11 @@ from functools import reduce
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from lates.model.storage import fingerprint, tensors_of
 from lates.network import Pooling, RecordedNetwork, device_of, switch_to_evaluation
-from lates.probes import Probe, leave_to_head, limited
+from lates.probes import Probe, affine, leave_to_head
 
 
 class LinearProbe(nn.Module):
@@ -29,12 +28,8 @@ class LinearProbe(nn.Module):
         self.register_buffer("cap", probe.cap)
 
     def forward(self, features: Tensor, head: Tensor) -> Tensor:
-        features = features.to(self.bias.dtype)
-        if self.up is None:
-            logits = F.linear(features, self.down, self.bias)
-        else:
-            logits = F.linear(F.linear(features, self.down), self.up, self.bias)
-        return leave_to_head(self.unseen, limited(logits, self.cap), head)
+        logits = affine(features, self.down, self.up, self.bias, self.cap)
+        return leave_to_head(self.unseen, logits, head)
 
 
 def _frozen(values: Tensor) -> nn.Parameter:

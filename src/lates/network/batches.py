@@ -86,9 +86,9 @@ def check_call(network: nn.Module, inputs: Any, role: str) -> None:
     try:
         signature.bind(*positional, **named)
     except TypeError as fault:
-        came = f"the keys {', '.join(named)}" if named else f"{len(positional)} inputs"
+        received = f"the keys {', '.join(named)}" if named else f"{len(positional)} inputs"
         raise TypeError(
-            f"A {role} batch holds {came} beside the labels; {type(network).__name__}.forward takes {signature}: {fault}. "
+            f"A {role} batch holds {received} beside the labels; {type(network).__name__}.forward takes {signature}: {fault}. "
             "Let the loader give what the network takes, then the labels; of (inputs, labels, index) leave the index out."
         ) from fault
 
@@ -221,5 +221,5 @@ def each_tensor(inputs: Any, change: Callable[[Tensor], Tensor]) -> Any:
 
 
 def is_dense(value: Tensor) -> bool:
-    """Whether its values lie one after the other: neither sparse nor nested, nor of a subclass that packs them."""
+    """Whether it is a plain strided tensor: neither sparse nor nested, nor of a subclass that packs its values."""
     return type(value) is Tensor and value.layout == torch.strided and not value.is_nested

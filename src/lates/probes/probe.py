@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from lates.network import HEAD, Features
@@ -43,12 +44,15 @@ class Probe:
         """[n, width] -> [n, classes], in chunks, where the probe is. `member_logits` also leaves unseen classes to the head."""
         rows = rows_at_once(features.shape[1], len(self.bias), self.bias.device)
         with full_precision(self.bias.device):
-            return torch.cat([limited(self._logits(chunk.to(self.bias)), self.cap) for chunk in features.split(rows)])
+            return torch.cat([affine(chunk, self.down, self.up, self.bias, self.cap) for chunk in features.split(rows)])
 
-    def _logits(self, features: Tensor) -> Tensor:
-        if self.up is None:
-            return torch.addmm(self.bias, features, self.down.T)
-        return torch.addmm(self.bias, features @ self.down.T, self.up.T)
+
+def affine(features: Tensor, down: Tensor, up: Tensor | None, bias: Tensor, cap: Tensor | None) -> Tensor:
+    """What a probe of these parts makes of raw features: [n, width] -> [n, classes]."""
+    inner = features.to(bias)
+    if up is not None:
+        inner, down = F.linear(inner, down), up
+    return limited(F.linear(inner, down, bias), cap)
 
 
 def limited(logits: Tensor, cap: Tensor | None) -> Tensor:
