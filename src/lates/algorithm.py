@@ -58,7 +58,7 @@ def calibrate(
     blocks    None: all natural blocks; an int: the last n; a list of names; []: temperature scaling, which needs no train
     loss      minimised by the weights: "nll", "brier" or "soft_ece"; probes minimise the log-loss, those of
               `PAPER` this loss
-    budget    cap on added parameters, as a share of the network's, such as 0.01 or "1%"; None: no cap
+    budget    limit on added parameters, as a share of the network's, such as 0.01 or "1%"; None: no limit
     views     which variants of the inputs the probes train on: None; for images "flip", "shift", "jitter", "robust"; for table
               rows "noise", "swap"; for text `lates.views.mask_tokens(tokenizer)`; a function inputs -> inputs; or "auto", for
               images what the settings say, for text masked tokens if the tokenizer is passed, and None otherwise; `passes`

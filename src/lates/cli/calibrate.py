@@ -40,7 +40,9 @@ def calibrate_model(
     loss: Annotated[Loss, method(help="What the weights minimise.")] = "nll",
     budget: Annotated[
         str,
-        method(metavar="SHARE", help="Cap on added parameters, as a share of the network's: 1% or 0.01; none: no cap."),
+        method(
+            metavar="SHARE", help="Limit on added parameters, as a share of the network's: 1% or 0.01; none: no limit."
+        ),
     ] = "1%",
     views: Annotated[
         str,

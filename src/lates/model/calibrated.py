@@ -167,7 +167,7 @@ class CalibratedModel(nn.Module):
 
     @property
     def added_parameters(self) -> int:
-        """Parameters of all probes, what `budget` caps; the weights themselves are one number per member."""
+        """Parameters of all probes, what `budget` limits; the weights themselves are one number per member."""
         return sum(p.numel() for network in self.networks for p in network.probes.parameters())
 
     def save(self, path: str | os.PathLike[str]) -> None:

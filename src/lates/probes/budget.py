@@ -57,12 +57,12 @@ class ChosenProbes:
 def fit_budget(
     trained: Mapping[str, TrainedProbe], holdout: Features, budget: float | str | None, *, settings: Settings = DEFAULT
 ) -> dict[str, Probe]:
-    """The probes to deploy: together at most `budget` times the network's parameters (None: no cap, all of them dense)."""
+    """The probes to deploy: together at most `budget` times the network's parameters (None: no limit, all of them dense)."""
     return choose_probes(trained, holdout, check_budget(budget), settings).probes
 
 
 def check_budget(budget: float | str | None) -> float | None:
-    """A share of the network's parameters, such as 0.01 or "1%"; None: no cap. Values above 1 are refused."""
+    """A share of the network's parameters, such as 0.01 or "1%"; None: no limit. Values above 1 are refused."""
     return None if budget is None else check_share(budget, "budget")
 
 

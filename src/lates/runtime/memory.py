@@ -31,7 +31,7 @@ def check_memory(memory: Any) -> None:
 
 
 def free_memory(root: Path = Path("/")) -> int:
-    """Bytes that this process can still get: what the machine has available, or less where a control group caps it."""
+    """Bytes that this process can still get: what the machine has available, or less where a control group limits it."""
     available = 1024 * _numbers(root / "proc/meminfo").get("MemAvailable:", ASSUMED_FREE // 1024)
     return max(min([available, *_allowed(root)]), 0)
 

@@ -31,7 +31,7 @@ class Stack:
     residual    how far, at most, the optimality conditions are from being met, in the scaled variables: max_k |min(b_k, g_k)|
     certified   before any scaling, the weights are the global minimum: log-loss, residual at most 1e-10, and a minimum exists
     unbounded   without prior and penalty: the hold-out does not bound the weights, or too faintly for float64 to decide. They
-                stopped at the cap, or, for the log-loss, where the gradient vanished
+                stopped at the largest weight allowed, or, for the log-loss, where the gradient vanished
     steps       over all rows of all members
     budgets     parameters added, as fractions of the network's: none, those of this fit, and what larger budgets would add;
                 `budget_nll` are their hold-out log-losses, cross-validated. Empty where no budget was binding
