@@ -115,7 +115,6 @@ def status(
 COMMANDS = {
     "tables": ("experiments.reporting.document", "Write pages and tables from the results; --check compares instead."),
     "figures": ("experiments.reporting.figures", "Draw every figure from the results."),
-    "train": ("experiments.train", "Train one network."),
     "ensemble": ("experiments.runner.ensemble", "Measure the ensembles of a recipe's seeds."),
     "search": ("experiments.evaluation.search", "Compare settings of the library on hold-out data."),
     "timing": ("experiments.evaluation.timing", "Time a calibration beside the training of its network."),

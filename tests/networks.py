@@ -12,7 +12,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import lates
 from lates import network as network_package
-from lates.network import Draws, Reading
+from lates.network import Ensemble, Reading
 from lates.runtime import Run
 
 CLASSES = 3
@@ -55,11 +55,11 @@ def loader(n: int = 20, batch_size: int = 8, seed: int = 0) -> DataLoader:
 
 
 def extract_draws(
-    draws: Draws, loader: Iterable[Any], blocks: Any = None, memory: int | None = None, **options: Any
+    ensemble: Ensemble, loader: Iterable[Any], blocks: Any = None, memory: int | None = None, **options: Any
 ) -> list[lates.Features]:
     """All draws in one reading, with options of `Reading`."""
     with Run.start("cpu", memory=memory) as run:
-        return network_package.extract_draws(draws, loader, Reading(blocks=blocks, **options), run)
+        return network_package.extract_draws(ensemble, loader, Reading(blocks=blocks, **options), run)
 
 
 def same(a: lates.Features, b: lates.Features) -> bool:

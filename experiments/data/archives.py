@@ -14,11 +14,6 @@ from typing import Any
 import numpy as np
 from numpy._core import multiarray
 
-from experiments.data.files import DamagedError, format_json, parse_json
-
-DIGESTS = "sha256.json"
-"""The digests of the files of an unpacked archive; folders that something else unpacked have none."""
-
 
 class DataError(ValueError):
     """The data, on disk or from the web, are not what is expected."""
@@ -96,10 +91,7 @@ def unpack(archive: Path, member_folder: str) -> None:
         try:
             with tarfile.open(archive) as tar:
                 tar.extractall(scratch, filter="data")
-            fresh = Path(scratch) / member_folder
-            digests = {path.name: _sha256_of(path) for path in sorted(fresh.iterdir()) if path.is_file()}
-            (fresh / DIGESTS).write_bytes(format_json(digests))
-            os.rename(fresh, unpacked)
+            os.rename(Path(scratch) / member_folder, unpacked)
         except (tarfile.TarError, EOFError, FileNotFoundError) as error:
             raise DataError(
                 f"{archive} does not hold {member_folder}: {error}. Remove it and download again."
@@ -107,16 +99,3 @@ def unpack(archive: Path, member_folder: str) -> None:
         except OSError:
             if not unpacked.is_dir():  # else another runner was quicker
                 raise
-
-
-def check_unpacked(folder: Path) -> None:
-    """Refuse files that have changed since `unpack` wrote them."""
-    if not (folder / DIGESTS).exists():
-        return
-    try:
-        digests = parse_json((folder / DIGESTS).read_bytes())
-        changed = [name for name, digest in digests.items() if _sha256_of(folder / name) != digest]
-        if changed:
-            raise DamagedError(f"{', '.join(changed)} changed since it was unpacked")
-    except (OSError, DamagedError) as error:
-        raise DataError(f"{folder} is damaged: {error}. Remove the folder to have it unpacked again.") from error

@@ -16,7 +16,7 @@ from PIL import Image, UnidentifiedImageError
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
-from experiments.data.archives import DataError, check_unpacked, fetch, read_pickle, unpack
+from experiments.data.archives import DataError, fetch, read_pickle, unpack
 
 WORKERS = min(8, os.cpu_count() or 1)
 """Processes that decode image files."""
@@ -43,14 +43,14 @@ class ImageSet:
 
     def __post_init__(self) -> None:
         if self.images.dtype != torch.uint8 or self.images.ndim != 4 or self.images.shape[1] != 3:
-            came = f"{self.images.dtype} {list(self.images.shape)}"
-            raise DataError(f"Images have to be uint8 of shape [n, 3, height, width]; got {came}.")
+            received = f"{self.images.dtype} {list(self.images.shape)}"
+            raise DataError(f"Images have to be uint8 of shape [n, 3, height, width]; got {received}.")
         if self.labels.dtype != torch.int64 or self.labels.shape != self.images.shape[:1]:
-            came = f"{self.labels.dtype} {list(self.labels.shape)}"
-            raise DataError(f"Labels have to be int64 of shape [{len(self.images)}]; got {came}.")
+            received = f"{self.labels.dtype} {list(self.labels.shape)}"
+            raise DataError(f"Labels have to be int64 of shape [{len(self.images)}]; got {received}.")
         if len(self) and not 0 <= int(self.labels.min()) <= int(self.labels.max()) < len(self.classes):
-            came = f"{int(self.labels.min())}…{int(self.labels.max())}"
-            raise DataError(f"Labels of {len(self.classes)} classes lie in 0…{len(self.classes) - 1}; got {came}.")
+            received = f"{int(self.labels.min())}…{int(self.labels.max())}"
+            raise DataError(f"Labels of {len(self.classes)} classes lie in 0…{len(self.classes) - 1}; got {received}.")
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -125,7 +125,6 @@ def load_cifar(layout: CifarLayout, folder: Path, *, download: bool = False) -> 
             )
         fetch(layout.url, layout.sha256, archive)
         unpack(archive, layout.folder)
-    check_unpacked(root)
     names = _entry(read_pickle(root / layout.meta), layout.names_key, list, root / layout.meta)
     classes = tuple(name.decode() for name in names)
     return _read_batches(layout, root, layout.train, classes), _read_batches(layout, root, (layout.test,), classes)

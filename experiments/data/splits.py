@@ -25,8 +25,8 @@ def split_indices(labels: Tensor, *, train_fraction: float, holdout_fraction: fl
     never meet. A class of m images gives round(fraction · m) to each part.
     """
     if train_fraction <= 0 or holdout_fraction < 0 or train_fraction + holdout_fraction > 1 + 1e-9:
-        came = f"train {train_fraction}, hold-out {holdout_fraction}"
-        raise ValueError(f"Fractions have to be positive and to sum to at most 1; got {came}.")
+        received = f"train {train_fraction}, hold-out {holdout_fraction}"
+        raise ValueError(f"Fractions have to be positive and to sum to at most 1; got {received}.")
     train_parts: list[np.ndarray] = []
     holdout_parts: list[np.ndarray] = []
     values = labels.cpu().numpy()

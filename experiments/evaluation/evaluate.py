@@ -21,13 +21,12 @@ from experiments.evaluation.prepared import (
     DENSITY,
     MIRRORED,
     PAPER,
-    SHIFTED,
     VIEWS,
     Prepared,
     prepare,
 )
 
-KIND_OF = {PAPER: "lates_paper", DENSITY: "density", MIRRORED: "tta_mirror", SHIFTED: "tta_shift"}
+KIND_OF = {PAPER: "lates_paper", DENSITY: "density", MIRRORED: "tta_mirror"}
 """What must be prepared, beside the views -> how the names of the methods that need it begin."""
 
 

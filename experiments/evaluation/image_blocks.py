@@ -12,6 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+import lates
 from experiments.data.corruptions import BAR_NAMES, LIKE_JITTER
 
 BLOCKS = 200
@@ -34,18 +35,10 @@ def group_of(test_set: str) -> str:
     return LIKE_GROUP if corruption in LIKE_JITTER else UNLIKE_GROUP
 
 
-def image_scores(logits: Tensor, labels: Tensor) -> Tensor:
-    """[metrics, n], float64: -log p_y, sum_c (p_c - [c = y])² and [argmax = y] of each image."""
-    rows = torch.arange(len(labels), device=labels.device)
-    logs = logits.double().log_softmax(1)
-    probabilities = logs.exp()
-    brier = probabilities.square().sum(1) - 2 * probabilities[rows, labels] + 1
-    return torch.stack([-logs[rows, labels], brier, (logits.argmax(1) == labels).double()])
-
-
 def block_means(logits: Tensor, labels: Tensor) -> Array:
     """[metrics, blocks]: the scores of images averaged over each block."""
-    values, blocks = image_scores(logits, labels), min(BLOCKS, len(labels))
-    places = torch.arange(len(labels), device=labels.device) % blocks
-    sums = torch.zeros(len(values), blocks, dtype=torch.float64, device=labels.device).index_add_(1, places, values)
-    return (sums / torch.bincount(places)).cpu().numpy()
+    rows, blocks = lates.metrics.describe_rows(logits, labels), min(BLOCKS, len(labels))
+    values = torch.stack([rows.nll, rows.brier, rows.correct])
+    block = torch.arange(len(labels)) % blocks
+    sums = torch.zeros(len(values), blocks, dtype=torch.float64).index_add_(1, block, values)
+    return (sums / torch.bincount(block)).numpy()

@@ -9,7 +9,7 @@ from torch import nn
 
 from experiments.data.datasets import CIFAR, ImageSet, load_cifar
 from experiments.data.splits import first_of_each_class, split_indices
-from experiments.training.checkpoints import check_shapes, load_tensors
+from experiments.training.checkpoints import RunFolder, load_weights
 from experiments.training.networks import NETWORKS, build_network
 from experiments.training.released import HALVES, PROBE_IMAGES, load_released
 
@@ -35,7 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--dataset", required=True, choices=CIFAR)
     parser.add_argument("--data", required=True, type=Path)
     trained = parser.add_mutually_exclusive_group(required=True)
-    trained.add_argument("--run", type=Path, help="the folder that experiments.train wrote")
+    trained.add_argument("--run", type=Path, help="a network's folder below `runs`, such as runs/cifar100-vgg16-s0")
     trained.add_argument(
         "--weights", type=Path, help="or a released state dict of a network that saw all training images"
     )
@@ -47,7 +47,8 @@ def load_network(arguments: argparse.Namespace, seed: int = 0) -> LoadedNetwork:
     available, test = (images.to(arguments.device) for images in load_cifar(CIFAR[arguments.dataset], arguments.data))
     network = build_network(arguments.network, len(available.classes))
     if arguments.weights is None:
-        _load_trained(network, arguments.run)
+        if not load_weights(network, RunFolder(arguments.run, {}).finished):
+            raise SystemExit(f"{arguments.run} holds no trained network; `python -m experiments run` trains one.")
         split = split_indices(available.labels, train_fraction=0.9, holdout_fraction=0.1, seed=seed)
         train, holdout, weights = available.select(split.train), available.select(split.holdout), None
     else:
@@ -57,11 +58,3 @@ def load_network(arguments: argparse.Namespace, seed: int = 0) -> LoadedNetwork:
         holdout = test.select(split.holdout)
     network = network.to(arguments.device, memory_format=torch.channels_last).eval()  # pyright: ignore
     return LoadedNetwork(network, train, holdout, split.digest, weights)
-
-
-def _load_trained(network: nn.Module, run: Path) -> None:
-    path = run / "network.safetensors"
-    if (stored := load_tensors(path)) is None:
-        raise SystemExit(f"{run} holds no trained network; run python -m experiments.train first.")
-    check_shapes(stored[0], network.state_dict(), path)
-    network.load_state_dict(stored[0])

@@ -26,7 +26,6 @@ from experiments.evaluation.prepared import (
     DENSITY,
     MIRRORED,
     PAPER,
-    SHIFTED,
     VIEWS,
     HoldOut,
     Prepared,
@@ -269,7 +268,6 @@ METHODS: Mapping[str, Method] = {
         for name, then in (("", temperatures.fit), ("_ets", mixture.fit))
     },
     "tta_mirror": partial(logit_rival, fit=temperatures.fit, holdout=MIRRORED),
-    "tta_shift": partial(logit_rival, fit=temperatures.fit, holdout=SHIFTED),
     **{f"head_refitted_{views}": partial(head_refitted, views=views) for views in VIEWS},
     "head_refitted_both_holdouts": partial(head_refitted, views="jitter", holdout="both"),
     "head_refitted_robust_holdout": partial(head_refitted, views="robust", holdout="robust"),

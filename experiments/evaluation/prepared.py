@@ -16,7 +16,7 @@ from torch import Tensor, nn
 import lates
 from experiments.data.datasets import ImageSet, as_inputs
 from experiments.evaluation.clock import Clock
-from experiments.evaluation.rivals.augmentation import Views, mean_logits, shifted, with_mirror_image
+from experiments.evaluation.rivals.augmentation import mirrored_logits
 from experiments.evaluation.rivals.density import Neighbours
 
 AVERAGE = "average"
@@ -32,16 +32,15 @@ VIEWS: Mapping[str, Literal["shift", "jitter", "robust"] | None] = {
 PAPER: Final = "paper"
 DENSITY: Final = "density"
 MIRRORED: Final = "mirrored"
-SHIFTED: Final = "shifted"
-KINDS = (*VIEWS, PAPER, DENSITY, MIRRORED, SHIFTED)
+KINDS = (*VIEWS, PAPER, DENSITY, MIRRORED)
 """What methods need: probes, by the views that they learn from or in the paper's mode; distances to training images; the mean
-over mirrored or shifted copies of an image."""
+over an image and its mirror image."""
 PAPER_BUDGET = 0.01
 PAPER_BLOCKS = replace(lates.DEFAULT, last_block=False)
 PASSES = 2
 """Over shifted and jittered views, as in the recorded results."""
 ROBUST_PASSES = lates.DEFAULT.passes
-HoldOut = Literal["plain", "jittered", "both", "robust", "paper", "density", "mirrored", "shifted"]
+HoldOut = Literal["plain", "jittered", "both", "robust", "paper", "density", "mirrored"]
 Read = Callable[[ImageSet], lates.Features]
 
 
@@ -72,7 +71,7 @@ class Prepared:
                "both" and "robust", the plain one followed by one jittered or robust view of each of its images; and what
                `readers` make of it
     readers    what methods predict from -> how images are read. "plain"; "paper", pooled flat; "density", a block "nearest" and
-               a block "kth" of squared distances [n, layers]; "mirrored" and "shifted", logits averaged over copies
+               a block "kth" of squared distances [n, layers]; "mirrored", logits averaged over an image and its mirror image
     probes     kind -> block -> the probe trained on those views of the training split, uncut; "paper": on flips, by SGD
     """
 
@@ -140,12 +139,10 @@ def prepare(
         with clock("extraction_density"):
             readers[DENSITY] = _density_reader(network, train, seed)
             holdouts[DENSITY] = readers[DENSITY](holdout)
-    averaged: dict[HoldOut, Views] = {MIRRORED: with_mirror_image, SHIFTED: shifted(seed)}
-    for copied, copies in averaged.items():
-        if copied in kinds:
-            with clock(f"extraction_{copied}"):
-                readers[copied] = partial(_read_averaged, network, copies, plain)
-                holdouts[copied] = readers[copied](holdout)
+    if MIRRORED in kinds:
+        with clock("extraction_mirrored"):
+            readers[MIRRORED] = partial(_read_mirrored, network, plain)
+            holdouts[MIRRORED] = readers[MIRRORED](holdout)
     return Prepared(network, seed, blocks, everything[-1], holdouts, readers, probes)
 
 
@@ -176,9 +173,9 @@ def _without_rows(features: lates.Features) -> lates.Features:
     return replace(features, blocks={}, logits=logits, labels=labels)
 
 
-def _read_averaged(network: nn.Module, copies: Views, like: lates.Features, images: ImageSet) -> lates.Features:
-    """Logits alone, averaged over copies of each image."""
-    logits = mean_logits(network, Batches(images), copies)
+def _read_mirrored(network: nn.Module, like: lates.Features, images: ImageSet) -> lates.Features:
+    """Logits alone, averaged over each image and its mirror image."""
+    logits = mirrored_logits(network, Batches(images))
     return replace(only(like, ()), logits=logits, labels=images.labels, passes=1)
 
 

@@ -23,7 +23,6 @@ from experiments.data.datasets import ImageSet, scale
 from experiments.data.files import format_json, write_whole
 from experiments.data.shifts import FAMILIES, shifted_sets
 from experiments.evaluation.environment import multiply_in_float32
-from experiments.evaluation.image_blocks import image_scores
 from experiments.evaluation.loading import add_arguments, load_network
 from experiments.evaluation.methods import METHODS, PROBES, WEIGHTS, Predict
 from experiments.evaluation.prepared import (
@@ -74,8 +73,9 @@ class Outcomes:
     @classmethod
     def of(cls, logits: Tensor, labels: Tensor) -> "Outcomes":
         """From logits [sets, images, classes]."""
-        scores = torch.stack([image_scores(of_set, labels) for of_set in logits], 1)
-        confidence = logits.double().softmax(2).amax(2)
+        rows = [lates.metrics.describe_rows(of_set, labels) for of_set in logits]
+        scores = torch.stack([torch.stack([each.nll, each.brier, each.correct]) for each in rows], 1)
+        confidence = torch.stack([each.confidence for each in rows])
         return cls(scores, scores[2] - confidence, ((confidence * BINS).ceil().long() - 1).clamp(0, BINS - 1))
 
     def ece(self, counts: Tensor) -> Tensor:

@@ -13,7 +13,7 @@ SECONDS_BETWEEN_LINES = 10.0
 
 
 class Lines:
-    """A line now and then: which cell of how many, what it does, and how much of that is done."""
+    """A line for each new stage, and one every ten seconds: which cell of how many, its stage, and the share done."""
 
     def __init__(self, write: Callable[[str], None], clock: Callable[[], float] = time.monotonic) -> None:
         self.write, self.clock = write, clock

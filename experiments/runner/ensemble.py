@@ -25,7 +25,7 @@ from experiments.recipes import RECIPES, Cell, Recipe, ensemble_cell
 from experiments.runner.cache import DataCache
 from experiments.runner.cells import Folders
 from experiments.runner.results import CellResults, results_path, write_results
-from experiments.training.checkpoints import RunFolder, load_tensors
+from experiments.training.checkpoints import RunFolder, load_weights
 
 Predict = Callable[[ImageSet], Tensor]
 """images -> log-probabilities [n, classes]"""
@@ -62,11 +62,9 @@ def mean_of(members: Sequence[Predict], images: ImageSet) -> Tensor:
 
 def _scaled_network(cell: Cell, runs: Path, cache: DataCache) -> Predict:
     """A trained network at the temperature of its own hold-out."""
-    if (stored := load_tensors(_weights(cell, runs))) is None:
-        raise ValueError(f"{runs / cell.training} holds no network that can be read. Run the recipe again.")
     train, holdout, _ = cache.divide(cell)
     network = cell.build_network(len(train.classes))
-    network.load_state_dict(stored[0])
+    load_weights(network, _weights(cell, runs))
     network.to(cache.device).eval()
     holdout = cache.fitting_part(holdout)
     scaling = temperature.fit(_logits(network, holdout), holdout.labels)

@@ -1,6 +1,5 @@
 """A run on disk: written whole or not at all, as safetensors with JSON, never pickle."""
 
-import hashlib
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass
@@ -9,32 +8,26 @@ from typing import Any
 
 import safetensors
 import safetensors.torch
-import torch
 from torch import Tensor, nn
 
 from experiments.data.files import DamagedError, format_json, parse_json, write_whole
 
 KEY = "lates"
-"""The key of the safetensors metadata under which the facts lie, as JSON."""
-DIGESTS = "tensors_sha256"
-"""The key, among the facts of a file, of its tensors' digests. Files of earlier versions have none."""
+"""The key of the safetensors metadata that holds the facts, as JSON."""
 
 
 def save_tensors(path: Path, tensors: Mapping[str, Tensor], facts: Mapping[str, Any]) -> None:
-    """A safetensors file whose header carries `facts` and the tensors' digests as JSON."""
+    """A safetensors file whose header carries `facts` as JSON."""
     plain = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
-    header = format_json({**facts, DIGESTS: _digests(plain)}).decode()
-    write_whole(path, safetensors.torch.save(plain, {KEY: header}))
+    write_whole(path, safetensors.torch.save(plain, {KEY: format_json(facts).decode()}))
 
 
 def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
     """What `save_tensors` wrote, or None if there is no such file."""
     if not path.exists():
         return None
-    facts, tensors = read_facts(path), safetensors.torch.load_file(path)
-    if facts.pop(DIGESTS, None) not in (None, _digests(tensors)):
-        raise _damaged(path, "its tensors are not those that were written, by their digests")
-    return tensors, facts
+    facts = read_facts(path)
+    return safetensors.torch.load_file(path), facts
 
 
 def read_facts(path: Path) -> dict[str, Any]:
@@ -50,26 +43,29 @@ def _damaged(path: Path, reason: object) -> DamagedError:
     return DamagedError(f"{path} is damaged ({reason}). Remove it: the run then goes on without it.")
 
 
-def _digests(tensors: Mapping[str, Tensor]) -> dict[str, str]:
-    """name -> digest of the values; nothing but safetensors' own header would notice another shape or dtype."""
-    flat = {name: tensor.contiguous().reshape(-1).view(torch.uint8) for name, tensor in sorted(tensors.items())}
-    return {name: hashlib.sha256(values.numpy().data).hexdigest() for name, values in flat.items()}
+def load_weights(network: nn.Module, path: Path) -> bool:
+    """Put the weights of a finished run into the network; False if there is no such file."""
+    if (stored := load_tensors(path)) is None:
+        return False
+    check_shapes(stored[0], network.state_dict(), path)
+    network.load_state_dict(stored[0])
+    return True
 
 
 def check_shapes(stored: Mapping[str, Tensor], expected: Mapping[str, Tensor], path: Path) -> None:
     """Refuse tensors of another network: other names or other shapes."""
-    came, here = ({name: tuple(tensor.shape) for name, tensor in part.items()} for part in (stored, expected))
-    if came != here:
-        name = min(name for name in came.keys() | here.keys() if came.get(name) != here.get(name))
+    found, needed = ({name: tuple(tensor.shape) for name, tensor in part.items()} for part in (stored, expected))
+    if found != needed:
+        name = min(name for name in found.keys() | needed.keys() if found.get(name) != needed.get(name))
         raise ValueError(
-            f"{path} is of another network: its {name} has shape {came.get(name)}, here it has {here.get(name)}. Choose "
+            f"{path} is of another network: its {name} has shape {found.get(name)}, here it has {needed.get(name)}. Choose "
             "another folder or remove the file."
         )
 
 
 @dataclass(frozen=True)
 class Progress:
-    """Where a run stands, in steps; the mean training loss of each epoch so far; seconds over all its lives."""
+    """How far a run is, in steps; the mean training loss of each epoch so far; seconds, those before restarts included."""
 
     step: int
     steps: int

@@ -10,17 +10,17 @@ import hashlib
 import json
 import math
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 from torch.nn.utils import convert_conv2d_weight_memory_format
 
-from experiments.data.datasets import WORKERS, FolderSet, ImageSet, as_inputs, decode_batches, in_order
+from experiments.data.datasets import WORKERS, FolderSet, ImageSet
 from experiments.training.checkpoints import Progress, RunFolder
 from experiments.training.feeds import EpochDraws, ResidentFeed, StreamedFeed, derive_seed
 from experiments.training.hyperparameters import Hyperparameters
@@ -40,7 +40,7 @@ def train_network(
     workers: int = WORKERS,
     report: Callable[[Progress], None] = lambda progress: None,
 ) -> Progress:
-    """Train `network` in place and leave it on `device` in eval mode; `report` hears of every epoch.
+    """Train `network` in place and leave it on `device` in eval mode; `report` is called after every epoch.
 
     With a `folder` the run leaves a checkpoint there about every `checkpoint_seconds` and goes on from what it finds;
     in the end `folder/network.safetensors` holds the weights, and a further call only loads them. After `max_seconds`
@@ -65,7 +65,7 @@ def train_network(
             network.eval()
             return done
     feed = ResidentFeed(data, draws) if isinstance(data, ImageSet) else StreamedFeed(data, draws, workers)
-    with _apart(target):
+    with _isolated(target):
         state = TrainingState(hyper, network.train(), feed, draws.steps, target)
         if store is not None and (stored := store.load(store.checkpoint, state.tensors())) is not None:
             tensors, progress = stored
@@ -120,9 +120,9 @@ def _identity(hyper: Hyperparameters, data: ImageSet | FolderSet, seed: int) -> 
 
 
 @contextmanager
-def _apart(device: torch.device) -> Iterator[None]:
+def _isolated(device: torch.device) -> Iterator[None]:
     """Seeding inside leaves the caller's random state as it was. A GPU works on a stream other than the default, which graph
-    capture needs; whatever came before and after is in order."""
+    capture needs, synchronised with the work before and after it."""
     if device.type == "cpu":
         with torch.random.fork_rng([]):
             yield
@@ -132,19 +132,3 @@ def _apart(device: torch.device) -> Iterator[None]:
         with torch.random.fork_rng([torch.cuda.current_device()]):
             yield
         torch.cuda.synchronize(device)
-
-
-def measure_accuracy(
-    network: nn.Module, data: ImageSet | FolderSet, *, batch: int = 1000, workers: int = WORKERS
-) -> float:
-    """The share of images whose largest logit is their label's, on the network's device."""
-    device = next(network.parameters()).device
-    if isinstance(data, ImageSet):
-        batches: Iterable[tuple[Tensor, Tensor]] = zip(data.images.split(batch), data.labels.split(batch), strict=True)
-    else:
-        batches = decode_batches(data, in_order(len(data), batch), workers)
-    right = 0
-    with torch.inference_mode(), torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
-        for images, labels in batches:
-            right += int((network(as_inputs(images.to(device))).argmax(1) == labels.to(device)).sum())
-    return right / len(data)

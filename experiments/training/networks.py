@@ -14,8 +14,7 @@ through the head; or each convolution of a VGG network plus its head.
 | wide_resnet_28_10 | 12 | 36.5 M                   |
 
 Not the paper's: mobilenet (2.2 M), convnet_group_norm (7.6 M) and small_vit (7.2 M); resnet20 to resnet56 (.27 to .85 M),
-whose trained weights others have released; and two of half the width that a CPU can train, vgg11_half (2.3 M) and
-resnet18_half (2.8 M).
+whose trained weights others have released.
 """
 
 from collections import OrderedDict
@@ -332,8 +331,6 @@ NETWORKS: dict[str, Callable[..., nn.Module]] = {
         f"resnet{6 * n + 2}": partial(ResNet, _PADDED, (n, n, n), (16, 16, 32, 64), normalise=True)
         for n in (3, 5, 7, 9)
     },
-    "vgg11_half": partial(VGG, [[32], [64], [128] * 2, [256] * 2, [256] * 2]),
-    "resnet18_half": partial(ResNet, BasicBlock, (2, 2, 2, 2), (32, 32, 64, 128, 256)),
     "tiny_vgg": partial(VGG, [[8], [16], [32, 32]]),
     "tiny_resnet": partial(ResNet, BasicBlock, (1, 1, 1, 1), (8, 8, 16, 32, 32)),
 }

@@ -7,29 +7,23 @@ from typing import Any
 import torch
 from torch import nn
 
+from lates.arguments import check_arguments, plan_holdout, without_copies
 from lates.model import CalibratedModel
 from lates.network import (
-    Draws,
+    Ensemble,
     Features,
     Reading,
     Tokenizer,
     Views,
-    check_loader,
     device_of,
     extract_holdout,
     extract_training,
-    read_draws,
-    refuse_overlap,
+    read_ensemble,
 )
 from lates.probes import ChosenProbes, check_budget, member_logits, train_and_cut
 from lates.runtime import Progress, Run
 from lates.settings import DEFAULT, Settings
-from lates.stack import MemberRows, Stack, check_loss, fit_weights, rescale
-
-VIEWS_ADVICE = (
-    'Pass views=: "robust" for images, "noise" or "swap" for table rows, lates.views.mask_tokens(tokenizer) for text, or a '
-    "function inputs -> inputs."
-)
+from lates.stack import MemberRows, Stack, fit_expecting_shift, fit_weights
 
 
 def calibrate(
@@ -64,7 +58,7 @@ def calibrate(
     blocks    None: all natural blocks; an int: the last n; a list of names; []: temperature scaling, which needs no train
     loss      minimised by the weights: "nll", "brier" or "soft_ece"; probes minimise the log-loss, those of
               `PAPER` this loss
-    budget    cap on added parameters, as a share of the network's, such as 0.01 or "1%"; None: no cap
+    budget    limit on added parameters, as a share of the network's, such as 0.01 or "1%"; None: no limit
     views     which variants of the inputs the probes train on: None; for images "flip", "shift", "jitter", "robust"; for table
               rows "noise", "swap"; for text `lates.views.mask_tokens(tokenizer)`; a function inputs -> inputs; or "auto", for
               images what the settings say, for text masked tokens if the tokenizer is passed, and None otherwise; `passes`
@@ -86,92 +80,58 @@ def calibrate(
     >>> calibrated = lates.calibrate(model, train=train_loader, holdout=holdout_loader)
     >>> probabilities = calibrated.predict_proba(images)
     """
-    draws, budget = read_draws(model), check_budget(budget)
+    ensemble, budget = read_ensemble(model), check_budget(budget)
     settings = settings.expecting_shift() if expect_shift else settings
     reading = Reading("train", blocks, views, passes, tokenizer=tokenizer, budget=budget, settings=settings)
-    holdout_reading = _read_holdout(reading, holdout_views, expect_shift)
-    device = device_of(draws.networks[0]) if device is None else device
+    holdout_reading = plan_holdout(reading, holdout_views, expect_shift)
+    device = device_of(ensemble.networks[0]) if device is None else device
     with Run.start(device, seed=seed, memory=memory, distributed=distributed, progress=progress) as run:
-        _check_arguments(train, holdout, loss, draws, reading, run)
-        # The hold-out first: faults show at once. Of MC dropout's samples the first one chooses the probes.
-        holdouts = extract_holdout(draws, holdout, holdout_reading, run)
-        firsts = [_without_copies(rows) if expect_shift else rows for rows in holdouts[:: draws.samples]]
-        trainings = extract_training(draws, train, reading, run, firsts)
-        # Step 1: one linear probe per block, trained on the training split (freed network by network), cut to the budget.
-        spare = replace(run, memory=run.memory - sum(rows.bytes_in_memory for rows in (*trainings, *holdouts)))
-        chosen = [train_and_cut(trainings.pop(0), rows, loss, budget, settings, spare) for rows in firsts]
+        check_arguments(train, holdout, loss, ensemble, reading, run)
+        # The hold-out first: faults show at once. Where shift is expected, changed copies of it come after its rows.
+        holdouts = extract_holdout(ensemble, holdout, holdout_reading, run)
+        plain = without_copies(holdouts) if expect_shift else holdouts
+        # Step 1: one linear probe per block, trained on the training split, cut to the budget.
+        chosen = _choose_probes(ensemble, train, plain, loss, reading, run)
         # Step 2: the logits of all members, the probes and the network itself, on the hold-out.
-        members = _read_members(draws, chosen, holdouts, run)
-        # Steps 3 and 4: from the network as it is, (0, …, 0, 1), to the weights beta >= 0 that minimise the loss.
-        stack = fit_weights(members.first_pass() if expect_shift else members, loss, settings, run.seed)
-        # Beyond the paper: where shift is expected, changed copies of the hold-out choose the scale of all weights.
-        stack = rescale(stack, members, settings) if expect_shift else stack
-    return _assemble(model, chosen, stack, firsts, run.seed)
+        members = _read_members(ensemble, chosen, holdouts, run)
+        # Steps 3 and 4: from the network as it is, (0, …, 0, 1), to the weights beta >= 0 that minimise the loss. Beyond the
+        # paper, where shift is expected, the copies then choose one factor for all weights.
+        fit = fit_expecting_shift if expect_shift else fit_weights
+        stack = fit(members, loss, settings, run.seed)
+    return _assemble(model, chosen, stack, run.seed)
 
 
-def _read_members(draws: Draws, chosen: Sequence[ChosenProbes], holdouts: Sequence[Features], run: Run) -> MemberRows:
-    pairs, memory = zip(draws.repeat(chosen), holdouts, strict=True), run.memory // 4 // len(holdouts)
-    logits = [member_logits(of_network.probes, rows, memory=memory) for of_network, rows in pairs]
+def _choose_probes(
+    ensemble: Ensemble,
+    train: Iterable[Any] | None,
+    holdouts: Sequence[Features],
+    loss: str,
+    reading: Reading,
+    run: Run,
+) -> list[ChosenProbes]:
+    """The probes of each network, by the first of its draws; its training features are freed before the next one's turn."""
+    firsts = holdouts[:: ensemble.samples]
+    trainings = extract_training(ensemble, train, reading, run, firsts)
+    spare = replace(run, memory=run.memory - sum(rows.bytes_in_memory for rows in (*trainings, *holdouts)))
+    settings = reading.settings
+    return [train_and_cut(trainings.pop(0), rows, loss, reading.budget, settings, spare) for rows in firsts]
+
+
+def _read_members(
+    ensemble: Ensemble, chosen: Sequence[ChosenProbes], holdouts: Sequence[Features], run: Run
+) -> MemberRows:
+    memory = run.memory // 4 // len(holdouts)
+    draws = zip(ensemble.per_draw(chosen), holdouts, strict=True)
+    logits = [member_logits(network.probes, rows, memory=memory) for network, rows in draws]
     passes, reduce = holdouts[0].passes, run.processes.sum
-    return MemberRows.of(logits, holdouts[0].labels, samples=draws.samples, passes=passes, reduce=reduce)
+    return MemberRows.of(logits, holdouts[0].labels, samples=ensemble.samples, passes=passes, reduce=reduce)
 
 
 def _assemble(
-    model: nn.Module | Sequence[nn.Module],
-    chosen: Sequence[ChosenProbes],
-    stack: Stack,
-    holdouts: Sequence[Features],
-    seed: int,
+    model: nn.Module | Sequence[nn.Module], chosen: Sequence[ChosenProbes], stack: Stack, seed: int
 ) -> CalibratedModel:
     if len(chosen) == 1 and chosen[0].curve:  # of an ensemble's networks each has its own, and none is kept
         budgets, losses = zip(*chosen[0].curve, strict=True)
         stack = replace(stack, budgets=budgets, budget_nll=losses)
-    probes, accuracies = [each.probes for each in chosen], [each.accuracies for each in chosen]
-    return CalibratedModel.assemble(model, probes, stack, [rows.poolings for rows in holdouts], accuracies, seed)
-
-
-def _read_holdout(reading: Reading, holdout_views: Views, expect_shift: bool) -> Reading:
-    """How the hold-out is read, with changed copies of it where these are asked for."""
-    if not isinstance(expect_shift, bool):
-        raise ValueError(f"expect_shift={expect_shift!r}: expected True or False.")
-    if not expect_shift:
-        return replace(reading, views=holdout_views, views_option="holdout_views")
-    if holdout_views is not None:
-        raise ValueError(
-            "Pass expect_shift=True or holdout_views=, not both: they use copies of the hold-out differently."
-        )
-    if reading.views is None:
-        raise ValueError(
-            "expect_shift=True draws changed copies of the hold-out by views=, which is None. " + VIEWS_ADVICE
-        )
-    return reading
-
-
-def _without_copies(holdout: Features) -> Features:
-    """The rows as they are, of a hold-out that has changed copies too."""
-    if holdout.passes == 1:
-        raise ValueError(
-            'expect_shift=True draws changed copies of the hold-out by views=, and "auto" has none for such inputs. '
-            + VIEWS_ADVICE
-        )
-    return holdout.first_pass()
-
-
-def _check_arguments(
-    train: Iterable[Any] | None, holdout: Iterable[Any], loss: str, draws: Draws, reading: Reading, run: Run
-) -> None:
-    check_loss(loss, several=len(draws.models) > 1)
-    check_loader(holdout, "holdout")
-    if train is not None:
-        check_loader(train, "train")
-        refuse_overlap(train, holdout)
-    elif not isinstance(reading.blocks, Sequence) or len(reading.blocks) > 0:
-        raise ValueError(
-            "The probes learn from the training split: pass train=, the loader the model was trained on. For temperature "
-            "scaling, which needs none, pass blocks=[]."
-        )
-    if run.processes.world_size > 1 and "sgd" in (reading.settings.optimiser, reading.settings.solver):
-        raise ValueError(
-            f"The paper's SGD is for one process, and here are {run.processes.world_size}. Use the settings' other solvers, or "
-            "let one process work alone: distributed=False."
-        )
+    probes, poolings, accuracies = zip(*((each.probes, each.poolings, each.accuracies) for each in chosen), strict=True)
+    return CalibratedModel.assemble(model, probes, stack, poolings, accuracies, seed)

@@ -86,8 +86,8 @@ class Calibrator:
     def predict(self, X: Any) -> Array:
         """The most probable class of each row [n]; where the labels were names, its name, in an array."""
         logits = self.calibrated_logits(X)
-        places = as_tensor(logits, "logits").argmax(dim=1)
-        return self.classes_[places.cpu().numpy()] if _are_names(self.classes_) else _like(logits, places)
+        classes = as_tensor(logits, "logits").argmax(dim=1)
+        return self.classes_[classes.cpu().numpy()] if _are_names(self.classes_) else _like(logits, classes)
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """Accuracy, by which scikit-learn's classifiers score themselves."""
@@ -174,7 +174,7 @@ class LogitStack(Calibrator):
             return X
         if as_tensor(X, "members").ndim != 3:
             raise ValueError(f"members have shape {list(X.shape)}; expected [n, classes, members] or a mapping.")
-        return {name: X[:, :, place] for place, name in enumerate(default_names(X.shape[2]))}
+        return {name: X[:, :, column] for column, name in enumerate(default_names(X.shape[2]))}
 
 
 def _array(values: Any) -> Any:
@@ -197,7 +197,7 @@ def _are_names(labels: Any) -> bool:
 
 
 def _numbered(labels: Any, head: Any) -> tuple[Any, np.ndarray | None]:
-    """Class numbers and, where the labels are names, the sorted names, which stand for the columns of the logits."""
+    """Class numbers and, where the labels are names, the sorted names, one for each column of the logits."""
     if not _are_names(labels):
         return labels, None
     names, numbers = np.unique(labels, return_inverse=True)

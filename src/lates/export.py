@@ -31,7 +31,7 @@ OPSET = 18
 """The ONNX operator set written: the one that PyTorch's exporter is written in, and that runtimes since 2023 read."""
 
 TOLERANCE = 1e-4
-"""How far an exported graph's probabilities may lie from PyTorch's: float32 sums in another order, through many layers."""
+"""The largest difference of an exported graph's probabilities from PyTorch's: many layers of float32 sums in another order."""
 
 LARGEST_FILE = 2**31
 """Bytes that a single ONNX file, a protocol buffer, can hold."""
@@ -137,11 +137,11 @@ def check_onnx(calibrated: CalibratedModel, graph: str | os.PathLike[str] | byte
         )
     (output,) = session.run(["probabilities"], {name: given[name].numpy() for name in wanted})
     probabilities = torch.from_numpy(output).double()
-    of_its_top_class = expected.gather(1, probabilities.argmax(1, keepdim=True))
+    at_top_class = expected.gather(1, probabilities.argmax(1, keepdim=True))
     return Check(
         rows=len(expected),
         difference=float((probabilities - expected).abs().max()),
-        same_top_class=bool((expected <= of_its_top_class + 2 * TOLERANCE).all()),
+        same_top_class=bool((expected <= at_top_class + 2 * TOLERANCE).all()),
     )
 
 
@@ -212,7 +212,7 @@ def _by_name(calibrated: CalibratedModel, inputs: Any) -> dict[str, Tensor]:
     positional, named = call_arguments(inputs)
     parameters = inspect.signature(calibrated.networks[0].network.network.forward).parameters
     names = [name for name, parameter in parameters.items() if parameter.kind in POSITIONAL]
-    names += [f"input_{place}" for place in range(len(names), len(positional))]
+    names += [f"input_{index}" for index in range(len(names), len(positional))]
     everything = {**dict(zip(names, positional, strict=False)), **named}
     return {name: values for name, values in everything.items() if isinstance(values, Tensor)}
 

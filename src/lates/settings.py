@@ -27,8 +27,9 @@ class Settings:
     solver      of the stack. "exact": its optimum; "sgd": the paper's 50 epochs of projected SGD; MC dropout and ensembles are
                 always solved.
     prior       strength of the pull towards the network as it is, counted in wrongly classified rows. It fades as 1 / n, and is
-                not felt at 5,000 rows. 0: no prior, no outlier row is left out, and probes are never dropped where they make
-                the hold-out's accuracy clearly worse.
+                not felt at 5,000 rows. 0 switches four safeguards of `lates.stack` off: the prior itself, the one error that is
+                assumed where every row is right (prior), the outlier rows that are left out, and the probes that are dropped
+                where they make the hold-out's accuracy clearly worse (safeguards).
     regularise  c of the stack's penalty (c / sqrt(n)) / 2 · ‖beta‖², Proposition 1.
     views       what `views="auto"` means for images: None, "flip", "shift", "jitter" or "robust".
     passes      on how many freshly drawn views of each image the probes train. The draws are kept: where the paper flips

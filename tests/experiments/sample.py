@@ -6,7 +6,7 @@ from functools import cache
 import torch
 from torch import nn
 
-from experiments.data.datasets import SAMPLE, load_sample
+from experiments.data.datasets import SAMPLE, ImageSet, as_inputs, load_sample
 from experiments.data.splits import split_indices
 from experiments.evaluation.evaluate import CellData
 from experiments.recipes import RECIPES, Recipe
@@ -37,6 +37,11 @@ def tiny_network(name: str) -> nn.Module:
         torch.manual_seed(0)
         network = build_network(name, 10)
     return train_on_sample(network)
+
+
+def accuracy_of(network: nn.Module, images: ImageSet) -> float:
+    with torch.no_grad():
+        return float((network(as_inputs(images.images)).argmax(1) == images.labels).float().mean())
 
 
 def tiny_recipe(seeds: tuple[int, ...] = (0,)) -> Recipe:

@@ -15,7 +15,6 @@ MAY_IMPORT = {
     "recipes": {"data", "training"},
     "runner": {"data", "training", "evaluation", "recipes"},
     "reporting": {"data", "evaluation", "recipes", "runner"},
-    "train": {"data", "training", "recipes", "runner"},
     "__main__": {"recipes", "runner"},
 }
 """Package, or file beside them -> what it may import."""

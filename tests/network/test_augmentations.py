@@ -9,9 +9,9 @@ from torch import Tensor
 from lates.network.augmentations import (
     BRIGHTNESS,
     CONTRAST,
-    REACH,
+    LARGEST_SHIFT,
     ROW_NOISE,
-    SWAPPED,
+    SWAP_SHARE,
     TINT,
     ChannelScale,
     autocontrast,
@@ -31,7 +31,7 @@ from tests.network.test_views import draw_images, draw_rows, seeded, view_once
 def only_shifted(changed: Tensor, images: Tensor) -> Tensor:
     """Which of the changed images [n] are a shift of theirs, edges repeated."""
     height, width = images.shape[2:]
-    tall, wide = int(height * REACH), int(width * REACH)
+    tall, wide = int(height * LARGEST_SHIFT), int(width * LARGEST_SHIFT)
     padded = F.pad(images, (wide, wide, tall, tall), mode="replicate")
     crops = padded.unfold(2, height, 1).unfold(3, width, 1)  # [n, c, rows, columns, h, w]
     return (crops == changed[:, :, None, None]).all(-1).all(-1).all(1).flatten(1).any(1)
@@ -127,7 +127,7 @@ def test_swapped_entries_come_from_their_column_in_another_row() -> None:
     rows = torch.arange(400.0).repeat(3, 1).T + torch.tensor([0, 1000, 2000])
     changed = view_once("swap", rows)
     moved = changed != rows
-    assert float(moved.float().mean()) == pytest.approx(SWAPPED, abs=0.03)
+    assert float(moved.float().mean()) == pytest.approx(SWAP_SHARE, abs=0.03)
     assert torch.equal(changed.div(1000, rounding_mode="floor"), rows.div(1000, rounding_mode="floor"))
     assert 0 < int(moved.all(1).sum()) < 0.1 * len(rows), "entries move alone, not rows"
     assert torch.equal(view_once("swap", rows[:1]), rows[:1]), "a single row has nothing to swap with"

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 import lates
-from lates.network.sampling import MCDropout, mean_log_probability, read_draws
+from lates.network.sampling import MCDropout, mean_log_probability, read_ensemble
 from tests.conftest import Problem
 
 
@@ -120,9 +120,9 @@ def test_without_a_dropout_layer_every_sample_would_be_the_same() -> None:
 def test_what_is_neither_a_model_nor_models_is_refused(problem: Problem) -> None:
     for given in ("resnet18", [], [problem.model, "resnet18"]):
         with pytest.raises(TypeError, match=r"Expected an nn.Module, mc_dropout\(…\) or a list"):
-            read_draws(given)  # pyright: ignore[reportArgumentType]
+            read_ensemble(given)  # pyright: ignore[reportArgumentType]
     with pytest.raises(TypeError, match="ensemble of MC-dropout networks is not supported"):
-        read_draws([lates.mc_dropout(problem.model), problem.model])
+        read_ensemble([lates.mc_dropout(problem.model), problem.model])
 
 
 @pytest.fixture(scope="module")

@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader
 
 import lates
-from lates.network import Draws
+from lates.network import Ensemble
 from lates.probes.budget import Cost, Search, choose_ranks, equal_share, fit_budget, last_alone, prune
 from lates.probes.probe import Probe
 from lates.stack.losses import NLL
@@ -69,7 +69,7 @@ def test_shuffling_loader_repeats_its_order_over_the_holdout(problem: Problem) -
     dataset = problem.holdout.dataset
     loader = DataLoader(dataset, batch_size=16, shuffle=True)
     (features,) = extract_draws(
-        Draws((problem.model,)), loader, [], views=lambda images: 2 * images, passes=3, plain_first=True
+        Ensemble((problem.model,)), loader, [], views=lambda images: 2 * images, passes=3, plain_first=True
     )
     first, second, third = features.labels.view(3, -1)
     assert torch.equal(first, second)

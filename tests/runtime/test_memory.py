@@ -12,7 +12,7 @@ from torch import Tensor
 import lates
 from lates.probes import training
 from lates.probes.rows import StandardisedRows
-from lates.runtime.memory import UNKNOWN, RowStore, default_memory, free_memory
+from lates.runtime.memory import ASSUMED_FREE, RowStore, default_memory, free_memory
 from tests import processes
 from tests.networks import loader, network
 from tests.processes import Rank
@@ -81,7 +81,7 @@ def test_the_default_memory_heeds_the_control_groups_around_a_process(tmp_path: 
         (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / path).write_text(text, "utf-8")
 
-    assert free_memory(tmp_path) == UNKNOWN
+    assert free_memory(tmp_path) == ASSUMED_FREE
     write("proc/meminfo", "MemTotal: 9000 kB\nMemAvailable: 8000 kB\n")
     assert free_memory(tmp_path) == 8000 * 1024
     write("proc/self/cgroup", "1:cpu:/\n0::/pod/box\n")

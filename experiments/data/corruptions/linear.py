@@ -51,8 +51,8 @@ def _zoom_matrix(size: int, factor: float) -> Tensor:
     left = position.floor().clamp(max=crop - 2)
     share = position - left
     start = (size - crop) // 2
-    places = (start + left.long())[:, None] + torch.arange(2)
-    return _scatter(places, torch.stack([1 - share, share], dim=1), size, "nearest")
+    indices = (start + left.long())[:, None] + torch.arange(2)
+    return _scatter(indices, torch.stack([1 - share, share], dim=1), size, "nearest")
 
 
 def box_matrix(size: int, target: int) -> Tensor:
@@ -86,12 +86,12 @@ def cubic_matrix(points: Tensor, size: int) -> Tensor:
     return matrix
 
 
-def _scatter(places: Tensor, weights: Tensor, size: int, border: Border) -> Tensor:
-    """The matrix that adds `weights` at `places` `[size, taps]`, places beyond the border brought home by its rule."""
+def _scatter(indices: Tensor, weights: Tensor, size: int, border: Border) -> Tensor:
+    """The matrix that adds `weights` at `indices` `[size, taps]`, those beyond the border mapped back by its rule."""
     if border == "nearest":
-        places = places.clamp(0, size - 1)
+        indices = indices.clamp(0, size - 1)
     else:
-        places = places % (2 * size)
-        places = torch.minimum(places, 2 * size - 1 - places)
+        indices = indices % (2 * size)
+        indices = torch.minimum(indices, 2 * size - 1 - indices)
     matrix = torch.zeros(size, size, dtype=torch.float64)
-    return matrix.scatter_add_(1, places, weights.expand(places.shape))
+    return matrix.scatter_add_(1, indices, weights.expand(indices.shape))

@@ -7,7 +7,7 @@ and what the published data truncate is truncated here.
 import torch
 from torch import Tensor
 
-_HAIR = 1e-6  # of a grey level: an exact 100 that rounding left at 99.99999999 stays 100
+_EPSILON = 1e-6  # of a grey level: an exact 100 that rounding left at 99.99999999 stays 100
 
 
 def is_small(images: Tensor) -> bool:
@@ -22,7 +22,7 @@ def to_unit(images: Tensor) -> Tensor:
 
 def to_bytes(images: Tensor) -> Tensor:
     """Clip to [0, 1], scale to 0 … 255 and truncate (not round) -> uint8."""
-    return (images.clamp(0, 1) * 255 + _HAIR).to(torch.uint8)
+    return (images.clamp(0, 1) * 255 + _EPSILON).to(torch.uint8)
 
 
 def truncated(images: Tensor) -> Tensor:

@@ -13,7 +13,7 @@ isotonic       one monotone map of all probabilities
 spline         a spline on the top label
 parameterised  a temperature for each row, from its largest logits
 density        a temperature for each row, from distances to the training data
-augmentation   the mean over augmented copies of a test image
+augmentation   the mean over a test image and its mirror image
 """
 
 from collections.abc import Callable

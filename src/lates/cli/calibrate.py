@@ -40,7 +40,9 @@ def calibrate_model(
     loss: Annotated[Loss, method(help="What the weights minimise.")] = "nll",
     budget: Annotated[
         str,
-        method(metavar="SHARE", help="Cap on added parameters, as a share of the network's: 1% or 0.01; none: no cap."),
+        method(
+            metavar="SHARE", help="Limit on added parameters, as a share of the network's: 1% or 0.01; none: no limit."
+        ),
     ] = "1%",
     views: Annotated[
         str,
@@ -118,7 +120,7 @@ def calibrate_model(
     rank, world_size = world()
     if rank == 0:
         check_output(output, force, checkpoints or (), [model, data, views, holdout_views, tokenizer or ""])
-    cap = None if budget == NONE else parse_share(budget, "--budget")
+    share = None if budget == NONE else parse_share(budget, "--budget")
     chosen, limit = parse_blocks(blocks), None if memory is None else parse_bytes(memory)
     import lates
     from lates.cli.user_code import call_named, find_named, make_loaders, make_network
@@ -141,7 +143,7 @@ def calibrate_model(
             holdout=holdout,
             blocks=chosen,
             loss=loss,
-            budget=cap,
+            budget=share,
             views=view(views, "--views"),
             passes=passes,
             expect_shift=expect_shift,

@@ -73,9 +73,9 @@ def find_state(content: Any, path: Path) -> dict[str, Any]:
             content = next((content[key] for key in NESTS if isinstance(content.get(key), Mapping)), content)
     if isinstance(content, Mapping) and any(isinstance(value, Tensor) for value in content.values()):
         return {str(name): value for name, value in content.items()}
-    came = f"keys {abbreviate([*content], 4)}" if isinstance(content, Mapping) else f"a {type(content).__name__}"
+    received = f"keys {abbreviate([*content], 4)}" if isinstance(content, Mapping) else f"a {type(content).__name__}"
     raise ValueError(
-        f"{path} holds {came}; expected a state_dict, name -> tensor, alone or under one of {', '.join(NESTS)}."
+        f"{path} holds {received}; expected a state_dict, name -> tensor, alone or under one of {', '.join(NESTS)}."
     )
 
 
@@ -90,7 +90,7 @@ def strip_prefixes(state: dict[str, Any], expected: Mapping[str, Any]) -> dict[s
 
 
 def check_names(state: Mapping[str, Any], expected: Mapping[str, Any], path: Path) -> None:
-    """Refuse missing names, unexpected names and other shapes; a weight tied to one that came is not missing."""
+    """Refuse missing names, unexpected names and other shapes; a weight tied to one that is there is not missing."""
     loaded = {value.data_ptr() for name, value in expected.items() if name in state and isinstance(value, Tensor)}
     needed = {
         name: value.shape

@@ -19,7 +19,7 @@ from lates.model import (
     SavedCalibration,
     fit_lines,
     member_table,
-    naming_damage,
+    naming_damaged_file,
     parse_saved,
     read_calibration,
     read_stack,
@@ -62,8 +62,8 @@ def _members(stack: Stack) -> list[dict[str, Any]]:
 
 def _calibration_contents(saved: SavedCalibration) -> dict[str, Any]:
     members, added = _members(saved.fit), 0
-    places = [(network, name) for network in saved.networks for name in network.names]
-    for member, (network, name) in zip(members, places, strict=True):
+    owners = [(network, name) for network in saved.networks for name in network.names]
+    for member, (network, name) in zip(members, owners, strict=True):
         member |= {"spread": saved.fit.spread[member["name"]], "probe": None, "pooling": None}
         if probe := network.probes.get(name):
             rank, features = probe.down.shape
@@ -129,7 +129,7 @@ def save_fitted(stack: Stack, path: Path) -> None:
 
 
 def parse_fitted(metadata: dict[str, Any], path: Path) -> Stack:
-    with naming_damage(path, "Fit again."):
+    with naming_damaged_file(path, "Fit again."):
         saved = {**metadata[FITTED]}
         saved["weights"] = torch.tensor(saved["weights"], dtype=torch.float64)
         saved["nll_network"] = saved.pop("nll_before")

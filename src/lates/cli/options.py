@@ -61,8 +61,8 @@ def check_output(path: Path, force: bool, inputs: Iterable[Path | None] = (), so
     from lates.runtime import check_target
 
     target = check_target(path)
-    places = [place for place, _, _ in (source.rpartition(":") for source in sources) if place.endswith(".py")]
-    for one in (*filter(None, inputs), *places):
+    source_files = [file for file, _, _ in (source.rpartition(":") for source in sources) if file.endswith(".py")]
+    for one in (*filter(None, inputs), *source_files):
         if os.path.realpath(one) == str(target):
             raise FileExistsError(
                 f"{path} is an input of this command, and writing would destroy it. Name another file."

@@ -165,11 +165,11 @@ def parse_table(text: str, first: Sequence[str], path: Path) -> dict[str, Tensor
     except ValueError as error:
         raise ValueError(f"{path}: not a table of numbers ({error}).") from error
     table = as_tensor(values, "the table")
-    labelled = {place: name.lower() for place, name in enumerate(header) if name.lower() in LABEL_KEYS}
+    labelled = {column: name.lower() for column, name in enumerate(header) if name.lower() in LABEL_KEYS}
     if len(labelled) > 1:
         raise ValueError(f"There are labels in {path} twice. Keep one.")
-    labels = {name: _to_integers(table[:, place], path) for place, name in labelled.items()}
-    classes = [place for place in range(values.shape[1]) if place not in labelled]
+    labels = {name: _to_integers(table[:, column], path) for column, name in labelled.items()}
+    classes = [column for column in range(values.shape[1]) if column not in labelled]
     return {**labels, **({"logits": table[:, classes]} if classes else {})}
 
 

@@ -17,7 +17,7 @@ from torch import nn
 
 from lates.cli.checkpoint import load_checkpoint
 from lates.model import CalibratedModel, OtherWeightsWarning, load, read_saved
-from lates.network import check_loader, read_batches, read_draws
+from lates.network import check_loader, read_batches, read_ensemble
 
 Network = nn.Module | Sequence[nn.Module]
 ROLES = ("train", "holdout", "test")
@@ -29,21 +29,21 @@ CONTRACT = (
 
 def find_named(source: str, option: str) -> Any:
     """The object that `module:name` or `folder/file.py:name` names; the current folder can be imported from."""
-    place, _, name = source.rpartition(":")
-    if not place or not name:
+    holder, _, name = source.rpartition(":")
+    if not holder or not name:
         raise typer.BadParameter(f'"{source}": expected module:function, as in my_module:make_it.', param_hint=option)
-    file = Path(place).resolve() if place.endswith(".py") else None
+    file = Path(holder).resolve() if holder.endswith(".py") else None
     if file is not None and not file.is_file():
         raise ValueError(f"{option} {source}: there is no file {file}.")
     sys.path.insert(0, os.getcwd())
-    module_name = place if file is None else importable_name(file)
+    module_name = holder if file is None else importable_name(file)
     try:
         with redirect_stdout(sys.stderr):  # standard output is for results, and the user's code may print
             module = import_module(module_name)
     except Exception as error:
         if isinstance(error, ModuleNotFoundError) and f"{module_name}.".startswith(f"{error.name}."):
             raise ValueError(
-                f'{option} {source}: there is no module "{place}" in {os.getcwd()} or among the installed packages.'
+                f'{option} {source}: there is no module "{holder}" in {os.getcwd()} or among the installed packages.'
             ) from error
         raise failed(option, source, error) from error
     if file is not None and module.__file__ != str(file):
@@ -96,7 +96,7 @@ def make_network(source: str, checkpoints: Sequence[Path] | None, device: str | 
     """The user's network, or networks, with the weights of the checkpoints, on the device."""
     made = call_named(source, "--model")
     try:
-        networks = read_draws(made).networks
+        networks = read_ensemble(made).networks
     except TypeError as error:
         raise ValueError(f"--model {source} gave no network. {error}") from error
     if checkpoints and len(checkpoints) != len(networks):
@@ -145,8 +145,8 @@ def make_loaders(source: str, *needed: str) -> dict[str, Any]:
     if isinstance(made, tuple | list) and len(made) in (2, 3):
         made = dict(zip(ROLES, made, strict=False))
     if not isinstance(made, Mapping) or not set(made) <= set(ROLES):
-        came = f"keys {', '.join(map(str, made))}" if isinstance(made, Mapping) else f"a {type(made).__name__}"
-        raise ValueError(f"--data {source} gave {came}. {CONTRACT}")
+        received = f"keys {', '.join(map(str, made))}" if isinstance(made, Mapping) else f"a {type(made).__name__}"
+        raise ValueError(f"--data {source} gave {received}. {CONTRACT}")
     loaders = {role: made[role] for role in ROLES if made.get(role) is not None}
     test = loaders.pop("test", {})
     tests = {str(name): loader for name, loader in test.items()} if isinstance(test, Mapping) else {"test": test}

@@ -24,7 +24,7 @@ CALIBRATIONS: dict[str, dict[str, Any]] = {TEMPERATURE: {"blocks": []}, NO_VIEWS
 
 @dataclass(frozen=True)
 class Cost:
-    """Where a calibration's weight lies and what it costs; parameters and prediction time relative to the network."""
+    """The contributions of a calibration and what it costs; parameters and prediction time relative to the network."""
 
     contributions: dict[str, float]
     added_parameters: float
@@ -101,5 +101,5 @@ def predict_all(
         test: Predictions(split.labels, {method: torch.cat(parts) for method, parts in logits[test].items()})
         for test, split in tests.items()
     }
-    multiples = [median(batch[place] / batch[0] for batch in times) for place in range(len(models))]
+    multiples = [median(batch[index] / batch[0] for batch in times) for index in range(len(models))]
     return predictions, dict(zip(models, multiples, strict=True))

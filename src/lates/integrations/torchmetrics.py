@@ -50,7 +50,7 @@ class _Metric(Metric):
             self.add_state(name, default=[], dist_reduce_fx="cat")
 
 
-class OfRows(_Metric):
+class RowMetric(_Metric):
     """A metric of each row's confidence, correctness, log-loss and Brier score, which it keeps as [n, 4] float64."""
 
     states = ("rows",)
@@ -65,7 +65,7 @@ class OfRows(_Metric):
         return torch.tensor(value, dtype=torch.float64, device=self.device)
 
 
-class OfLogits(_Metric):
+class LogitMetric(_Metric):
     """A metric that looks at single classes and therefore keeps all logits [n, classes] and labels [n]."""
 
     states = ("logits", "labels")
@@ -90,42 +90,42 @@ class Binned(_Metric):
         self.arguments = {"bins": bins, "binning": binning}
 
 
-class Accuracy(OfRows, function=metrics.accuracy):
+class Accuracy(RowMetric, function=metrics.accuracy):
     """`lates.metrics.accuracy`"""
 
 
-class NLL(OfRows, function=metrics.nll):
+class NLL(RowMetric, function=metrics.nll):
     """`lates.metrics.nll`"""
 
 
-class Brier(OfRows, function=metrics.brier):
+class Brier(RowMetric, function=metrics.brier):
     """`lates.metrics.brier`"""
 
 
-class BrierPaper(OfRows, function=metrics.brier_paper):
+class BrierPaper(RowMetric, function=metrics.brier_paper):
     """`lates.metrics.brier_paper`"""
 
 
-class ECE(Binned, OfRows, function=metrics.ece):
+class ECE(Binned, RowMetric, function=metrics.ece):
     """`lates.metrics.ece`"""
 
 
-class ECEDebiased(Binned, OfRows, function=metrics.ece_debiased):
+class ECEDebiased(Binned, RowMetric, function=metrics.ece_debiased):
     """`lates.metrics.ece_debiased`"""
 
     def __init__(self, bins: int = BINS, binning: str = "mass", **options: Any) -> None:
         super().__init__(bins, binning, **options)
 
 
-class ECESmooth(OfRows, function=metrics.ece_smooth):
+class ECESmooth(RowMetric, function=metrics.ece_smooth):
     """`lates.metrics.ece_smooth`"""
 
 
-class AURC(OfRows, function=metrics.aurc):
+class AURC(RowMetric, function=metrics.aurc):
     """`lates.metrics.aurc`"""
 
 
-class CoverageAtRisk(OfRows, function=metrics.coverage_at_risk):
+class CoverageAtRisk(RowMetric, function=metrics.coverage_at_risk):
     """`lates.metrics.coverage_at_risk`"""
 
     def __init__(self, risk: float = 0.05, **options: Any) -> None:
@@ -133,13 +133,13 @@ class CoverageAtRisk(OfRows, function=metrics.coverage_at_risk):
         self.arguments = {"risk": risk}
 
 
-class ClasswiseECE(Binned, OfLogits, function=metrics.classwise_ece):
+class ClasswiseECE(Binned, LogitMetric, function=metrics.classwise_ece):
     """`lates.metrics.classwise_ece`"""
 
 
-class AUC(OfLogits, function=metrics.auc):
+class AUC(LogitMetric, function=metrics.auc):
     """`lates.metrics.auc`"""
 
 
-class AUCKeras(OfLogits, function=metrics.auc_keras):
+class AUCKeras(LogitMetric, function=metrics.auc_keras):
     """`lates.metrics.auc_keras`"""

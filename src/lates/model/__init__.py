@@ -9,6 +9,6 @@ calibrated   `CalibratedModel`, `load`
 
 from lates.model.storage import KEY, OtherWeightsWarning, differences, read_calibration, write_calibration
 from lates.model.stacked import NetworkCalibration, StackedNetwork
-from lates.model.consistency import FITTED, SavedCalibration, naming_damage, parse_saved, read_saved, read_stack
+from lates.model.consistency import FITTED, SavedCalibration, naming_damaged_file, parse_saved, read_saved, read_stack
 from lates.model.table import fit_lines, member_table
 from lates.model.calibrated import CalibratedModel, load

@@ -26,7 +26,7 @@ from lates.network import (
     inputs_of,
     is_loader,
     mean_log_probability,
-    read_draws,
+    read_ensemble,
     read_inputs,
 )
 from lates.probes import Probe
@@ -69,17 +69,17 @@ class CalibratedModel(nn.Module):
         poolings    for each network: block -> how its output becomes features, as in `Features.poolings`
         accuracies  for each network: member -> its accuracy alone on the hold-out
         """
-        draws = read_draws(model)
-        names = [[*of_network, HEAD] for of_network in poolings]
+        ensemble = read_ensemble(model)
+        names = [[*blocks, HEAD] for blocks in poolings]
         fit = stack.over(member_names(names))
-        weights = fit.weights.split([len(of_network) for of_network in names])
+        weights = fit.weights.split([len(members) for members in names])
         networks = []
-        for place, network in enumerate(draws.networks):
-            choose_blocks(network, list(poolings[place]))
-            known = tuple(accuracies[place][name] for name in names[place]) if accuracies else ()
-            part = NetworkCalibration(tuple(names[place]), weights[place], poolings[place], probes[place], known)
-            networks.append(StackedNetwork(network, part, draws.dropout))
-        return cls(networks, fit, draws.samples, seed)
+        for number, network in enumerate(ensemble.networks):
+            choose_blocks(network, list(poolings[number]))
+            known = tuple(accuracies[number][name] for name in names[number]) if accuracies else ()
+            part = NetworkCalibration(tuple(names[number]), weights[number], poolings[number], probes[number], known)
+            networks.append(StackedNetwork(network, part, ensemble.dropout))
+        return cls(networks, fit, ensemble.samples, seed)
 
     def forward(self, *inputs: Any, **named_inputs: Any) -> Tensor:
         return _mean(self._each_draw(lambda network: network(*inputs, **named_inputs)))
@@ -167,7 +167,7 @@ class CalibratedModel(nn.Module):
 
     @property
     def added_parameters(self) -> int:
-        """Parameters of all probes, what `budget` caps; the weights themselves are one number per member."""
+        """Parameters of all probes, what `budget` limits; the weights themselves are one number per member."""
         return sum(p.numel() for network in self.networks for p in network.probes.parameters())
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -178,15 +178,17 @@ class CalibratedModel(nn.Module):
         tensors: dict[str, Tensor] = {}
         saved: list[dict[str, Any]] = []
         deviations = self.fit.deviations.split([len(network.names) for network in self.networks])
-        for place, network in enumerate(self.networks):
+        for number, network in enumerate(self.networks):
             then, changed = network.network_as_calibrated()
             warn_of_changes(
                 changed,
                 len(then),
                 "cast or trained on since. The file is for the weights of then: load it with those, or calibrate again.",
             )
-            tensors |= {f"{place}.weights": network.weights, f"{place}.deviations": deviations[place]}
-            tensors |= {f"{place}.{name}": value for name, value in network.probes.state_dict(prefix="probes.").items()}
+            tensors |= {f"{number}.weights": network.weights, f"{number}.deviations": deviations[number]}
+            tensors |= {
+                f"{number}.{name}": value for name, value in network.probes.state_dict(prefix="probes.").items()
+            }
             poolings = {name: asdict(pooling) for name, pooling in network.poolings.items()}
             known = {"names": network.names, "accuracies": network.accuracies}
             saved.append({**known, "poolings": poolings, "network": then})
@@ -214,7 +216,7 @@ class CalibratedModel(nn.Module):
         return member_html(self._stack(), str(self).splitlines()[len(self.weights) + 1 :])
 
     def _stack(self) -> Stack:
-        """The fit, with the weights that are used now: a state_dict may have brought others."""
+        """The fit, with the weights that are used now: load_state_dict may have changed them."""
         return replace(self.fit, weights=torch.cat([network.weights.cpu().double() for network in self.networks]))
 
     def _each_draw(self, call: Callable[[StackedNetwork], Tensor]) -> list[Tensor]:
@@ -244,15 +246,15 @@ def load(path: str | os.PathLike[str], model: nn.Module | Sequence[nn.Module]) -
 
     Another architecture (names, shapes) is an error that says what differs; other values of parameters, a warning.
     """
-    saved, draws = read_saved(path), read_draws(model)
-    if (len(saved.networks), saved.samples) != (len(draws.networks), draws.samples):
+    saved, ensemble = read_saved(path), read_ensemble(model)
+    if (len(saved.networks), saved.samples) != (len(ensemble.networks), ensemble.samples):
         raise ValueError(
             f"{path} calibrates {len(saved.networks)} network(s) with {saved.samples} sample(s) each; this model has "
-            f"{len(draws.networks)} with {draws.samples}. Pass the same mc_dropout(…) or list of models."
+            f"{len(ensemble.networks)} with {ensemble.samples}. Pass the same mc_dropout(…) or list of models."
         )
     networks = []
-    for network, part in zip(draws.networks, saved.networks, strict=True):
+    for network, part in zip(ensemble.networks, saved.networks, strict=True):
         check_fingerprint(part.fingerprint, copy_network(network), str(path))
         choose_blocks(network, list(part.poolings))
-        networks.append(StackedNetwork(network, part, draws.dropout))
+        networks.append(StackedNetwork(network, part, ensemble.dropout))
     return CalibratedModel(networks, saved.fit, saved.samples, saved.seed)

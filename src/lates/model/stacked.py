@@ -7,12 +7,11 @@ from functools import reduce
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from lates.model.storage import fingerprint, tensors_of
 from lates.network import Pooling, RecordedNetwork, device_of, switch_to_evaluation
-from lates.probes import Probe, leave_to_head, limited
+from lates.probes import Probe, affine, leave_to_head
 
 
 class LinearProbe(nn.Module):
@@ -29,12 +28,8 @@ class LinearProbe(nn.Module):
         self.register_buffer("cap", probe.cap)
 
     def forward(self, features: Tensor, head: Tensor) -> Tensor:
-        features = features.to(self.bias.dtype)
-        if self.up is None:
-            logits = F.linear(features, self.down, self.bias)
-        else:
-            logits = F.linear(F.linear(features, self.down), self.up, self.bias)
-        return leave_to_head(self.unseen, limited(logits, self.cap), head)
+        logits = affine(features, self.down, self.up, self.bias, self.cap)
+        return leave_to_head(self.unseen, logits, head)
 
 
 def _frozen(values: Tensor) -> nn.Parameter:
@@ -73,8 +68,8 @@ class StackedNetwork(nn.Module):
         self.accuracies, self.dropout = calibration.accuracies, dropout
         with torch.inference_mode(False):  # tensors made under a caller's inference mode would never allow gradients
             weights = calibration.weights.to(device, torch.float32, copy=True)
-            self._places = tuple((weights[:-1] > 0).nonzero()[:, 0].tolist())
-            self.voting = tuple(self.names[place] for place in self._places)
+            self._voting_indices = tuple((weights[:-1] > 0).nonzero()[:, 0].tolist())
+            self.voting = tuple(self.names[index] for index in self._voting_indices)
             probes = [LinearProbe(calibration.probes[name]).to(device) for name in self.voting]
         self.poolings = {name: calibration.poolings[name] for name in self.voting}
         self.network = RecordedNetwork(model, self.poolings)
@@ -93,7 +88,7 @@ class StackedNetwork(nn.Module):
     def stacked(self, logits: Tensor, features: Mapping[str, Tensor]) -> Tensor:
         """The stack's logits from the network's own, [n, classes], and the features [n, width] of each block."""
         logits, probed = self._members(logits, features)
-        terms = [self.weights[place] * member for place, member in zip(self._places, probed, strict=True)]
+        terms = [self.weights[index] * member for index, member in zip(self._voting_indices, probed, strict=True)]
         if self._head_votes:
             terms.insert(0, self.weights[-1] * logits)
         return reduce(torch.add, terms).to(logits.dtype)

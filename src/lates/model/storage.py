@@ -18,7 +18,7 @@ from lates.runtime import abbreviate, warn_caller, write_whole
 FORMAT, READ = 3, (2, 3)
 """Of files that are written, and of those that are read."""
 KEY = "lates"
-"""The key of the safetensors metadata under which ours lies, as JSON."""
+"""The key of the safetensors metadata that holds ours, as JSON."""
 DIGEST = "sha256"
 """The key, in the JSON, of a digest of all that the file holds. In files of format 2 it lay beside the JSON, or was missing."""
 

@@ -22,7 +22,7 @@ from lates.network.recorder import RecordedNetwork, copy_network, device_of, swi
 from lates.network.blocks import HEAD, choose_blocks, list_blocks
 from lates.network.tokens import Tokenizer
 from lates.network.views import Reading, Views, flip
-from lates.network.sampling import Draws, drawing_from, mc_dropout, mean_log_probability, read_draws
+from lates.network.sampling import Ensemble, drawing_from, mc_dropout, mean_log_probability, read_ensemble
 from lates.network.duplicates import refuse_overlap, shard_loader
 from lates.network.features import Features
 from lates.network.extraction import extract, extract_draws, extract_holdout, extract_training

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-REACH = 1 / 8
+LARGEST_SHIFT = 1 / 8
 """The largest shift, as a fraction of height and width (4 of 32 pixels)."""
 BRIGHTNESS, TINT, CONTRAST, NOISE = 0.4, 0.15, 0.35, 0.3
 """Standard deviation of the brightness added, of the tint added per channel, of the log of contrast; the largest standard
@@ -33,7 +33,7 @@ LEVELS = 256
 """Grey levels, for the histogram that equalises and for posterising."""
 ROW_NOISE = 0.3
 """The deviation of the noise on table rows, in units of the column's."""
-SWAPPED = 0.15
+SWAP_SHARE = 0.15
 """The share of a table's entries that are swapped."""
 
 
@@ -58,12 +58,12 @@ def flip(images: Tensor, generator: torch.Generator | None = None) -> Tensor:
 
 
 def shift(images: Tensor, generator: torch.Generator | None = None) -> Tensor:
-    """Each image moved by up to `REACH` of its height and width, edge pixels repeated."""
+    """Each image moved by up to `LARGEST_SHIFT` of its height and width, edge pixels repeated."""
     n, _, height, width = images.shape
 
     def positions(length: int) -> Tensor:
-        reach = int(length * REACH)
-        offsets = torch.randint(-reach, reach + 1, (n, 1), generator=generator, device=images.device)
+        largest = int(length * LARGEST_SHIFT)
+        offsets = torch.randint(-largest, largest + 1, (n, 1), generator=generator, device=images.device)
         return (torch.arange(length, device=images.device) + offsets).clamp(0, length - 1)
 
     rows, columns = positions(height), positions(width)
@@ -101,8 +101,8 @@ def _where(chosen: Tensor, change: Callable[[Tensor], Tensor], images: Tensor) -
     to wait for it to know which."""
     if images.device.type != "cpu":
         return torch.where(chosen, change(images), images)
-    places = chosen.flatten().nonzero()[:, 0]
-    return images.index_copy(0, places, change(images[places])) if len(places) else images
+    rows = chosen.flatten().nonzero()[:, 0]
+    return images.index_copy(0, rows, change(images[rows])) if len(rows) else images
 
 
 class _Random:
@@ -163,7 +163,7 @@ def _apply_chain(images: Tensor, draws: _Random) -> Tensor:
 def warp(images: Tensor, angle: Tensor, shear: tuple[Tensor, Tensor], translation: tuple[Tensor, Tensor]) -> Tensor:
     """Rotation by `angle`, shear along both axes, translation by fractions of the sides; edge pixels repeated.
 
-    The matrix maps places of the result to places of the image, in coordinates from -1 to 1 in which a side is 2 long.
+    The matrix maps points of the result to points of the image, in coordinates from -1 to 1 in which a side is 2 long.
     """
     angle, (across, down) = angle.flatten(), (part.flatten() for part in shear)
     right, low = (2 * part.flatten() for part in translation)
@@ -213,7 +213,7 @@ def noise(
     return as_dtype_of(rows, changed if rows.is_floating_point() else changed.clamp(0, 255))
 
 
-def swap(rows: Tensor, generator: torch.Generator | None = None, share: float = SWAPPED) -> Tensor:
+def swap(rows: Tensor, generator: torch.Generator | None = None, share: float = SWAP_SHARE) -> Tensor:
     """A share of the entries replaced by those of the same column in other rows of the batch, each of which is as likely."""
     n, device = len(rows), rows.device
     if n < 2:

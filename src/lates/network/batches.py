@@ -86,9 +86,9 @@ def check_call(network: nn.Module, inputs: Any, role: str) -> None:
     try:
         signature.bind(*positional, **named)
     except TypeError as fault:
-        came = f"the keys {', '.join(named)}" if named else f"{len(positional)} inputs"
+        received = f"the keys {', '.join(named)}" if named else f"{len(positional)} inputs"
         raise TypeError(
-            f"A {role} batch holds {came} beside the labels; {type(network).__name__}.forward takes {signature}: {fault}. "
+            f"A {role} batch holds {received} beside the labels; {type(network).__name__}.forward takes {signature}: {fault}. "
             "Let the loader give what the network takes, then the labels; of (inputs, labels, index) leave the index out."
         ) from fault
 
@@ -102,8 +102,8 @@ def count_rows(inputs: Any) -> int:
 
 def take_rows(inputs: Any, rows: int, taken: int) -> Any:
     """The first `taken` of a batch's `rows` rows, or, where that is more, all and then the first again."""
-    places = [place % rows for place in range(taken)]
-    return each_tensor(inputs, lambda values: values[places] if values.dim() and len(values) == rows else values)
+    indices = [index % rows for index in range(taken)]
+    return each_tensor(inputs, lambda values: values[indices] if values.dim() and len(values) == rows else values)
 
 
 def move_inputs(inputs: Any, device: torch.device) -> Any:
@@ -221,5 +221,5 @@ def each_tensor(inputs: Any, change: Callable[[Tensor], Tensor]) -> Any:
 
 
 def is_dense(value: Tensor) -> bool:
-    """Whether its values lie one after the other: neither sparse nor nested, nor of a subclass that packs them."""
+    """Whether it is a plain strided tensor: neither sparse nor nested, nor of a subclass that packs its values."""
     return type(value) is Tensor and value.layout == torch.strided and not value.is_nested

@@ -98,7 +98,7 @@ def _natural_blocks(network: nn.Module) -> list[str]:
 
 
 def _composite_names(network: nn.Module) -> list[str]:
-    """Rule 1 for the whole network; a block that stands in several places counts once, under the first of its names."""
+    """Rule 1 for the whole network; a block that stands in several occurrences counts once, under the first of its names."""
     known = dict(network.named_modules())
     return [name for name in _composites(network, "") if name in known]
 
@@ -120,14 +120,14 @@ def _single_layers(network: nn.Module) -> list[str]:
     names: list[str] = []
     run_open = False
     units = list(_units(network, ""))
-    places = Counter(module for _, module, _ in units)
+    occurrences = Counter(module for _, module, _ in units)
     for name, module, in_sequence in units:
         norm = "norm" in type(module).__name__.lower()
         activation = in_sequence and type(module).__module__ == nn.ReLU.__module__
         if _layers_in(module):
             names.append(name)
             run_open = True
-        elif run_open and places[module] == 1 and (norm or activation):
+        elif run_open and occurrences[module] == 1 and (norm or activation):
             names[-1] = name
         else:
             run_open = False

@@ -20,15 +20,15 @@ from lates.network.features import Features
 from lates.network.pooling import tensors_in
 from lates.runtime import Processes, warn_caller
 
-COMPARED = 4096
+DIGESTED_NUMBERS = 4096
 """Numbers of an input that enter its digest, evenly spaced: all of a CIFAR image, a part of a larger one."""
-NATURAL = 0.01
+TOLERATED_OVERLAP = 0.01
 """The share of hold-out rows that may equal a training row by nature: tables and short texts repeat themselves."""
 MULTIPLIER = 0x1E3779B97F4A7C15
 INTEGERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 WORKERS = ("num_workers", "timeout", "worker_init_fn", "multiprocessing_context", "prefetch_factor")
-KEPT = ("collate_fn", "pin_memory", *WORKERS)
+KEPT_OPTIONS = ("collate_fn", "pin_memory", *WORKERS)
 """The options of a loader that its shards keep."""
 ADVICE = "Pass each process its own rows: DataLoader(Subset(dataset, range(rank, len(dataset), world_size)), …)."
 
@@ -54,7 +54,7 @@ def warn_of_overlap(train: Features, holdout: Features) -> None:
     digests = torch.cat(holdout.processes.gather(holdout.digests))
     shared = train.processes.sum(torch.isin(digests, train.digests).double())
     repeated = int(((shared > 0) & (digests != 0)).sum())
-    if repeated > NATURAL * len(digests):
+    if repeated > TOLERATED_OVERLAP * len(digests):
         warn_caller(
             f"{repeated:,} of {len(digests):,} hold-out rows have the inputs of training rows. If they trained the network, "
             "the weights will be too confident: pass rows that were not used for training as holdout=."
@@ -69,9 +69,9 @@ def digest_rows(inputs: Any, rows: int) -> Tensor:
     total = torch.zeros(rows, dtype=torch.int64)
     for values in tensors_in(inputs):
         if rows and is_dense(values) and values.dim() and values.element_size() in INTEGERS:
-            alike = len(values) != rows  # such as tokens first: what the whole batch holds counts for each of its rows
-            numbers = values.detach().reshape(1 if alike else rows, -1)
-            chosen = numbers[:, :: -(-numbers.shape[1] // COMPARED) or 1].contiguous()
+            shared = len(values) != rows  # such as tokens first: what the whole batch holds counts for each of its rows
+            numbers = values.detach().reshape(1 if shared else rows, -1)
+            chosen = numbers[:, :: -(-numbers.shape[1] // DIGESTED_NUMBERS) or 1].contiguous()
             bits = chosen.view(INTEGERS[chosen.element_size()]).long()
             bits = bits ^ (bits >> 32)  # the low bits of many floating-point numbers are all zero
             powers = torch.full((bits.shape[1],), MULTIPLIER, device=bits.device).cumprod(0)
@@ -91,7 +91,7 @@ def shard_loader(loader: Iterable[Any], rank: int, world_size: int) -> Iterable[
         rows = range(len(loader.dataset))  # that sampler repeats rows
     else:
         rows = sorted(loader.sampler)
-    options = {name: getattr(loader, name) for name in KEPT}
+    options = {name: getattr(loader, name) for name in KEPT_OPTIONS}
     return DataLoader(loader.dataset, loader.batch_size, sampler=rows[rank::world_size], **options)
 
 
@@ -121,7 +121,7 @@ def refuse_shared_rows(digests: Tensor, role: str, processes: Processes) -> None
     """Refuse loaders that read the same rows in two processes: as a rule both read all rows."""
     if processes.world_size == 1:
         return
-    rows_by_rank = [sorted(of_rank) for of_rank in processes.gather(digests.tolist())]
+    rows_by_rank = [sorted(rows) for rows in processes.gather(digests.tolist())]
     ranks = [str(rank) for rank, rows in enumerate(rows_by_rank) if any(rows) and rows_by_rank.count(rows) > 1]
     if ranks:
         raise ValueError(

@@ -17,7 +17,7 @@ from lates.network.duplicates import digest_rows, refuse_padding, refuse_shared_
 from lates.network.features import LABELS, Features, check_features, collect_features
 from lates.network.pooling import Pooling
 from lates.network.recorder import RecordedNetwork, call_recorded, device_of, prepare_recorded
-from lates.network.sampling import Draws
+from lates.network.sampling import Ensemble
 from lates.network.survey import count_parameters, only_output, survey_network
 from lates.network.views import DrawView, Reading, Views, choose_view
 from lates.runtime import Progress, RowStore, Run, check_integer, check_labels, check_share, mix_seeds, seeded_globally
@@ -53,21 +53,21 @@ def extract(
     budget = None if budget is None else check_share(budget, "budget")
     reading = Reading(role, blocks, views, passes, budget=budget, settings=settings)
     with Run.start(device or device_of(model), seed=seed, memory=memory, progress=progress) as run:
-        return extract_draws(Draws((model,)), loader, reading, run, None if like is None else [like])[0]
+        return extract_draws(Ensemble((model,)), loader, reading, run, None if like is None else [like])[0]
 
 
 def extract_draws(
-    draws: Draws, loader: Iterable[Any], reading: Reading, run: Run, like: Sequence[Features] | None = None
+    ensemble: Ensemble, loader: Iterable[Any], reading: Reading, run: Run, like: Sequence[Features] | None = None
 ) -> list[Features]:
     """As `extract`, for all draws in one reading, so that their rows align: the networks of an ensemble, or one network several
     times with dropout on. `like` has earlier features of each network.
 
     Views and dropout are drawn for each batch by its number: they do not depend on what was drawn before.
     """
-    models, role, processes = draws.models, reading.role, run.processes
-    for place, network in enumerate(draws.networks):
-        blocks = reading.blocks if like is None else list(like[place].poolings)
-        choose_blocks(network, blocks, reading.settings.last_block)
+    models, role, processes = ensemble.per_draw(ensemble.networks), reading.role, run.processes
+    asked = [reading.blocks for _ in ensemble.networks] if like is None else [list(rows.poolings) for rows in like]
+    pairs = zip(ensemble.networks, asked, strict=True)
+    names = [choose_blocks(network, blocks, reading.settings.last_block) for network, blocks in pairs]
     if processes.world_size > 1:
         refuse_padding(loader, role)
     with seeded_globally(run.seed, run.device):
@@ -85,7 +85,7 @@ def extract_draws(
             contexts.enter_context(seeded_globally(order, run.device))
             for number, (inputs, labels) in enumerate(read_batches(loader, run.device, role)):
                 if not networks:
-                    networks, poolings = _record_networks(draws, inputs, len(labels), reading, run, like)
+                    networks, poolings = _record_networks(ensemble, names, inputs, len(labels), reading, run, like)
                 if number_of_pass == 0:
                     digests.append(digest_rows(inputs, len(labels)))
                 seed = mix_seeds(run.seed, number_of_pass, number * processes.world_size + processes.rank + 1)
@@ -97,35 +97,35 @@ def extract_draws(
                 read += 1
                 run.report(f"reading {role}", read, batches and batches * passes)
             if reading.half:  # once a pass, because to see whether values are in range the host waits for the GPU
-                for store, of_draw in zip(stores, poolings, strict=True):
-                    store.halve(of_draw)
+                for store, blocks in zip(stores, poolings, strict=True):
+                    store.halve(blocks)
         inputs_read = torch.cat(digests)
         refuse_shared_rows(inputs_read, role, processes)
         features = [
-            collect_features(store, of_draw, count_parameters(model), passes, inputs_read, processes)
-            for store, of_draw, model in zip(stores, poolings, models, strict=True)
+            collect_features(store, pooling, count_parameters(model), passes, inputs_read, processes)
+            for store, pooling, model in zip(stores, poolings, models, strict=True)
         ]
-    for of_draw in features:
-        check_features(of_draw, role)
+    for rows in features:
+        check_features(rows, role)
     return features
 
 
-def extract_holdout(draws: Draws, loader: Iterable[Any], reading: Reading, run: Run) -> list[Features]:
+def extract_holdout(ensemble: Ensemble, loader: Iterable[Any], reading: Reading, run: Run) -> list[Features]:
     """The hold-out's features of every draw: its rows as they are and, with views, one changed copy of each."""
     reading = replace(reading, role="holdout", passes=None, plain_first=True, half=run.device.type == "cuda")
-    return extract_draws(draws, loader, reading, replace(run, memory=run.memory // 4))
+    return extract_draws(ensemble, loader, reading, replace(run, memory=run.memory // 4))
 
 
 def extract_training(
-    draws: Draws, loader: Iterable[Any] | None, reading: Reading, run: Run, holdouts: Sequence[Features]
+    ensemble: Ensemble, loader: Iterable[Any] | None, reading: Reading, run: Run, holdouts: Sequence[Features]
 ) -> list[Features]:
     """The training features of each network, blocks and poolings as in its hold-out; where there is no block to probe, the
     loader is not read and the hold-out's features are returned."""
     if loader is None or not any(rows.blocks for rows in holdouts):
         return list(holdouts)
     reading = replace(reading, role="train", blocks=None, keep_logits=False, half=run.device.type == "cuda")
-    run, draws = replace(run, memory=run.memory // 2), replace(draws, samples=1)
-    trainings = extract_draws(draws, loader, reading, run, holdouts)
+    run, ensemble = replace(run, memory=run.memory // 2), replace(ensemble, samples=1)
+    trainings = extract_draws(ensemble, loader, reading, run, holdouts)
     warn_of_overlap(trainings[0], holdouts[0])
     return trainings
 
@@ -138,22 +138,29 @@ def _count_passes(reading: Reading, view: DrawView | None) -> int:
 
 
 def _record_networks(
-    draws: Draws, inputs: Any, rows: int, reading: Reading, run: Run, like: Sequence[Features] | None
+    ensemble: Ensemble,
+    names: Sequence[Sequence[str]],
+    inputs: Any,
+    rows: int,
+    reading: Reading,
+    run: Run,
+    like: Sequence[Features] | None,
 ) -> tuple[list[RecordedNetwork], list[dict[str, Pooling]]]:
     """The recorded network of every draw, and how its blocks are pooled: as `like` says, or as rank 0 sees it in the first
     batch, of `rows` rows. The samples of MC dropout share one."""
-    for network in draws.networks:
+    for network in ensemble.networks:
         check_call(network, inputs, reading.role)
     if like is not None:
         poolings = [features.poolings for features in like]
     else:
-        surveys = [survey_network(each, inputs, rows, reading, draws.dropout, run) for each in draws.networks]
+        pairs = zip(ensemble.networks, names, strict=True)
+        surveys = [survey_network(*pair, inputs, rows, reading, ensemble.dropout, run) for pair in pairs]
         poolings = run.processes.gather(surveys)[0]
     networks = [
-        prepare_recorded(network, of_network, draws.dropout, run)
-        for network, of_network in zip(draws.networks, poolings, strict=True)
+        prepare_recorded(network, blocks, ensemble.dropout, run)
+        for network, blocks in zip(ensemble.networks, poolings, strict=True)
     ]
-    return draws.repeat(networks), draws.repeat(poolings)
+    return ensemble.per_draw(networks), ensemble.per_draw(poolings)
 
 
 def _read_rows(network: RecordedNetwork, inputs: Any, labels: Tensor, reading: Reading) -> dict[str, Tensor]:

@@ -59,7 +59,7 @@ class Features:
         return self.rows if self.processes.world_size == 1 else self.passes * sum(self.shards)
 
     @property
-    def places(self) -> Tensor:
+    def positions(self) -> Tensor:
         """The position of each row among those of all processes: [n], int64, on the CPU."""
         here, everywhere = max(self.rows // self.passes, 1), self.all_rows // self.passes
         position, before = torch.arange(self.rows), sum(self.shards[: self.processes.rank])
@@ -73,7 +73,9 @@ class Features:
 
     @property
     def bytes_in_memory(self) -> int:
-        return 0 if self.mapped else sum(values.nbytes for values in (*self.blocks.values(), self.logits, self.labels))
+        """All that the tensors keep there: those of one pass keep the other passes too."""
+        tensors = () if self.mapped else (*self.blocks.values(), self.logits, self.labels)
+        return sum(values.untyped_storage().nbytes() for values in tensors)
 
     @property
     def classes(self) -> int:

@@ -130,13 +130,13 @@ def synchronise_buffers(network: nn.Module, processes: Processes) -> None:
     contents = [parameter.detach().contiguous().flatten().view(torch.uint8) for parameter in network.parameters()]
     # sums of bytes are exact, hence the same on every device
     checksums = processes.gather([int(content.sum(dtype=torch.int64)) for content in contents])
-    if any(of_rank != checksums[0] for of_rank in checksums):
+    if any(checksum != checksums[0] for checksum in checksums):
         raise ValueError(
             "The processes calibrate different networks: their parameters differ. Load the same checkpoint in all of them."
         )
     buffers = processes.gather([buffer.cpu() for buffer in network.buffers()])[0]
-    for buffer, of_first in zip(network.buffers(), buffers, strict=True):
-        buffer.copy_(of_first)
+    for buffer, values in zip(network.buffers(), buffers, strict=True):
+        buffer.copy_(values)
 
 
 def call_recorded(network: RecordedNetwork, inputs: Any) -> tuple[Tensor, dict[str, list[Any]]]:

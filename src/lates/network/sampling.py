@@ -54,36 +54,30 @@ def mc_dropout(model: nn.Module, samples: int = 10, *, seed: int = 0) -> MCDropo
 
 
 @dataclass(frozen=True)
-class Draws:
-    """The networks behind a prediction, how often each is drawn, and whether with dropout on."""
+class Ensemble:
+    """The networks behind a prediction. A plain model is an ensemble of one; MC dropout has one too, drawn `samples` times."""
 
     networks: tuple[nn.Module, ...]
     samples: int = 1
     dropout: bool = False
 
-    @property
-    def models(self) -> list[nn.Module]:
-        """One entry per draw."""
-        return self.repeat(self.networks)
-
-    def repeat(self, of_networks: Sequence[T]) -> list[T]:
-        """What belongs to each network, once per draw."""
-        return [item for item in of_networks for _ in range(self.samples)]
+    def per_draw(self, items: Sequence[T]) -> list[T]:
+        """The item of each network, once for each of its draws."""
+        return [item for item in items for _ in range(self.samples)]
 
 
-def read_draws(model: nn.Module | Sequence[nn.Module]) -> Draws:
-    """A plain model is drawn once; MC dropout several times; of an ensemble, a list of models, each once."""
+def read_ensemble(model: nn.Module | Sequence[nn.Module]) -> Ensemble:
     if isinstance(model, MCDropout):
-        return Draws((model.network.network,), model.samples, dropout=True)
+        return Ensemble((model.network.network,), model.samples, dropout=True)
     if isinstance(model, nn.Module):
-        return Draws((model,))
+        return Ensemble((model,))
     if not isinstance(model, Sequence) or not model or not all(isinstance(part, nn.Module) for part in model):
         raise TypeError(f"Expected an nn.Module, mc_dropout(…) or a list of nn.Modules; got {type(model).__name__}.")
     if any(isinstance(part, MCDropout) for part in model):
         raise TypeError(
             "An ensemble of MC-dropout networks is not supported; pass plain networks, or one mc_dropout(…)."
         )
-    return Draws(tuple(model))
+    return Ensemble(tuple(model))
 
 
 def mean_log_probability(logits: Sequence[Tensor]) -> Tensor:

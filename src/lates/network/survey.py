@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from lates.network.batches import take_rows
-from lates.network.blocks import choose_blocks, layer_behind
+from lates.network.blocks import layer_behind
 from lates.network.pooling import Pooling, find_tensor, has_class_token, read_pooling, tensors_in
 from lates.network.recorder import call_recorded, prepare_recorded, refuse_originals
 from lates.network.views import Reading
@@ -17,15 +17,14 @@ NO_BLOCK = "No block is left to probe, so this is temperature scaling."
 
 
 def survey_network(
-    model: nn.Module, inputs: Any, rows: int, reading: Reading, dropout: bool, run: Run
+    model: nn.Module, names: Sequence[str], inputs: Any, rows: int, reading: Reading, dropout: bool, run: Run
 ) -> dict[str, Pooling]:
-    """How each of the chosen blocks is pooled, seen in one forward pass of the first batch, of `rows` rows.
+    """How each of the blocks of these names is pooled, seen in one forward pass of the first batch, of `rows` rows.
 
     A block that cannot be recorded is an error where the user named it. The automatic choice leaves it out, and also a block
     whose output is the logits: that is the head, though unused modules may follow it.
     """
     settings, named = reading.settings, isinstance(reading.blocks, Sequence)
-    names = choose_blocks(model, reading.blocks, settings.last_block)
     network = prepare_recorded(model, dict.fromkeys(names, lambda output, mask: output), dropout, run)
     with refuse_originals(model):
         logits, outputs = call_recorded(network, inputs)

@@ -115,11 +115,11 @@ def find_inputs(name: ViewName, inputs: Any, option: str = "views", role: str = 
     ):
         return values
     given = isinstance(inputs, Tensor)
-    came = f"{inputs.dtype} tensor of shape {list(inputs.shape)}" if given else type(inputs).__name__
+    received = f"{inputs.dtype} tensor of shape {list(inputs.shape)}" if given else type(inputs).__name__
     needed = "images [n, channels, h, w]" if images else "table rows [n, columns]"
     most = ", of at most four channels" if images else ""
     raise ValueError(
-        f'{option}="{name}" needs {needed}, floating-point or uint8{most}; the {role} inputs are a {came}. '
+        f'{option}="{name}" needs {needed}, floating-point or uint8{most}; the {role} inputs are a {received}. '
         f"Pass {option}=None or a function inputs -> inputs."
     )
 

@@ -97,15 +97,15 @@ def contributions(calibrated: CalibratedModel | Stack, *, axes: "Axes | None" = 
     shares = calibrated.contributions
     (panel,) = style.open_axes(axes, 1, 6.4, 1.0 + 0.32 * len(shares))
     style.clear_frame(panel, "contribution: share of the sum of weights", "")
-    places = range(len(shares))
-    bars = panel.barh(places, [*shares.values()], height=0.62, edgecolor="white")
+    positions = range(len(shares))
+    bars = panel.barh(positions, [*shares.values()], height=0.62, edgecolor="white")
     for name, bar in zip(shares, bars, strict=True):
         is_head = name.rsplit("/", 1)[-1] == HEAD
         look = style.HEAD_LOOK if is_head else style.PROBE_LOOK
         bar.set(facecolor=look["color"], hatch="///" if is_head else None)
     labels = [f"{100 * share:.0f} %" for share in shares.values()]
     panel.bar_label(bars, labels, padding=4, color=style.INK, fontsize=style.LABEL_SIZE)
-    panel.set_yticks(places, [*shares], color=style.INK)
+    panel.set_yticks(positions, [*shares], color=style.INK)
     panel.grid(visible=False, axis="y")
     panel.invert_yaxis()
     panel.margins(x=0.1)
@@ -137,8 +137,8 @@ def budget(calibrated: CalibratedModel | Stack, *, axes: "Axes | None" = None) -
     )
     panel.plot(added, losses, color=ink, linewidth=1.5, marker="o", markersize=7, markerfacecolor="white", zorder=2)
     panel.plot(added[1], losses[1], **style.PROBE_LOOK, markersize=9, zorder=3)
-    for place, text in enumerate(("temperature scaling", f"this fit: {style.percent(round(added[1], 4))}")):
-        note, point = f"{text}, {losses[place]:.4f}", (added[place], losses[place])
+    for index, text in enumerate(("temperature scaling", f"this fit: {style.percent(round(added[1], 4))}")):
+        note, point = f"{text}, {losses[index]:.4f}", (added[index], losses[index])
         panel.annotate(note, point, (10, 8), textcoords="offset points", **style.NOTE)
     panel.axhline(losses[0], **style.REFERENCE)
     panel.margins(x=0.04, y=0.12)

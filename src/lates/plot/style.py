@@ -49,7 +49,7 @@ def with_looks(logits: Methods) -> list[tuple[str, Array, Look]]:
 
 
 def open_axes(given: "Axes | Iterable[Axes] | None", panels: int, width: float, height: float) -> "list[Axes]":
-    """The axes that came, as many as panels, or those of a new figure in one row; sizes in inches."""
+    """The axes given, as many as panels, or those of a new figure in one row; sizes in inches."""
     if given is None:
         return list(new_figure(width, height).subplots(1, panels, squeeze=False, sharey=True)[0])
     axes = list(given) if isinstance(given, Iterable) else [given]

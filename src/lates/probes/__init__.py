@@ -8,6 +8,6 @@ training  `train_probes`: one probe per block, its decay chosen on the hold-out
 budget    `fit_budget`: parameters spent where the hold-out gains most; `train_and_cut`: both steps
 """
 
-from lates.probes.probe import Probe, TrainedProbe, leave_to_head, limited, member_logits
+from lates.probes.probe import Probe, TrainedProbe, affine, leave_to_head, member_logits
 from lates.probes.training import train_probes
 from lates.probes.budget import ChosenProbes, check_budget, fit_budget, train_and_cut

@@ -21,14 +21,14 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy, one_hot
 
-from lates.network import HEAD, Features
+from lates.network import HEAD, Features, Pooling
 from lates.probes.probe import Probe, TrainedProbe, holdout_accuracies
 from lates.probes.training import train_probes
 from lates.runtime import Run, check_share, full_precision, warn_caller
 from lates.settings import DEFAULT, Settings
 from lates.stack import MemberRows, Objective, combine
 
-WORTH_HAVING = 0.01
+NOTABLE_GAIN = 0.01
 """A gain, as a fraction of the log-loss, below which a larger budget is not suggested."""
 KEEP_PER_ROUND = 0.7
 """The share of the cost that a round keeps, so that weights can adapt."""
@@ -45,23 +45,24 @@ chosen, of larger ones that the search passed on its way; empty where nothing wa
 
 @dataclass(frozen=True)
 class ChosenProbes:
-    """The probes of one network to deploy, what other budgets would give, and the hold-out accuracy of every dense probe and of
-    the head."""
+    """The probes of one network to deploy, what other budgets would give, the hold-out accuracy of every dense probe and of
+    the head, and how each block becomes the features that its probe reads."""
 
     probes: dict[str, Probe]
     curve: Curve
     accuracies: dict[str, float]
+    poolings: dict[str, Pooling]
 
 
 def fit_budget(
     trained: Mapping[str, TrainedProbe], holdout: Features, budget: float | str | None, *, settings: Settings = DEFAULT
 ) -> dict[str, Probe]:
-    """The probes to deploy: together at most `budget` times the network's parameters (None: no cap, all of them dense)."""
+    """The probes to deploy: together at most `budget` times the network's parameters (None: no limit, all of them dense)."""
     return choose_probes(trained, holdout, check_budget(budget), settings).probes
 
 
 def check_budget(budget: float | str | None) -> float | None:
-    """A share of the network's parameters, such as 0.01 or "1%"; None: no cap. Values above 1 are refused."""
+    """A share of the network's parameters, such as 0.01 or "1%"; None: no limit. Values above 1 are refused."""
     return None if budget is None else check_share(budget, "budget")
 
 
@@ -97,7 +98,7 @@ def choose_probes(
             _warn_of_lost_gain(curve, budget)
     if settings.cap is not None:
         probes = {name: _capped(probe, settings.cap, holdout, name) for name, probe in probes.items()}
-    return ChosenProbes(probes, curve, accuracies)
+    return ChosenProbes(probes, curve, accuracies, holdout.poolings)
 
 
 def _capped(probe: Probe, share: float, holdout: Features, name: str) -> Probe:
@@ -139,7 +140,7 @@ def _warn_of_lost_gain(curve: Curve, budget: float) -> None:
     """Where the budget leaves most of a gain that is worth having."""
     (_, head_alone), (_, chosen), *larger = curve
     needed, best = min(larger, key=itemgetter(1))
-    if head_alone - best > WORTH_HAVING * head_alone and chosen - best > (head_alone - best) / 2:
+    if head_alone - best > NOTABLE_GAIN * head_alone and chosen - best > (head_alone - best) / 2:
         warn_caller(
             f"budget={budget:g} leaves most of the gain behind: a hold-out log-loss of {chosen:.4f}, with temperature scaling "
             f"{head_alone:.4f}, with budget={f'{needed:.2g}' if needed <= 1 else None} {best:.4f}."
@@ -245,7 +246,7 @@ class Search:
         inputs = holdout.all_rows // holdout.passes
         order = torch.randperm(inputs, generator=torch.Generator().manual_seed(0))
         order = order[: max(SEARCHED_NUMBERS // holdout.classes, SEARCHED_ROWS) // holdout.passes]
-        half = torch.full((inputs,), -1).scatter_(0, order, torch.arange(len(order)) % 2)[holdout.places % inputs]
+        half = torch.full((inputs,), -1).scatter_(0, order, torch.arange(len(order)) % 2)[holdout.positions % inputs]
         used = (half >= 0).nonzero()[:, 0]
 
         def from_all(here: Tensor) -> Tensor:

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from lates.network import HEAD, Features
@@ -43,12 +44,15 @@ class Probe:
         """[n, width] -> [n, classes], in chunks, where the probe is. `member_logits` also leaves unseen classes to the head."""
         rows = rows_at_once(features.shape[1], len(self.bias), self.bias.device)
         with full_precision(self.bias.device):
-            return torch.cat([limited(self._logits(chunk.to(self.bias)), self.cap) for chunk in features.split(rows)])
+            return torch.cat([affine(chunk, self.down, self.up, self.bias, self.cap) for chunk in features.split(rows)])
 
-    def _logits(self, features: Tensor) -> Tensor:
-        if self.up is None:
-            return torch.addmm(self.bias, features, self.down.T)
-        return torch.addmm(self.bias, features @ self.down.T, self.up.T)
+
+def affine(features: Tensor, down: Tensor, up: Tensor | None, bias: Tensor, cap: Tensor | None) -> Tensor:
+    """What a probe of these parts makes of raw features: [n, width] -> [n, classes]."""
+    inner = features.to(bias)
+    if up is not None:
+        inner, down = F.linear(inner, down), up
+    return limited(F.linear(inner, down, bias), cap)
 
 
 def limited(logits: Tensor, cap: Tensor | None) -> Tensor:
@@ -112,8 +116,8 @@ def leave_to_head(unseen: Tensor | None, logits: Tensor, head: Tensor) -> Tensor
     """
     if unseen is None:
         return logits
-    of_probe, of_head = (z.masked_fill(unseen, -torch.inf).logsumexp(1, keepdim=True) for z in (logits, head))
-    return torch.where(unseen, head + (of_probe - of_head), logits)
+    probe_total, head_total = (z.masked_fill(unseen, -torch.inf).logsumexp(1, keepdim=True) for z in (logits, head))
+    return torch.where(unseen, head + (probe_total - head_total), logits)
 
 
 def holdout_accuracies(trained: Mapping[str, TrainedProbe], holdout: Features) -> dict[str, float]:
@@ -156,10 +160,10 @@ def fold(rows: StandardisedRows, variables: Variables, decay: float, loss: float
     """Weights for raw features, shifted so that logits sum to 0 over classes, with the directions in which they vary."""
     weights, biases = (part.double() - part.double().mean(0) for part in unpack(variables, rows.width))
     mean, basis = _directions(rows, weights)
-    raw = weights / rows.scale
+    raw = weights / rows.deviation
     counts = rows.processes.sum(torch.bincount(rows.labels, minlength=rows.classes))
     unseen = counts == 0 if bool((counts == 0).any()) else None
-    probe = Probe(raw.float(), None, (biases - raw @ rows.centre).float(), unseen)
+    probe = Probe(raw.float(), None, (biases - raw @ rows.mean).float(), unseen)
     return TrainedProbe(probe, (biases + mean).float(), basis.float(), decay, loss)
 
 

@@ -26,12 +26,12 @@ class StandardisedRows:
     def __init__(
         self, split: Features, name: str, train: Features, device: torch.device, settings: Settings, memory: int
     ) -> None:
-        self.features, self.labels, self.places = split.blocks[name], split.labels.to(device), split.places
+        self.features, self.labels, self.positions = split.blocks[name], split.labels.to(device), split.positions
         self.classes, self.passes, self.device = split.classes, split.passes, device
         self.processes, self.total = split.processes, split.all_rows
-        self.centre, self.scale = train.centre[name].to(device), train.deviation[name].to(device)
+        self.mean, self.deviation = train.centre[name].to(device), train.deviation[name].to(device)
         if not settings.standardise:
-            self.centre, self.scale = torch.zeros_like(self.centre), torch.ones_like(self.scale)
+            self.mean, self.deviation = torch.zeros_like(self.mean), torch.ones_like(self.deviation)
         self._threads = thread_count(self.features.numel(), device, PER_THREAD)
         self._step = rows_at_once(self.width, self.classes, device)
         size = torch.float32.itemsize * self.features.numel()
@@ -50,29 +50,29 @@ class StandardisedRows:
     def width(self) -> int:
         return self.features.shape[1]
 
-    def take(self, places: Tensor | slice) -> Tensor:
-        """The standardised rows at these places."""
+    def take(self, rows: Tensor | slice) -> Tensor:
+        """These rows, standardised."""
         if self._copy is not None:
-            return self._copy[places]
-        raw = self.features[places if isinstance(places, slice) else places.to(self.features.device)]
+            return self._copy[rows]
+        raw = self.features[rows if isinstance(rows, slice) else rows.to(self.features.device)]
         raw = raw.to(self.device)  # before the cast to float64, which takes four times the bytes
-        return raw.to(torch.float64, copy=True).sub_(self.centre).div_(self.scale).float()
+        return raw.to(torch.float64, copy=True).sub_(self.mean).div_(self.deviation).float()
 
-    def sum(self, of_chunk: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
+    def sum(self, term: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
         """The sum, in float64, of a term of each chunk's features and labels, over all processes."""
-        return self._sum(lambda chunk: of_chunk(self.take(chunk), self.labels[chunk]), len(self))
+        return self._sum(lambda chunk: term(self.take(chunk), self.labels[chunk]), len(self))
 
-    def mean_over_sample(self, rows: int, of_features: Callable[[Tensor], Tensor]) -> Tensor:
+    def mean_over_sample(self, rows: int, term: Callable[[Tensor], Tensor]) -> Tensor:
         """The mean of a sum over rows, estimated on about `rows` rows, evenly spaced among those of all processes."""
         step = max(self.total // rows, 1)
-        chosen = (self.places % step == 0).nonzero()[:, 0]
-        total = self._sum(lambda chunk: of_features(self.take(chosen[chunk])), len(chosen))
+        chosen = (self.positions % step == 0).nonzero()[:, 0]
+        total = self._sum(lambda chunk: term(self.take(chosen[chunk])), len(chosen))
         return total / len(range(0, self.total, step))
 
     def _sum(self, term: Callable[[slice], Tensor], rows: int) -> Tensor:
         """Add up a term of each chunk of the first `rows` rows; each thread has equally many chunks."""
 
-        def of_share(share: slice) -> Tensor:
+        def sum_share(share: slice) -> Tensor:
             first, *others = chunks[share]
             total = term(first).double()
             for chunk in others:
@@ -82,7 +82,7 @@ class StandardisedRows:
         threads = max(1, min(self._threads, rows * self.width // PER_THREAD))
         per_thread = -(-rows // (threads * self._step))
         chunks = split_rows(rows, per_thread * threads)
-        return self.processes.sum(functools.reduce(torch.add, map_threads(of_share, split_rows(len(chunks), threads))))
+        return self.processes.sum(functools.reduce(torch.add, map_threads(sum_share, split_rows(len(chunks), threads))))
 
 
 def rows_at_once(width: int, classes: int, device: torch.device) -> int:

@@ -11,7 +11,7 @@ PREFETCH = 32
 """Batches whose features are gathered at once: a GPU would spend most of its time on gathering each."""
 
 
-def train_by_sgd(rows: StandardisedRows, judged_on: StandardisedRows, loss: MeanLoss, seed: int) -> TrainedProbe:
+def train_by_sgd(rows: StandardisedRows, validation: StandardisedRows, loss: MeanLoss, seed: int) -> TrainedProbe:
     """The paper's: rate 0.01 halved every 10 of 50 epochs, momentum 0.9, batch 128. An epoch has one view of each image,
     drawn among its passes, where the loader does not shuffle; otherwise as many rows."""
     variables: Variables = torch.zeros(rows.classes * (rows.width + 1), dtype=torch.float32, device=rows.device)
@@ -23,10 +23,10 @@ def train_by_sgd(rows: StandardisedRows, judged_on: StandardisedRows, loss: Mean
         if rows.passes > 1:
             order += inputs * torch.randint(rows.passes, (inputs,), generator=generator)
         order = order.to(rows.device)
-        for places in order.split(BATCH * PREFETCH):
-            for features, batch in zip(rows.take(places).split(BATCH), places.split(BATCH), strict=True):
-                _, slope = loss.slope(logits_of(variables, features), rows.labels[batch])
-                gradient = torch.cat([(slope.T @ features).flatten(), slope.sum(0)]) / len(batch)
+        for indices in order.split(BATCH * PREFETCH):
+            for features, batch in zip(rows.take(indices).split(BATCH), indices.split(BATCH), strict=True):
+                _, logit_gradient = loss.slope(logits_of(variables, features), rows.labels[batch])
+                gradient = torch.cat([(logit_gradient.T @ features).flatten(), logit_gradient.sum(0)]) / len(batch)
                 velocity.mul_(MOMENTUM).add_(gradient)
                 variables.sub_(velocity, alpha=rate)
-    return fold(rows, variables, 0.0, mean_loss(judged_on, loss, variables))
+    return fold(rows, variables, 0.0, mean_loss(validation, loss, variables))

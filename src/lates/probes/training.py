@@ -66,16 +66,16 @@ def train_probes(
     objective, probes = find_probe_loss(loss), {}
     for name in train.blocks:
         with full_precision(device), torch.no_grad():
-            rows = judged_on = StandardisedRows(train, name, train, device, settings, memory)
+            rows = validation = StandardisedRows(train, name, train, device, settings, memory)
             if holdout is not None:
-                spare = memory - rows.bytes_kept
-                judged_on = StandardisedRows(holdout, name, train, device, settings, spare)
+                remaining = memory - rows.bytes_kept
+                validation = StandardisedRows(holdout, name, train, device, settings, remaining)
             if settings.optimiser == "sgd":
-                probes[name] = train_by_sgd(rows, judged_on, objective, seed)
+                probes[name] = train_by_sgd(rows, validation, objective, seed)
             else:
                 decays = DECAYS if holdout is not None else (DECAY_WITHOUT_HOLDOUT,)
-                probes[name] = train_by_lbfgs(rows, judged_on, objective, decays, settings)
-            del rows, judged_on  # their copies, before the next block makes its own
+                probes[name] = train_by_lbfgs(rows, validation, objective, decays, settings)
+            del rows, validation  # their copies, before the next block makes its own
         if progress is not None:
             progress("training probes", len(probes), len(train.blocks))
     unseen = next((trained.probe.unseen for trained in probes.values()), None)  # the same for all
@@ -101,7 +101,7 @@ def _check_splits(train: Features, holdout: Features) -> None:
 
 
 def train_by_lbfgs(
-    rows: StandardisedRows, judged_on: StandardisedRows, loss: MeanLoss, decays: Sequence[float], settings: Settings
+    rows: StandardisedRows, validation: StandardisedRows, loss: MeanLoss, decays: Sequence[float], settings: Settings
 ) -> TrainedProbe:
     """Follow the path of decays loosely, then solve to `settings.tolerance` with the decay at which it ended.
 
@@ -117,7 +117,7 @@ def train_by_lbfgs(
         function = partial(_value_and_gradient, rows, loss, decay)
         with single_threaded():  # what is worth it is shared among threads already
             end = minimise(function, start, precondition, tolerance * first_norm, rows.processes.first)
-        return end, mean_loss(judged_on, loss, end)
+        return end, mean_loss(validation, loss, end)
 
     path: list[tuple[float, Variables, float]] = []
     for decay in decays:
@@ -136,11 +136,11 @@ def train_by_lbfgs(
 def _value_and_gradient(
     rows: StandardisedRows, loss: MeanLoss, decay: float, variables: Variables
 ) -> tuple[Tensor, Variables]:
-    def value_and_slope(features: Tensor, labels: Tensor) -> Tensor:
-        total, slope = loss.slope(logits_of(variables, features), labels)
-        return torch.cat([total[None], (slope.T @ features).flatten(), slope.sum(0)])
+    def sums_of_chunk(features: Tensor, labels: Tensor) -> Tensor:
+        total, logit_gradient = loss.slope(logits_of(variables, features), labels)
+        return torch.cat([total[None], (logit_gradient.T @ features).flatten(), logit_gradient.sum(0)])
 
-    sums = rows.sum(value_and_slope) / rows.total
+    sums = rows.sum(sums_of_chunk) / rows.total
     gradient, (weights, _) = sums[1:], unpack(variables, rows.width)
     unpack(gradient, rows.width)[0].add_(weights, alpha=decay)
     return sums[0] + decay / 2 * torch.linalg.vector_norm(weights, dtype=torch.float64).square(), gradient.float()
@@ -180,8 +180,10 @@ def _preconditioner(gram: Tensor | None, decay: float, curvature: float) -> Call
 
     def precondition(gradient: Variables) -> Variables:
         """By the factor's inverse: however that is rounded, its square stays positive definite."""
-        of_weights, of_biases = unpack(gradient, len(gram))
-        parts = map_threads(lambda part: of_weights[part] @ inverse.T @ inverse, split_rows(len(of_weights), threads))
-        return torch.cat([torch.cat(parts).flatten(), of_biases / curvature])
+        weight_gradient, bias_gradient = unpack(gradient, len(gram))
+        parts = map_threads(
+            lambda part: weight_gradient[part] @ inverse.T @ inverse, split_rows(len(weight_gradient), threads)
+        )
+        return torch.cat([torch.cat(parts).flatten(), bias_gradient / curvature])
 
     return precondition

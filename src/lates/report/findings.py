@@ -115,11 +115,11 @@ def measure(
         calibrated,
         sets,
         points={
-            "classwise_ece": {method: float(of_class.mean()) for method, of_class in errors.items()},
+            "classwise_ece": {method: float(values.mean()) for method, values in errors.items()},
             "auc": plain.by_method(metrics.auc),
         },
         bins={method: bins_of(diagram) for method, diagram in plain.by_method(metrics.reliability).items()},
-        coverage={method: metrics.risk_coverage_of_rows(of_method) for method, of_method in rows.items()},
+        coverage={method: metrics.risk_coverage_of_rows(described) for method, described in rows.items()},
         members=members_of(calibrated),
         classes=classes_of(plain, rows, errors, class_names),
         selectors={risk: plain.by_method(partial(fit_selector, risk=risk, seed=seed)) for risk in RISKS},
@@ -139,8 +139,8 @@ def members_of(calibrated: CalibratedModel) -> tuple[Member, ...]:
     contributions, accuracies = calibrated.contributions, calibrated.holdout_accuracies
     members: list[Member] = []
     for full, weight in calibrated.weights.items():
-        place, name = full.split("/", 1) if len(calibrated.networks) > 1 else ("0", full)
-        members.append(Member(int(place), name, weight, contributions[full], accuracies.get(full)))
+        number, name = full.split("/", 1) if len(calibrated.networks) > 1 else ("0", full)
+        members.append(Member(int(number), name, weight, contributions[full], accuracies.get(full)))
     return tuple(members)
 
 

@@ -36,8 +36,8 @@ class Predictions:
 def methods_of(calibrated: CalibratedModel) -> tuple[str, ...]:
     """Network, temperature scaling, LATES; without LATES if the calibrated model is temperature scaling itself."""
     weights = [calibrated.weights[name] for name in calibrated.member_names]
-    of_temperature = torch.tensor(calibrated.fit.temperature_weights, dtype=torch.float32)  # as the model keeps its own
-    if weights == of_temperature.tolist():
+    temperature = torch.tensor(calibrated.fit.temperature_weights, dtype=torch.float32)  # as the model keeps its own
+    if weights == temperature.tolist():
         return NETWORK, TEMPERATURE
     return NETWORK, TEMPERATURE, LATES
 
@@ -70,11 +70,11 @@ def _read_set(
         labels.append(check_labels(given[kept], int(kept.sum()), calibrated.fit.classes))
         # float64 on the CPU, as not every device has it; [n, methods, classes] of each draw
         combined = [
-            (draw[kept].cpu().double() @ weights[place // calibrated.samples]).mT for place, draw in enumerate(draws)
+            (draw[kept].cpu().double() @ weights[index // calibrated.samples]).mT for index, draw in enumerate(draws)
         ]
         values = combined[0] if len(combined) == 1 else mean_log_probability(combined)
-        for place, method in enumerate(methods):
-            logits[method].append(check_logits(values[:, place], f"the {name} logits").float())
+        for index, method in enumerate(methods):
+            logits[method].append(check_logits(values[:, index], f"the {name} logits").float())
         if progress is not None:
             progress(f"reading {name}", done, total)
     if not labels:

@@ -1,4 +1,4 @@
-"""The page's sections, in HTML: a sentence about the numbers, the places of the charts, and the numbers as tables.
+"""The page's sections, in HTML: a sentence about the numbers, the charts by their ids, and the numbers as tables.
 
 Text from outside (names of classes, blocks and sets, the title) is passed through `escape`.
 """
@@ -18,14 +18,14 @@ Cell = str
 """HTML"""
 
 
-def _figure(*places: str, title: str = "", hint: str = "", caption: str = "", method: str = "") -> str:
+def _figure(*charts: str, title: str = "", hint: str = "", caption: str = "", method: str = "") -> str:
     """One or more charts below each other, with one heading and one caption."""
     tag = f' data-method="{method}"' if method else ""
     small = f" <small>{escape(hint)}</small>" if hint else ""
     heading = f"<h3>{escape(title)}{small}</h3>" if title else ""
-    charts = "".join(f'<div class="chart" id="{place}"></div>' for place in places)
+    divisions = "".join(f'<div class="chart" id="{chart}"></div>' for chart in charts)
     text = f"<figcaption>{escape(caption)}</figcaption>" if caption else ""
-    return f"<figure{tag}>{heading}{charts}{text}</figure>"
+    return f"<figure{tag}>{heading}{divisions}{text}</figure>"
 
 
 def _paragraph(text: str, kind: str = "") -> str:
@@ -261,8 +261,8 @@ SECTIONS: dict[str, tuple[str, Callable[[Findings], str]]] = {
 
 def sections_of(findings: Findings) -> str:
     return "".join(
-        f'<section id="{place}" aria-labelledby="{place}-title">'
-        f'<h2 id="{place}-title">{title}</h2>{content(findings)}</section>'
-        for place, (title, content) in SECTIONS.items()
-        if place != "shifts" or len(findings.sets) > 1
+        f'<section id="{name}" aria-labelledby="{name}-title">'
+        f'<h2 id="{name}-title">{title}</h2>{content(findings)}</section>'
+        for name, (title, content) in SECTIONS.items()
+        if name != "shifts" or len(findings.sets) > 1
     )

@@ -113,11 +113,11 @@ def contributions(findings: Findings) -> str:
         return "All weights are 0: every class is equally likely."
     if not any(one.weight for one in probes):
         return "Only the head has weight: no probe improved the loss on the hold-out."
-    of_heads, of_probes = (sum(one.contribution for one in part) for part in (heads, probes))
+    head_share, probe_share = (sum(one.contribution for one in part) for part in (heads, probes))
     strongest = max(probes, key=lambda one: one.contribution)
     return (
         f"{sum(one.weight > 0 for one in members)} of {len(members)} members have weight. The head contributes "
-        f"{share(of_heads)}, the probes on earlier blocks {share(of_probes)}; the largest contribution among them, "
+        f"{share(head_share)}, the probes on earlier blocks {share(probe_share)}; the largest contribution among them, "
         f"{share(strongest.contribution)}, is that of {full_name(strongest, findings)}."
     )
 

@@ -1,9 +1,9 @@
-"""What every function of logits and labels demands of its input, said once.
+"""Checks of logits, labels and arguments, for every function that takes them.
 
 Logits are any real numbers whose softmax is a distribution. A logit of -inf is the log of a zero probability, and the
 metrics take it; NaN, +inf and a row of nothing but -inf have no softmax. What is fitted is a weighted sum of logits, for
 which no weight could undo an infinite one: fits need finite logits, `FINITE` says how to get them. Nothing here copies or
-casts logits: what comes back shares memory with what came in.
+casts logits: what is returned shares memory with the argument.
 """
 
 import math

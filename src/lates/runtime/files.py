@@ -7,11 +7,10 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import BinaryIO
 
 KINDS = {stat.S_IFIFO: "a pipe", stat.S_IFCHR: "a device", stat.S_IFBLK: "a device", stat.S_IFSOCK: "a socket"}
 """What a path may lead to that is neither a file nor a folder."""
-CURE = "Make room or gain access there, or save elsewhere."
+ADVICE = "Make room or gain access there, or save elsewhere."
 
 
 def write_whole(path: str | os.PathLike[str], content: bytes) -> None:
@@ -39,7 +38,7 @@ def check_target(path: str | os.PathLike[str]) -> Path:
         with _temporary(target.parent, bytes(4096)):
             return target
     except OSError as fault:
-        raise OSError(fault.errno, f"Cannot save to {path}: {fault.strerror or fault}. {CURE}") from fault
+        raise OSError(fault.errno, f"Cannot save to {path}: {fault.strerror or fault}. {ADVICE}") from fault
 
 
 def _target(path: str | os.PathLike[str]) -> Path:
@@ -66,29 +65,14 @@ def _temporary(folder: Path, content: bytes) -> Iterator[Path]:
     """A new file in the folder, gone at the end unless it was renamed."""
     path = folder / f".lates-{secrets.token_hex(8)}"
     try:
-        _write_new(path, content)
+        with open(path, "xb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
         yield path
     finally:
         with suppress(OSError):
             path.unlink(missing_ok=True)
-
-
-def _write_new(path: Path, content: bytes) -> None:
-    """A new file, flushed to disk. Where the system can, it has no name until it is whole: a killed write leaves nothing."""
-    try:
-        with open(os.open(path.parent, os.O_TMPFILE | os.O_WRONLY, 0o666), "wb") as file:
-            _write_through(file, content)
-            # of the two calls that link, only the one that takes a folder's descriptor follows /proc's link to the file
-            os.link(f"/proc/self/fd/{file.fileno()}", path, src_dir_fd=file.fileno())
-    except (AttributeError, OSError):  # no Linux, or a file system without nameless files
-        with open(path, "xb") as file:
-            _write_through(file, content)
-
-
-def _write_through(file: BinaryIO, content: bytes) -> None:
-    file.write(content)
-    file.flush()
-    os.fsync(file.fileno())
 
 
 def _rescue(content: bytes, suffix: str) -> str:
@@ -102,5 +86,5 @@ def _rescue(content: bytes, suffix: str) -> str:
         if name is not None:
             with suppress(OSError):
                 os.unlink(name)
-        return CURE
+        return ADVICE
     return f"What was to be saved is in {name}: move it from there."

@@ -13,7 +13,7 @@ from torch import Tensor
 
 SHARE_OF_HOST, SHARE_OF_DEVICE = 0.5, 0.8
 """Of what is free; a host runs more than this process."""
-UNKNOWN = 8 << 30
+ASSUMED_FREE = 8 << 30
 """Assumed to be free on systems that do not say."""
 
 
@@ -31,8 +31,8 @@ def check_memory(memory: Any) -> None:
 
 
 def free_memory(root: Path = Path("/")) -> int:
-    """Bytes that this process can still get: what the machine has available, or less where a control group caps it."""
-    available = 1024 * _numbers(root / "proc/meminfo").get("MemAvailable:", UNKNOWN // 1024)
+    """Bytes that this process can still get: what the machine has available, or less where a control group limits it."""
+    available = 1024 * _numbers(root / "proc/meminfo").get("MemAvailable:", ASSUMED_FREE // 1024)
     return max(min([available, *_allowed(root)]), 0)
 
 

@@ -1,4 +1,4 @@
-"""State of the whole process, borrowed for a while and given back: random generators, and the precision of matrix products.
+"""State of the whole process, changed for a while and restored: random generators, and the precision of matrix products.
 
 Shuffling loaders, users' views and dropout draw from the global generators of Python, numpy and torch, and nothing local could
 stand in. So they are seeded for the time of a reading or a sampled prediction, and restored under one lock. Whatever can draw
@@ -50,8 +50,8 @@ def mix_seeds(*numbers: int) -> int:
 def full_precision(device: torch.device) -> Iterator[None]:
     """Switch inference mode, autocast and coarse products off: with TensorFloat-32 the descent of a probe needs more steps.
 
-    The precision is the process's. What the first thread to enter finds lies at the bottom of a stack, above it the precision
-    that it sets: so the last to leave, in whatever order, restores what was before.
+    The precision belongs to the process, and threads may enter and leave in any order. A stack keeps what each one found: the
+    last to leave takes the bottom entry and restores what was before the first.
     """
     backends: Any = torch.backends
     products = backends.cuda.matmul, backends.mkldnn.matmul

@@ -1,4 +1,4 @@
-"""Names in messages. Text from outside stays text: it may hold what a terminal takes for a command."""
+"""Names in messages. Those from files and networks may hold control characters, which a terminal would execute."""
 
 import unicodedata
 from collections.abc import Sequence

@@ -28,7 +28,7 @@ def thread_count(elements: int, device: torch.device, least: int = LEAST_ELEMENT
 def split_rows(rows: int, count: int) -> list[slice]:
     """At most `count` slices of successive rows, about equally long; one where there are no rows."""
     count = max(1, min(count, rows))
-    return [slice(rows * place // count, rows * (place + 1) // count) for place in range(count)]
+    return [slice(rows * part // count, rows * (part + 1) // count) for part in range(count)]
 
 
 def map_threads(function: Callable[[Part], Result], parts: Sequence[Part]) -> list[Result]:

@@ -18,4 +18,4 @@ from lates.stack.members import MemberRows
 from lates.stack.record import Stack, combine, member_names
 from lates.stack.objective import Objective
 from lates.stack.stack import check_loss, fit_stack, fit_weights
-from lates.stack.rescaling import rescale
+from lates.stack.rescaling import fit_expecting_shift

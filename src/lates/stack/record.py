@@ -29,7 +29,7 @@ class Stack:
     residual    how far, at most, the optimality conditions are from being met, in the scaled variables: max_k |min(b_k, g_k)|
     certified   before any scaling, the weights are the global minimum: log-loss, residual at most 1e-10, and a minimum exists
     unbounded   without prior and penalty: the hold-out does not bound the weights, or too faintly for float64 to decide. They
-                stopped at the cap, or, for the log-loss, where the gradient vanished
+                stopped at the largest weight allowed, or, for the log-loss, where the gradient vanished
     steps       over all rows of all members
     budgets     parameters added, as fractions of the network's: none, those of this fit, and what larger budgets would add;
                 `budget_nll` are their hold-out log-losses, cross-validated. Empty where no budget was binding
@@ -128,7 +128,7 @@ class Stack:
 
 def member_names(networks: Sequence[Iterable[str]]) -> tuple[str, ...]:
     """The names of all networks' members, with the network's number before them where there are several."""
-    prefixes = [f"{place}/" if len(networks) > 1 else "" for place in range(len(networks))]
+    prefixes = [f"{number}/" if len(networks) > 1 else "" for number in range(len(networks))]
     return tuple(prefix + name for prefix, names in zip(prefixes, networks, strict=True) for name in names)
 
 

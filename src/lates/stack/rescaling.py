@@ -13,17 +13,18 @@ from lates.stack.members import MemberRows
 from lates.stack.objective import log_loss
 from lates.stack.record import Stack, combine
 from lates.stack.safeguards import find_outliers
-from lates.stack.stack import fit_optimum
+from lates.stack.stack import fit_optimum, fit_weights
 
 SMALLEST_SCALE = 0.1
 """Below it the copies say that the stack knows next to nothing, and every prediction would be nearly uniform."""
 
 
-def rescale(stack: Stack, members: MemberRows, settings: Settings) -> Stack:
-    """The stack, fitted to the first pass of these rows, scaled to the log-loss on all passes."""
+def fit_expecting_shift(members: MemberRows, loss: str, settings: Settings, seed: int = 0) -> Stack:
+    """As `fit_weights`, to the first pass of these rows, and then scaled to the log-loss on all passes."""
+    plain = members.first_pass()
+    stack = fit_weights(plain, loss, settings, seed)
     if not bool(stack.weights.any()):
         return stack
-    plain = members.first_pass()
     if settings.prior > 0:  # as in the fit
         members, plain = _without_outliers(members), _without_outliers(plain)
     draws = zip(members.draws, members.of_draws(stack.weights), strict=True)

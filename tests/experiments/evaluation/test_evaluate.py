@@ -17,9 +17,8 @@ from experiments.evaluation.image_blocks import IMAGE_METRICS
 from experiments.evaluation.measuring import CORRUPTION_SEED, METRICS, CorruptedSets, measure_sets
 from experiments.evaluation.methods import METHODS
 from experiments.evaluation.prepared import Batches
-from experiments.training.loop import measure_accuracy
 from experiments.training.networks import WideResNet
-from tests.experiments.sample import sample_data, tiny_network, train_on_sample
+from tests.experiments.sample import accuracy_of, sample_data, tiny_network, train_on_sample
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +38,7 @@ def test_there_are_scores_of_every_method_and_set(results: Evaluation) -> None:
 def test_the_networks_row_is_the_network(results: Evaluation) -> None:
     network, test = tiny_network("tiny_vgg"), sample_data().test
     clean, noisy = (results.scores["network", name] for name in ("clean", "gaussian_noise-5"))
-    assert clean["accuracy"] == pytest.approx(measure_accuracy(network, test))
+    assert clean["accuracy"] == pytest.approx(accuracy_of(network, test))
     with torch.no_grad():
         logits = network(as_inputs(corrupt(test.images, "gaussian_noise", 5, CORRUPTION_SEED)))
     assert noisy["nll"] == pytest.approx(lates.metrics.nll(logits, test.labels), rel=1e-5)
@@ -130,7 +129,8 @@ def test_facts_describe_each_method_of_the_draws(dropped_out: Evaluation) -> Non
 
 def test_dropout_off_is_the_plain_network(dropout_network: nn.Module, dropped_out: Evaluation) -> None:
     accuracy = {method: metrics["accuracy"] for (method, _), metrics in dropped_out.scores.items()}
-    assert accuracy["network"] == accuracy["temperature"] == measure_accuracy(dropout_network, sample_data().test)
+    assert accuracy["network"] == accuracy["temperature"]
+    assert accuracy["network"] == pytest.approx(accuracy_of(dropout_network, sample_data().test))
 
 
 def test_rows_of_the_draws_are_the_librarys_calibrations(dropout_network: nn.Module, dropped_out: Evaluation) -> None:

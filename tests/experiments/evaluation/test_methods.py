@@ -12,8 +12,7 @@ from experiments.evaluation.clock import Clock
 from experiments.evaluation.evaluate import measure_probes, predict_methods, record
 from experiments.evaluation.methods import BUDGETS, HEAD, METHODS, Fitted
 from experiments.evaluation.prepared import AVERAGE, PAPER_BLOCKS, VIEWS, Batches, HoldOut, Prepared, prepare
-from experiments.training.loop import measure_accuracy
-from tests.experiments.sample import sample_data, tiny_network
+from tests.experiments.sample import accuracy_of, sample_data, tiny_network
 
 
 @pytest.fixture(scope="module")
@@ -236,5 +235,5 @@ def test_probe_accuracies_are_in_depth_order_with_the_head(network: nn.Module, p
     test = sample_data().test
     accuracies = measure_probes(prepared, prepared.readers["plain"](test))
     assert list(accuracies) == ["layer1.0", "layer2.0", "layer3.0", HEAD]
-    assert accuracies[HEAD] == pytest.approx(measure_accuracy(network, test))
+    assert accuracies[HEAD] == pytest.approx(accuracy_of(network, test))
     assert all(0 < value < 1 for value in accuracies.values())

@@ -145,5 +145,5 @@ def test_timing_tells_seconds_of_epochs_and_calibrations(
 
 @pytest.mark.parametrize("command", [search, timing])
 def test_without_a_trained_network_it_is_said_where_to_get_one(trained: Path, command: ModuleType) -> None:
-    with pytest.raises(SystemExit, match=r"nowhere holds no trained network; run python -m experiments\.train"):
+    with pytest.raises(SystemExit, match=r"nowhere holds no trained network; `python -m experiments run`"):
         command.main([*arguments(trained), "--run", str(trained / "nowhere")])

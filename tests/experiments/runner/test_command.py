@@ -163,7 +163,7 @@ def test_seeds_are_numbers_and_ranges() -> None:
     assert parse_seeds(None) is None
 
 
-@pytest.mark.parametrize("name", ["tables", "figures", "train", "search", "timing"])
+@pytest.mark.parametrize("name", ["tables", "figures", "search", "timing"])
 def test_commands_with_a_parser_of_their_own_explain_themselves(name: str) -> None:
     code, text = call(name, "--help")
     assert code == 0
