@@ -20,8 +20,8 @@ from lates.network import (
     extract_training,
     read_ensemble,
 )
-from lates.probes import ChosenProbes, check_budget, member_logits, train_and_cut
-from lates.runtime import Progress, Run
+from lates.probes import ChosenProbes, choose_probes, member_logits, train_probes
+from lates.runtime import Progress, Run, check_budget
 from lates.settings import DEFAULT, Settings
 from lates.stack import MemberRows, Stack, fit_expecting_shift, fit_weights
 
@@ -109,12 +109,25 @@ def _choose_probes(
     reading: Reading,
     run: Run,
 ) -> list[ChosenProbes]:
-    """The probes of each network, by the first of its draws; its training features are freed before the next one's turn."""
+    """The probes of each network, by the first of its draws: trained to the log-loss, or, by the paper's SGD, to the weights'
+    loss; then cut to the budget. Training features are freed network by network."""
     firsts = holdouts[:: ensemble.samples]
     trainings = extract_training(ensemble, train, reading, run, firsts)
-    spare = replace(run, memory=run.memory - sum(rows.bytes_in_memory for rows in (*trainings, *holdouts)))
-    settings = reading.settings
-    return [train_and_cut(trainings.pop(0), rows, loss, reading.budget, settings, spare) for rows in firsts]
+    settings, chosen = reading.settings, []
+    memory = run.memory - sum(rows.bytes_in_memory for rows in (*trainings, *holdouts))
+    for rows in firsts:
+        trained = train_probes(
+            trainings.pop(0),
+            rows,
+            loss=loss if settings.optimiser == "sgd" else "nll",
+            seed=run.seed,
+            device=run.device,
+            progress=run.progress,
+            settings=settings,
+            memory=memory,
+        )
+        chosen.append(choose_probes(trained, rows, reading.budget, settings))
+    return chosen
 
 
 def _read_members(

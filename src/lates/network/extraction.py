@@ -20,7 +20,7 @@ from lates.network.recorder import RecordedNetwork, call_recorded, device_of, pr
 from lates.network.sampling import Ensemble
 from lates.network.survey import count_parameters, only_output, survey_network
 from lates.network.views import DrawView, Reading, Views, choose_view
-from lates.runtime import Progress, RowStore, Run, check_integer, check_labels, check_share, mix_seeds, seeded_globally
+from lates.runtime import Progress, RowStore, Run, check_budget, check_integer, check_labels, mix_seeds, seeded_globally
 from lates.settings import DEFAULT, Settings
 
 
@@ -50,8 +50,7 @@ def extract(
     """
     if like is not None and blocks is not None:
         raise ValueError("Both blocks= and like= were given; like= brings the blocks of earlier features. Pass one.")
-    budget = None if budget is None else check_share(budget, "budget")
-    reading = Reading(role, blocks, views, passes, budget=budget, settings=settings)
+    reading = Reading(role, blocks, views, passes, budget=check_budget(budget), settings=settings)
     with Run.start(device or device_of(model), seed=seed, memory=memory, progress=progress) as run:
         return extract_draws(Ensemble((model,)), loader, reading, run, None if like is None else [like])[0]
 

@@ -23,8 +23,7 @@ from torch.nn.functional import cross_entropy, one_hot
 
 from lates.network import HEAD, Features, Pooling
 from lates.probes.probe import Probe, TrainedProbe, holdout_accuracies
-from lates.probes.training import train_probes
-from lates.runtime import Run, check_share, full_precision, warn_caller
+from lates.runtime import check_budget, full_precision, warn_caller
 from lates.settings import DEFAULT, Settings
 from lates.stack import MemberRows, Objective, combine
 
@@ -59,28 +58,6 @@ def fit_budget(
 ) -> dict[str, Probe]:
     """The probes to deploy: together at most `budget` times the network's parameters (None: no limit, all of them dense)."""
     return choose_probes(trained, holdout, check_budget(budget), settings).probes
-
-
-def check_budget(budget: float | str | None) -> float | None:
-    """A share of the network's parameters, such as 0.01 or "1%"; None: no limit. Values above 1 are refused."""
-    return None if budget is None else check_share(budget, "budget")
-
-
-def train_and_cut(
-    train: Features, holdout: Features, loss: str, budget: float | None, settings: Settings, run: Run
-) -> ChosenProbes:
-    """Train one probe per block and cut them to the budget: to the log-loss, or, by the paper's SGD, to the weights' `loss`."""
-    trained = train_probes(
-        train,
-        holdout,
-        loss=loss if settings.optimiser == "sgd" else "nll",
-        seed=run.seed,
-        device=run.device,
-        progress=run.progress,
-        settings=settings,
-        memory=run.memory,
-    )
-    return choose_probes(trained, holdout, budget, settings)
 
 
 def choose_probes(

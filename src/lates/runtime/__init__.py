@@ -12,7 +12,8 @@ run         device, seed, memory, processes and progress in one object
 
 from lates.runtime.checks import FLOATS, Array, as_tensor, default_names, form_of, plain_tensor
 from lates.runtime.checks import check_finite, check_form, check_labels, check_logits, check_members
-from lates.runtime.checks import check_integer, check_seed, check_share, warn_caller, warn_if_probabilities
+from lates.runtime.checks import check_budget, check_integer, check_seed, check_share
+from lates.runtime.checks import warn_caller, warn_if_probabilities
 from lates.runtime.files import check_target, write_whole
 from lates.runtime.text import abbreviate, install_line, printable
 from lates.runtime.memory import RowStore, default_memory

@@ -239,6 +239,11 @@ def check_share(value: Any, name: str, open_ends: bool = False) -> float:
     return share
 
 
+def check_budget(budget: Any) -> float | None:
+    """A share of the network's parameters, such as 0.01 or "1%"; None: no limit. Values above 1 are refused."""
+    return None if budget is None else check_share(budget, "budget")
+
+
 def check_seed(seed: Any) -> int:
     """A seed that torch's generators take: 64 bits, signed or not."""
     seed = check_integer(seed, "seed")
