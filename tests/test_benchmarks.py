@@ -189,9 +189,10 @@ def test_a_network_that_does_not_compile_is_named_with_the_reason(monkeypatch: p
 
 
 def test_calibrate_row_says_where_the_time_goes() -> None:
-    (group,) = calibrate.measure(8, 8, rounds=1, threads=1)
-    assert group.lines[0].reached.startswith("holdout ")
-    assert group.lines[1].who == "one inference pass"
+    without_views, default = calibrate.measure(8, 8, rounds=1, threads=1)
+    assert without_views.lines[0].reached.startswith("holdout ")
+    assert default.lines[1].who == "one inference pass"
+    assert (without_views.goals[0].met is None, default.goals[0].met is None) == (False, True)
 
 
 def test_growth_row() -> None:
