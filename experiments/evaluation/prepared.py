@@ -52,7 +52,7 @@ class Batches:
 
     @property
     def size(self) -> int:
-        return 50 if self.data.images.device.type == "cpu" else 1000
+        return 16 if self.data.images.device.type == "cpu" else 1000
 
     def __len__(self) -> int:
         return -(-len(self.data) // self.size)

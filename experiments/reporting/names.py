@@ -50,6 +50,7 @@ NETWORK_TITLES: Mapping[str, str] = {
     "small_vit": "small ViT",
     "resnet32": "ResNet32",
     "resnet56": "ResNet56",
+    "densenet_100": "DenseNet-BC-100",
 }
 LOGIT_RIVALS: Mapping[str, str] = {
     "temperature_brier": "temperature, fitted to Brier",

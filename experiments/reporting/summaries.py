@@ -179,7 +179,7 @@ def with_common_seeds(groups: Collection[Sequence[Measured]]) -> list[tuple[Meas
 
 def networks_of(dataset: str, training: str = PAPER_TRAINING) -> tuple[str, ...]:
     if training == PUBLIC_TRAINING:
-        return RECIPES[PUBLIC].networks if dataset in RECIPES[PUBLIC].datasets else ()
+        return tuple(cell.network for cell in RECIPES[PUBLIC].cells() if cell.dataset == dataset)
     if training == STRONG_TRAINING:
         return STRONG_NETWORKS
     return ("resnet50",) if dataset in LARGE else CIFAR_NETWORKS

@@ -1,6 +1,6 @@
 """The data of a recipe: read once, kept on the device, corrupted once."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import torch
@@ -57,15 +57,16 @@ class DataCache:
     def corrupted(self, dataset: str) -> CorruptedSets:
         if dataset not in self.sets:
             _, test = self.load(dataset)
-            natural = self.natural(test.classes) if self.recipe.natural else None
+            synsets = self.recipe.natural.get(dataset)
+            natural = self.natural(synsets, test.classes) if synsets else None
             self.sets[dataset] = CorruptedSets(test, self.recipe.corruptions, self.recipe.severities, natural)
         return self.sets[dataset]
 
-    def natural(self, classes: Sequence[str]) -> ImageSet:
+    def natural(self, synsets: Mapping[str, Sequence[str]], classes: Sequence[str]) -> ImageSet:
         """Photographs of these classes from Tiny-ImageNet, which lies beside the other data sets."""
         available, _ = load_dataset(TINY_IMAGENET, self.folder)
         assert isinstance(available, FolderSet)
-        return self.resident(select_natural(available, self.recipe.natural, classes))
+        return self.resident(select_natural(available, synsets, classes))
 
     def fitting_part(self, split: ImageSet | FolderSet) -> ImageSet:
         """What probes or weights learn from, on the device: all of a split, or the first images of each class."""

@@ -138,7 +138,7 @@ def _do_cell(
     train, holdout, split = cache.divide(cell)
     network, folder, seconds = cell.build_network(len(available.classes)), folders.runs / cell.training, 0.0
     if recipe.released:
-        load_released(network, folder / RELEASED, recipe.released[cell.network])
+        load_released(network, folder / RELEASED, recipe.released[f"{cell.network}/{cell.dataset}"])
         network.to(cache.device, memory_format=torch.channels_last)  # pyright: ignore[reportCallIssue]
     else:
         progress = train_network(

@@ -94,13 +94,13 @@ def find_results(root: Path) -> list[CellResults]:
 
 def conditions_of(recipe: Recipe, cell: Cell) -> dict[str, Any]:
     """What, beside the cell's name, has to be the same in all results that are compared."""
-    released = recipe.released.get(cell.network)
+    released = recipe.released.get(f"{cell.network}/{cell.dataset}")
     return {
         "training": {"released": released} if released else asdict(recipe.training_of(cell)),
         "corruptions": recipe.corruptions,
         "severities": recipe.severities,
         "probe_images": recipe.probe_images,
-        "natural": recipe.natural or None,
+        "natural": recipe.natural.get(cell.dataset),
         "samples": SAMPLES if cell.dropout > 0 else None,
     }
 

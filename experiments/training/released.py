@@ -6,7 +6,7 @@ Such a network saw all training images, so hold-out and report divide the test i
 import hashlib
 import pickle
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from experiments.training.checkpoints import check_shapes
+from experiments.training.networks import DenseNet, ResNet
 
 HALVES: Mapping[str, Any] = {"train_fraction": 0.5, "holdout_fraction": 0.5, "seed": 0}
 """Of the test images: one is the hold-out, the other is reported on. Arguments of `split_indices`."""
@@ -21,8 +22,18 @@ RELEASED = "released.th"
 """The file of the weights in the folder of a run."""
 PROBE_IMAGES = 2000
 """So many training images of each class teach the probes."""
-OUR_NAMES = ((r"^module\.", ""), (r"^conv1\.", "stem.0."), (r"^bn1\.", "stem.1."), (r"^(linear|fc)\.", "head."))
-"""Patterns of the names that such files use -> ours, one after the other."""
+EVERYWHERE = ((r"^module\.", ""), (r"^(linear|fc)\.", "head."))
+OUR_NAMES: Mapping[type[nn.Module], tuple[tuple[str, str], ...]] = {
+    ResNet: ((r"^conv1\.", "stem.0."), (r"^bn1\.", "stem.1.")),
+    DenseNet: (
+        (r"^conv1\.", "stem."),
+        (r"^(block\d)\.layer\.", r"\1."),
+        (r"^trans(\d)\.bn1\.", r"transition\1.0."),
+        (r"^trans(\d)\.conv1\.", r"transition\1.2."),
+        (r"^bn1\.", "bn."),
+    ),
+}
+"""Kind of network -> patterns of the names that such files use and what they become, one after the other."""
 
 
 def load_released(network: nn.Module, path: Path, expected: str | None = None) -> str:
@@ -34,7 +45,8 @@ def load_released(network: nn.Module, path: Path, expected: str | None = None) -
         raise ValueError(f"{path} holds other weights: its SHA-256 is {digest}, expected {expected}.")
     try:
         content = torch.load(path, map_location="cpu", weights_only=True)
-        found = {_our_name(name): values for name, values in content.get("state_dict", content).items()}
+        patterns = (*EVERYWHERE, *OUR_NAMES[type(network)])
+        found = {_our_name(name, patterns): values for name, values in content.get("state_dict", content).items()}
     except (pickle.UnpicklingError, RuntimeError, EOFError, AttributeError, TypeError) as error:
         raise ValueError(f"{path} holds no state dict that torch.save wrote: {str(error).splitlines()[0]}") from error
     counters = {name: values for name, values in network.state_dict().items() if name.endswith("num_batches_tracked")}
@@ -44,7 +56,7 @@ def load_released(network: nn.Module, path: Path, expected: str | None = None) -
     return digest
 
 
-def _our_name(name: str) -> str:
-    for pattern, ours in OUR_NAMES:
+def _our_name(name: str, patterns: Sequence[tuple[str, str]]) -> str:
+    for pattern, ours in patterns:
         name = re.sub(pattern, ours, name)
     return name

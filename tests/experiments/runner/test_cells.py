@@ -92,9 +92,9 @@ def test_released_weights_take_the_place_of_training(tmp_path: Path) -> None:
         tiny_recipe(),
         networks=("resnet20",),
         fractions=((1.0, 0.0),),
-        released={"resnet20": "0" * 64},
+        released={"resnet20/cifar10_600": "0" * 64},
         methods=("sms",),
-        natural={"cat": ("n2",), "dog": ("n1",)},
+        natural={"cifar10_600": {"cat": ("n2",), "dog": ("n1",)}},
     )
     (cell,) = recipe.cells()
     folders = replace(folders_in(tmp_path), data=tmp_path)
@@ -103,13 +103,13 @@ def test_released_weights_take_the_place_of_training(tmp_path: Path) -> None:
     torch.save(network.state_dict(), file)
     (reason,) = run_cells(recipe, [cell], folders, "cpu").failed.values()
     assert "holds other weights" in reason
-    recipe = replace(recipe, released={"resnet20": hashlib.sha256(file.read_bytes()).hexdigest()})
+    recipe = replace(recipe, released={"resnet20/cifar10_600": hashlib.sha256(file.read_bytes()).hexdigest()})
     (reason,) = run_cells(recipe, [cell], folders, "cpu").failed.values()
     assert "tiny-imagenet-200.zip" in reason
     write_tiny_imagenet(tmp_path / "tiny-imagenet-200", ["n1", "n2"], train=3, test=1)
     assert run_cells(recipe, [cell], folders, "cpu").done == (cell,)
     (results,) = find_results(folders.results)
-    assert results.facts["recipe"]["training"] == {"released": recipe.released["resnet20"]}
+    assert results.facts["recipe"]["training"] == {"released": recipe.released["resnet20/cifar10_600"]}
     rows = results.facts["rows"]
     assert rows["holdout"] == rows["test"] == len(sample_data().test) // 2
     assert [*results.scores][-2:] == [("sms", "contrast-5"), ("sms", "natural")]

@@ -7,7 +7,6 @@ import pytest
 from PIL import Image
 
 from experiments.data.datasets import LARGE
-from experiments.evaluation import evaluate
 from experiments.recipes import RECIPES
 from experiments.runner.cells import Folders, run_cells
 from experiments.runner.results import find_results
@@ -36,8 +35,7 @@ def tree(tmp_path: Path) -> Path:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", LARGE)
-def test_the_recipe_runs_from_files_to_results(name: str, tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(evaluate, "METHODS", {name: evaluate.METHODS[name] for name in METHODS})
+def test_the_recipe_runs_from_files_to_results(name: str, tree: Path) -> None:
     recipe = replace(
         RECIPES[name],
         networks=("resnet18",),
@@ -47,6 +45,7 @@ def test_the_recipe_runs_from_files_to_results(name: str, tree: Path, monkeypatc
         corruptions=("elastic_transform",),
         severities=(3,),
         probe_images=2,
+        methods=METHODS,
     )
     folders = Folders(tree / "data", tree / "runs", tree / "results")
     outcome = run_cells(recipe, recipe.cells(), folders, "cpu")

@@ -36,6 +36,7 @@ from experiments.training.networks import (
         ("mobilenet", 10, False, 3_504_872 - 1_281_000 + 12_810),
         ("resnet20", 10, False, 269_722),
         ("resnet56", 10, False, 853_018),
+        ("densenet_100", 10, False, 769_162),
     ],
 )
 def test_parameters_are_as_published(name: str, classes: int, large_images: bool, parameters: int) -> None:
