@@ -105,7 +105,7 @@ class Recipe:
 
     fractions     (train, hold-out) shares of the training split
     training      instead of the paper's recipe for the data set
-    probe_images  probes, and their weights, learn from at most this many images of each class; None: from all
+    probe_images  data set -> probes, and their weights, learn from at most this many images of each class; otherwise from all
     released      `network/dataset` -> SHA-256 of the weights that others released, which take the place of training: a file
                   `released.th` in the cell's folder of `runs`. Hold-out and test set are then halves of the test images; of
                   the grid, these cells alone exist
@@ -127,7 +127,7 @@ class Recipe:
     training: Hyperparameters | None = None
     corruptions: tuple[str, ...] = NAMES
     severities: tuple[int, ...] = SEVERITIES
-    probe_images: int | None = None
+    probe_images: Mapping[str, int] = field(default_factory=dict)
     released: Mapping[str, str] = field(default_factory=dict)
     natural: Mapping[str, Mapping[str, tuple[str, ...]]] = field(default_factory=dict)
     methods: tuple[str, ...] | None = None
@@ -224,7 +224,7 @@ _RECIPES = (
         question="Does it hold at a thousand classes?",
         networks=("resnet50",),
         datasets=("imagenet",),
-        probe_images=50,
+        probe_images={"imagenet": 50},
         cost="5 cells; training and evaluation not yet measured. Probes and weights learn from 50 images of each class, 12 GB "
         "of features a pass; of all 1.15 million it would be 280",
         expected="Not yet measured. See results/paper.md for the paper's numbers.",
@@ -238,7 +238,7 @@ _RECIPES = (
         seeds=(0,),
         corruptions=(*NAMES, *BAR_NAMES),
         severities=(1, 3, 5),
-        probe_images=150,
+        probe_images={TINY_IMAGENET: 150},
         methods=READ_ONCE,
         per_class=False,
         cost="1 cell; not yet measured. Probes learn from 150 images of each class, 7 GB of features a pass",

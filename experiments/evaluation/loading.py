@@ -54,7 +54,7 @@ def load_network(arguments: argparse.Namespace, seed: int = 0) -> LoadedNetwork:
     else:
         weights = load_released(network, arguments.weights)
         split = split_indices(test.labels, **HALVES)
-        train = available.select(first_of_each_class(available.labels.cpu(), PROBE_IMAGES))
+        train = available.select(first_of_each_class(available.labels.cpu(), PROBE_IMAGES[arguments.dataset]))
         holdout = test.select(split.holdout)
     network = network.to(arguments.device, memory_format=torch.channels_last).eval()  # pyright: ignore
     return LoadedNetwork(network, train, holdout, split.digest, weights)

@@ -68,9 +68,10 @@ class DataCache:
         assert isinstance(available, FolderSet)
         return self.resident(select_natural(available, synsets, classes))
 
-    def fitting_part(self, split: ImageSet | FolderSet) -> ImageSet:
+    def fitting_part(self, dataset: str, split: ImageSet | FolderSet) -> ImageSet:
         """What probes or weights learn from, on the device: all of a split, or the first images of each class."""
-        if (images := self.recipe.probe_images) is not None:
+        images = self.recipe.probe_images.get(dataset)
+        if images is not None:
             split = split.select(first_of_each_class(split.labels.cpu(), images))
         return self.resident(split)
 

@@ -156,7 +156,7 @@ def _do_cell(
         seconds = progress.seconds
     evaluation = evaluate_network(
         network,
-        CellData(cache.fitting_part(train), cache.fitting_part(holdout), test, split),
+        CellData(*(cache.fitting_part(cell.dataset, part) for part in (train, holdout)), test, split),
         cache.corrupted(cell.dataset),
         seed=cell.seed,
         mc_dropout=cell.dropout > 0,

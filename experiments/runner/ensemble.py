@@ -66,7 +66,7 @@ def _scaled_network(cell: Cell, runs: Path, cache: DataCache) -> Predict:
     network = cell.build_network(len(train.classes))
     load_weights(network, _weights(cell, runs))
     network.to(cache.device).eval()
-    holdout = cache.fitting_part(holdout)
+    holdout = cache.fitting_part(cell.dataset, holdout)
     scaling = temperature.fit(_logits(network, holdout), holdout.labels)
     return lambda images: scaling.log_probabilities(_logits(network, images))
 

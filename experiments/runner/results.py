@@ -99,7 +99,7 @@ def conditions_of(recipe: Recipe, cell: Cell) -> dict[str, Any]:
         "training": {"released": released} if released else asdict(recipe.training_of(cell)),
         "corruptions": recipe.corruptions,
         "severities": recipe.severities,
-        "probe_images": recipe.probe_images,
+        "probe_images": recipe.probe_images.get(cell.dataset),
         "natural": recipe.natural.get(cell.dataset),
         "samples": SAMPLES if cell.dropout > 0 else None,
     }

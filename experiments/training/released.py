@@ -20,8 +20,8 @@ HALVES: Mapping[str, Any] = {"train_fraction": 0.5, "holdout_fraction": 0.5, "se
 """Of the test images: one is the hold-out, the other is reported on. Arguments of `split_indices`."""
 RELEASED = "released.th"
 """The file of the weights in the folder of a run."""
-PROBE_IMAGES = 2000
-"""So many training images of each class teach the probes."""
+PROBE_IMAGES: Mapping[str, int] = {"cifar10": 2000, "cifar100": 200}
+"""Data set -> so many training images of each class teach the probes."""
 EVERYWHERE = ((r"^module\.", ""), (r"^(linear|fc)\.", "head."))
 OUR_NAMES: Mapping[type[nn.Module], tuple[tuple[str, str], ...]] = {
     ResNet: ((r"^conv1\.", "stem.0."), (r"^bn1\.", "stem.1.")),

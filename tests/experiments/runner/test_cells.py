@@ -133,7 +133,17 @@ def test_results_say_how_they_were_made(undisturbed: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "change", [{"training": replace(SHORT, epochs=3)}, {"corruptions": ("contrast", "fog")}, {"probe_images": 5}]
+    "change",
+    [
+        {"training": replace(SHORT, epochs=3)},
+        {"corruptions": ("contrast", "fog")},
+        {"probe_images": {"cifar10_600": 5}},
+    ],
+    [
+        {"training": replace(SHORT, epochs=3)},
+        {"corruptions": ("contrast", "fog")},
+        {"probe_images": {"cifar10_600": 5}},
+    ],
 )
 def test_results_of_another_recipe_are_neither_taken_nor_replaced(undisturbed: Path, change: dict[str, Any]) -> None:
     recipe = replace(tiny_recipe((0, 1)), **change)
@@ -238,10 +248,10 @@ def test_a_tree_of_files_becomes_resident(tmp_path: Path) -> None:
         for number in range(3):
             Image.new("RGB", (64, 64), (shade, number, 0)).save(tmp_path / label / f"{number}.png")
     files = load_folder(tmp_path, size=32)
-    cache = DataCache(replace(tiny_recipe(), probe_images=2), None, torch.device("cpu"))
+    cache = DataCache(replace(tiny_recipe(), probe_images={"cifar10_600": 2}), None, torch.device("cpu"))
     resident = cache.resident(files)
     assert isinstance(files, FolderSet)
     assert resident.labels.tolist() == [0, 0, 0, 1, 1, 1]
     assert resident.images[:, :2, 0, 0].tolist() == [[60, 0], [60, 1], [60, 2], [200, 0], [200, 1], [200, 2]]
-    assert cache.fitting_part(files).labels.tolist() == [0, 0, 1, 1]
-    assert cache.fitting_part(sample_data().train).labels.bincount().tolist() == [2] * 10
+    assert cache.fitting_part("cifar10_600", files).labels.tolist() == [0, 0, 1, 1]
+    assert cache.fitting_part("cifar10_600", sample_data().train).labels.bincount().tolist() == [2] * 10

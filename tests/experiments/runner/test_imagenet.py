@@ -44,7 +44,7 @@ def test_the_recipe_runs_from_files_to_results(name: str, tree: Path) -> None:
         training=replace(PAPER_IMAGENET, epochs=1, batch=4, warmup_epochs=0, rate=0.01),
         corruptions=("elastic_transform",),
         severities=(3,),
-        probe_images=2,
+        probe_images={name: 2},
         methods=METHODS,
     )
     folders = Folders(tree / "data", tree / "runs", tree / "results")
