@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from benchmarks.records import RESULTS, Group, machine, merge, results
-from benchmarks.rows import calibrate, growth, inference, large, metrics, stack, temperature
+from benchmarks.rows import calibrate, growth, inference, large, metrics, rivals, stack, temperature
 from benchmarks.table import draw_end, draw_group
 
 ROWS: dict[int, Callable[[], Iterator[Group]]] = {
@@ -19,6 +19,7 @@ ROWS: dict[int, Callable[[], Iterator[Group]]] = {
     5: inference.measure,
     6: growth.measure,
     7: large.measure,
+    8: rivals.measure,
 }
 USUAL = [number for number in ROWS if number != 7]  # which takes 12.8 GB of disk
 
