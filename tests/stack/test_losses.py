@@ -58,7 +58,7 @@ def test_slope_matches_autograd(name: str, classes: int, rows: int, sharpness: f
     logits = sharpness * torch.randn(rows, classes, generator=generator, dtype=torch.float64)
     labels = torch.randint(classes, (rows,), generator=generator)
     before = logits.clone()
-    total, slope = loss.slope(logits, labels)
+    total, slope = loss.value_and_gradient(logits, labels)
     assert torch.equal(logits, before)
     expected = loss.statistics(logits.requires_grad_(), labels).sum()
     (derivative,) = torch.autograd.grad(expected, logits)
@@ -66,9 +66,9 @@ def test_slope_matches_autograd(name: str, classes: int, rows: int, sharpness: f
     torch.testing.assert_close(slope, derivative, rtol=1e-10, atol=1e-13)
     for coarse in (torch.float32, torch.bfloat16):
         rounded = logits.detach().to(coarse)
-        total, slope = loss.slope(rounded, labels)
+        total, slope = loss.value_and_gradient(rounded, labels)
         assert total.dtype == slope.dtype == torch.float32
-        expected, derivative = loss.slope(rounded.double(), labels)
+        expected, derivative = loss.value_and_gradient(rounded.double(), labels)
         torch.testing.assert_close(total.double(), expected, rtol=1e-5, atol=1e-5)
         torch.testing.assert_close(slope.double(), derivative, rtol=1e-5, atol=1e-6)
 

@@ -1,6 +1,7 @@
 """What a fit warns of, each once and with what to do; rows that are left out; and the fall-back to temperature scaling."""
 
 import re
+import threading
 import warnings
 from collections.abc import Callable
 
@@ -9,9 +10,11 @@ import torch
 from scipy.stats import binom
 from torch import Tensor
 
+from lates import metrics
 from lates.binomial import binomial_tail
 from lates.settings import DEFAULT, Settings
 from lates.stack import MemberRows, Stack, fit_stack, fit_weights
+from lates.stack.safeguards import without_outliers
 from tests.problems import dropout_samples, noisy_views
 
 
@@ -92,6 +95,47 @@ def test_outlier_rows_are_left_out_with_a_warning(samples: int) -> None:
 def fit(drawn: list[list[Tensor]], labels: Tensor, settings: Settings = DEFAULT) -> Stack:
     draws = [{"0": probe, "head": head} for probe, head in drawn]
     return fit_weights(MemberRows.of(draws, labels, samples=len(draws)), "nll", settings)
+
+
+@pytest.mark.parametrize("scale", [1e60, 1e200])
+def test_logits_beyond_float64_are_refused(scale: float) -> None:
+    logits = scale * torch.randn(1_500, 5, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    with pytest.raises(
+        ValueError, match=r'logits of member "0" vary by .* beyond what float64 can fit; expected at most'
+    ):
+        fit_stack([logits, logits], torch.arange(1_500) % 5)
+
+
+def test_outliers_of_shards_are_those_of_all_rows() -> None:
+    """The third of the rows in one shard is a thousand times the rest: outliers by the common median alone."""
+    (logits,), labels = noisy_views(900, 4, 1)
+    logits[600:] *= 1_000
+    parts, results, barrier = {}, {}, threading.Barrier(2)
+
+    def work(rank: int, rows: slice) -> None:
+        def reduce(sums: Tensor) -> Tensor:
+            parts[rank] = sums
+            barrier.wait(timeout=30)
+            total = parts[0] + parts[1]
+            barrier.wait(timeout=30)
+            return total
+
+        results[rank] = without_outliers(MemberRows.of([[logits[rows]]], labels[rows], reduce=reduce), warn=False)
+
+    workers = [threading.Thread(target=work, args=each) for each in enumerate((slice(600), slice(600, None)))]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    assert [(len(results[rank].labels), results[rank].rows) for rank in (0, 1)] == [(600, 600), (0, 600)]
+
+
+def test_tied_logits_count_as_the_first_class_does_in_metrics() -> None:
+    labels = torch.tensor([0] * 60 + [1] * 40)
+    logits = torch.zeros(100, 2, dtype=torch.float64)
+    _, said = warnings_of(lambda: fit_stack([logits], labels))
+    assert metrics.accuracy(logits, labels) == 0.6
+    assert any(re.match("The network is right on 60 of 100 hold-out rows", warning) for warning in said), said
 
 
 def test_stack_clearly_less_accurate_than_the_head_falls_back_to_temperature_scaling() -> None:

@@ -172,14 +172,15 @@ def test_chunk_size_does_not_matter(rows: int, monkeypatch: pytest.MonkeyPatch) 
 
 
 @pytest.mark.parametrize("perfect", [False, True])
-@pytest.mark.parametrize("members", [1, 3])
-def test_log_losses_of_the_record_are_those_of_its_weights(members: int, perfect: bool) -> None:
+@pytest.mark.parametrize(("members", "scale"), [(1, 1.0), (3, 1.0), (1, 1e11)])
+def test_log_losses_of_the_record_are_those_of_its_weights(members: int, scale: float, perfect: bool) -> None:
     logits, labels = noisy_views(1_500, 5, members)
+    logits = [scale * member for member in logits]
     labels = logits[-1].argmax(1) if perfect else labels
     stack, head = fit_stack(logits, labels, regularise=0.1), logits[-1].double()
     predictions = head, stack.temperature_weights[0] * head, combine([each.double() for each in logits], stack.weights)
-    found = stack.nll_network, stack.nll_temperature, stack.nll
-    assert found == pytest.approx([float(cross_entropy(each, labels)) for each in predictions], abs=1e-12)
+    recorded = stack.nll_network, stack.nll_temperature, stack.nll
+    assert recorded == pytest.approx([float(cross_entropy(each, labels)) for each in predictions], rel=1e-15, abs=1e-12)
 
 
 def test_rows_are_read_once_before_the_steps_and_once_after(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -25,7 +25,7 @@ def train_by_sgd(rows: StandardisedRows, validation: StandardisedRows, loss: Mea
         order = order.to(rows.device)
         for indices in order.split(BATCH * PREFETCH):
             for features, batch in zip(rows.take(indices).split(BATCH), indices.split(BATCH), strict=True):
-                _, logit_gradient = loss.slope(logits_of(variables, features), rows.labels[batch])
+                _, logit_gradient = loss.value_and_gradient(logits_of(variables, features), rows.labels[batch])
                 gradient = torch.cat([(logit_gradient.T @ features).flatten(), logit_gradient.sum(0)]) / len(batch)
                 velocity.mul_(MOMENTUM).add_(gradient)
                 variables.sub_(velocity, alpha=rate)

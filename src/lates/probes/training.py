@@ -137,7 +137,7 @@ def _value_and_gradient(
     rows: StandardisedRows, loss: MeanLoss, decay: float, variables: Variables
 ) -> tuple[Tensor, Variables]:
     def sums_of_chunk(features: Tensor, labels: Tensor) -> Tensor:
-        total, logit_gradient = loss.slope(logits_of(variables, features), labels)
+        total, logit_gradient = loss.value_and_gradient(logits_of(variables, features), labels)
         return torch.cat([total[None], (logit_gradient.T @ features).flatten(), logit_gradient.sum(0)])
 
     sums = rows.sum(sums_of_chunk) / rows.total

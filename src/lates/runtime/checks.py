@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from lates.runtime.threads import single_threaded
+from lates.runtime.threads import on_one_core
 
 Array = Tensor | np.ndarray
 
@@ -72,11 +72,10 @@ def form_of(values: Tensor) -> str:
     return next((form for form, it_is in forms.items() if it_is), "")
 
 
-@single_threaded()
 def check_logits(logits: Tensor | np.ndarray, name: str = "logits", least_rows: int = 1) -> Tensor:
     """Logits [n, classes] of a floating dtype, at least `least_rows` rows, each row with a softmax."""
     logits = check_form(logits, name, least_rows)
-    check_peaks(logits.detach().amax(dim=1), name)
+    check_peaks(on_one_core(lambda values: values.amax(dim=1), logits.detach()), name)
     return logits
 
 
@@ -110,12 +109,11 @@ def check_peaks(peaks: Tensor, name: str = "logits") -> None:
         )
 
 
-@single_threaded()
 def check_finite(logits: Tensor, name: str = "logits") -> None:
     """Check that all logits [n, classes] are finite, and not too small to be squared."""
     if not logits.numel():
         return
-    largest = max(abs(float(value)) for value in logits.aminmax())  # NaN if any logit is
+    largest = max(abs(float(value)) for value in on_one_core(Tensor.aminmax, logits))  # NaN if any logit is
     if 0 < largest < SMALLEST:
         raise ValueError(
             f"{name} are at most {largest:.1e}, whose squares float64 cannot hold. Scale them, e.g. logits / {largest:.0e}."
@@ -126,7 +124,6 @@ def check_finite(logits: Tensor, name: str = "logits") -> None:
         raise ValueError(f"{name} hold -inf in row {row}; a weighted sum of logits needs finite ones. Use {FINITE}.")
 
 
-@single_threaded()
 def check_labels(labels: Tensor | np.ndarray, rows: int, classes: int, *, name: str = "labels") -> Tensor:
     """Labels [n] as int64, one for each row of logits, each in 0 … classes - 1."""
     labels = plain_tensor(labels, name)
@@ -138,7 +135,8 @@ def check_labels(labels: Tensor | np.ndarray, rows: int, classes: int, *, name: 
     if labels.is_floating_point() or labels.is_complex():
         raise TypeError(f"{name} have dtype {labels.dtype}; expected integers. If they are class indices, use .long().")
     labels = labels.long()
-    if rows and (int(labels.min()) < 0 or int(labels.max()) >= classes):
+    smallest, largest = on_one_core(Tensor.aminmax, labels) if rows else (0, 0)
+    if int(smallest) < 0 or int(largest) >= classes:
         row = int(torch.nonzero((labels < 0) | (labels >= classes))[0])
         hint = "Drop rows without a label; let labels start at 0."
         if classes == 1:

@@ -9,12 +9,17 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from functools import cache
+from threading import Barrier, Lock, Thread
 from typing import TypeVar
 
 import torch
+from torch import Tensor
 
 LEAST_ELEMENTS = 2**16
 """Numbers worth a thread of their own: to wake it costs as much as to take the exponentials of some ten thousand."""
+
+CPU = torch.device("cpu")
+_creating = Lock()
 
 Part = TypeVar("Part")
 Result = TypeVar("Result")
@@ -31,28 +36,39 @@ def split_rows(rows: int, count: int) -> list[slice]:
     return [slice(rows * part // count, rows * (part + 1) // count) for part in range(count)]
 
 
-def map_threads(function: Callable[[Part], Result], parts: Sequence[Part]) -> list[Result]:
-    """The function's result for every part, each in its own thread and on one core; this thread takes the first part."""
+def map_threads(function: Callable[[Part], Result], parts: Sequence[Part], device: torch.device = CPU) -> list[Result]:
+    """The function's result for every part, each in a thread in which torch uses one core.
+
+    This thread takes a single part itself where torch has one core here anyway, or the part is the work of a GPU.
+    """
+    with _creating:  # while a pool is created, this thread must not inherit what its threads set
+        alone = len(parts) == 1 and (torch.get_num_threads() == 1 or device.type != "cpu")
+        pool = None if alone else _pool(os.getpid())
+    if pool is None:
+        return [function(parts[0])]
     gradients, inference = torch.is_grad_enabled(), torch.is_inference_mode_enabled()
 
     def work(part: Part) -> Result:
-        with single_threaded(), torch.inference_mode(inference), torch.set_grad_enabled(gradients):
+        with torch.inference_mode(inference), torch.set_grad_enabled(gradients):
             return function(part)
 
-    with single_threaded():  # around all, because a new thread inherits the number that was set last
-        others = [_pool(os.getpid()).submit(work, part) for part in parts[1:]]
-        try:
-            return [function(parts[0]), *(other.result() for other in others)]
-        finally:
-            wait(others)
+    results = [pool.submit(work, part) for part in parts]
+    try:
+        return [result.result() for result in results]
+    finally:
+        wait(results)
+
+
+def on_one_core(function: Callable[[Tensor], Result], values: Tensor) -> Result:
+    """The function of a tensor, on one core: for a few operations that take less time than to wake other threads."""
+    return map_threads(function, [values], values.device)[0]
 
 
 @contextmanager
 def single_threaded() -> Iterator[None]:
     """Let torch use this thread alone: for many small operations more threads cost more than they bring.
 
-    A new thread inherits the number that any thread has set last. So one that has inherited a 1 sets nothing, which later
-    threads would inherit.
+    Threads that first use torch meanwhile inherit the 1 and keep it, so `map_threads` is better where it can be used.
     """
     threads = torch.get_num_threads()
     if threads == 1:
@@ -67,5 +83,23 @@ def single_threaded() -> Iterator[None]:
 
 @cache
 def _pool(process: int) -> ThreadPoolExecutor:
-    """Threads that wait for work. A process that was forked has none of its parent's, hence the key."""
-    return ThreadPoolExecutor(os.cpu_count())
+    """Threads that wait for work, in which torch uses one core. A forked process has none of its parent's, hence the key.
+
+    Torch sets a thread's number together with the one that new threads inherit; that one is restored at once.
+    """
+    count = os.cpu_count() or 1
+    pool, ready = ThreadPoolExecutor(count), Barrier(count + 1)
+
+    def use_one_core() -> None:
+        torch.get_num_threads()  # which a thread inherits at its first use of torch, whatever was set before
+        torch.set_num_threads(1)
+        ready.wait()
+
+    inherited = pool.submit(torch.get_num_threads).result()
+    for _ in range(count):
+        pool.submit(use_one_core)
+    ready.wait()
+    restoring = Thread(target=torch.set_num_threads, args=(inherited,))
+    restoring.start()
+    restoring.join()
+    return pool

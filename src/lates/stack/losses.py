@@ -35,9 +35,9 @@ class Loss:
 
 @dataclass(frozen=True)
 class MeanLoss(Loss):
-    """A mean over rows; `slope`: the sum of the rows' losses [] and its derivative in the logits [n, classes]."""
+    """A mean over rows; `value_and_gradient`: the sum of the rows' losses [] and its gradient in the logits [n, classes]."""
 
-    slope: Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
+    value_and_gradient: Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
 
 
 def find_loss(name: str) -> Loss:
@@ -88,7 +88,7 @@ def _nll(logits: Tensor, labels: Tensor) -> Tensor:
     return functional.cross_entropy(_at_least_float32(logits), labels, reduction="none")[:, None]
 
 
-def _nll_slope(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+def _nll_gradient(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
     """The derivative is p - [c = y]; the softmax is taken step by step, four times as fast for few classes on a CPU."""
     label = labels[:, None]
     logits = _at_least_float32(logits)
@@ -106,7 +106,7 @@ def _brier(logits: Tensor, labels: Tensor) -> Tensor:
     return probabilities.square().sum(dim=1, keepdim=True) - 2 * probabilities.gather(1, labels[:, None]) + 1
 
 
-def _brier_slope(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+def _brier_gradient(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
     """With r = p - [c = y] the sum is of r², and the derivative 2 p (r - p·r)."""
     label = labels[:, None]
     probabilities = _probabilities(logits)
@@ -128,6 +128,6 @@ def _mean(sums: Tensor, rows: int) -> Tensor:
     return sums[0] / rows
 
 
-NLL = MeanLoss("nll", _nll, _mean, _nll_slope)
-BRIER = MeanLoss("brier", _brier, _mean, _brier_slope)
+NLL = MeanLoss("nll", _nll, _mean, _nll_gradient)
+BRIER = MeanLoss("brier", _brier, _mean, _brier_gradient)
 LOSSES: dict[str, Loss] = {"nll": NLL, "brier": BRIER, "soft_ece": soft_ece_loss()}

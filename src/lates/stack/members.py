@@ -1,8 +1,8 @@
 """Labelled rows of member logits, and sums over them, one chunk of rows at a time.
 
-A row enters only through its *excess*, the lead of every class over the label in every member,
+A row enters only through its *logit differences*, those of every class to the label in every member,
 
-    e_ick = m_ick - m_i,y_i,k          (the label's excess is 0; minus the excess is a margin),
+    e_ick = m_ick - m_i,y_i,k          (0 for the label; the others, negated, are margins),
 
 in which a constant added to all classes of a row cancels.
 
@@ -14,7 +14,7 @@ all-reduce of those sums is all there is to add.
 import functools
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 import torch
@@ -31,15 +31,15 @@ Members = Sequence[Tensor]
 
 
 class Chunk(NamedTuple):
-    """excess [members, rows, classes], labels [rows] and how much each row counts [rows]; None: all alike."""
+    """Logit differences [members, rows, classes], labels [rows] and how much each row counts [rows]; None: all alike."""
 
-    excess: Tensor
+    differences: Tensor
     labels: Tensor
     row_weights: Tensor | None
 
     def logits(self, weights: Tensor) -> Tensor:
         """The stack's logits [rows, classes], up to a constant in each row."""
-        return torch.mv(self.excess.flatten(1).T, weights.to(self.excess)).view(self.excess.shape[1:])
+        return torch.mv(self.differences.flatten(1).T, weights.to(self.differences)).view(self.differences.shape[1:])
 
     def sum(self, values: Tensor) -> Tensor:
         """The sum over rows of values [rows, …], each times what its row counts."""
@@ -60,6 +60,7 @@ class MemberRows:
     passes   how many rows each input has, such as views of it
     row_weights  how much each row counts in the loss [n], 1 on average; None: all alike
     reduce   sums a tensor over all processes
+    rows     of one draw, in all processes
     """
 
     names: tuple[tuple[str, ...], ...]
@@ -68,6 +69,11 @@ class MemberRows:
     passes: int = 1
     row_weights: Tensor | None = None
     reduce: Reduce = in_this_process
+    rows: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        rows = self.reduce(torch.tensor([len(self.labels)], dtype=torch.float64))
+        object.__setattr__(self, "rows", int(rows))
 
     @classmethod
     def of(
@@ -108,11 +114,6 @@ class MemberRows:
     def samples(self) -> int:
         """Draws of each network."""
         return len(self.draws) // len(self.names)
-
-    @property
-    def rows(self) -> int:
-        """Of one draw, in all processes."""
-        return int(self.reduce(torch.tensor([len(self.labels)], dtype=torch.float64)))
 
     @property
     def head_places(self) -> Tensor:
@@ -160,7 +161,8 @@ class MemberRows:
     def mean_logits(self, chunks: Sequence[Chunk], weights: Tensor) -> Tensor:
         """Logits [rows, classes] of the prediction, up to a constant in each row, from the same rows of all draws. Of several
         draws the prediction is the mean of their probabilities."""
-        of_draws = [chunk.logits(own) for chunk, own in zip(chunks, self.of_draws(weights), strict=True)]
+        draws = zip(chunks, self.of_draws(weights), strict=True)
+        of_draws = [chunk.logits(weights_of_draw) for chunk, weights_of_draw in draws]
         if len(of_draws) == 1:
             return of_draws[0]
         return torch.stack([logits.log_softmax(dim=1) for logits in of_draws]).logsumexp(dim=0)
@@ -179,55 +181,63 @@ class MemberRows:
 
     def any(self, condition: Callable[[list[Chunk]], Tensor]) -> bool:
         """Whether a condition [rows] holds in any row of any process. No chunk is read after the first one where it does."""
-        found = any(bool(condition(chunks).any()) for chunks in self._chunks(slice(0, len(self.labels))))
-        return bool(self.reduce(torch.tensor([found], dtype=torch.float64)))
+
+        def in_any_row(rows: slice) -> bool:
+            return any(bool(condition(chunks).any()) for chunks in self._chunks(rows))
+
+        here = map_threads(in_any_row, [slice(0, len(self.labels))], self.device)
+        return bool(self.reduce(torch.tensor(here, dtype=torch.float64)))
 
     @functools.cached_property
     def sizes(self) -> Tensor:
         """The rms of each row's logits, centred by their mean over classes, in each member of each draw: [members of all
-        draws, rows of this process]."""
+        draws, rows of this process]; inf where float64 overflows."""
 
         def norms(chunks: list[Chunk]) -> Tensor:
-            return torch.cat([torch.linalg.vector_norm(_centred(chunk.excess), dim=2) for chunk in chunks]) / root
+            return torch.cat([torch.linalg.vector_norm(_centred(chunk.differences), dim=2) for chunk in chunks])
 
-        root = math.sqrt(self.classes)
-        return self.of_rows(norms)
+        return self.of_rows(
+            lambda chunks: norms(chunks).div_(math.sqrt(self.classes)).nan_to_num_(nan=torch.inf, posinf=torch.inf)
+        )
 
     def _join(self, join: Callable[[Iterable[Tensor]], Tensor], term: Callable[[list[Chunk]], Tensor]) -> Tensor:
         """A term of every chunk, joined in each thread, then over threads, on the CPU."""
         numbers = sum(map(len, self.draws)) * len(self.labels) * self.classes
-        shares = split_rows(len(self.labels), thread_count(numbers, self._device))
-        return join(map_threads(lambda share: join(map(term, self._chunks(share))), shares)).cpu()
+        shares = split_rows(len(self.labels), thread_count(numbers, self.device))
+        return join(map_threads(lambda share: join(map(term, self._chunks(share))), shares, self.device)).cpu()
 
     def _chunks(self, share: slice) -> Iterator[list[Chunk]]:
         """Of a share of the rows, chunk by chunk, one chunk for each draw; an empty share has one empty chunk."""
-        device, members = self._device, [len(draw) for draw in self.draws]
-        arrays = sum(members) + 2 * len(members)  # beside the excess of each draw its logits and one more of their size
+        device, members = self.device, [len(draw) for draw in self.draws]
+        arrays = sum(members) + 2 * len(
+            members
+        )  # beside the differences of each draw its logits and one more of their size
         step = max(1, CHUNK_BYTES[device.type] // (torch.float64.itemsize * arrays * self.classes))
-        shape = arrays, min(step, max(1, share.stop - share.start)), self.classes
-        # One buffer for all chunks, for new memory comes page by page. It is as large as all arrays of a chunk together:
-        # the allocator then keeps what the others give back, and what is not used of it takes no memory.
+        # One buffer for all chunks, for new memory comes page by page. On a CPU it is as large as all arrays of a chunk
+        # together: the allocator then keeps what the others give back, and pages that are not touched take no memory.
+        length = arrays if device.type == "cpu" else sum(members)
+        shape = length, min(step, max(1, share.stop - share.start)), self.classes
         buffer = torch.empty(shape, dtype=torch.float64, device=device)
         for start in range(share.start, max(share.stop, share.start + 1), step):
             rows = slice(start, min(start + step, share.stop))
             labels = self.labels[rows].to(device, copy=True)  # autograd refuses tensors of inference mode
             weights = None if self.row_weights is None else self.row_weights[rows].to(device, copy=True)
             targets = zip(buffer[: sum(members), : len(labels)].split(members), self.draws, strict=True)
-            yield [Chunk(_excess([m[rows] for m in draw], labels, out), labels, weights) for out, draw in targets]
+            yield [Chunk(_differences([m[rows] for m in draw], labels, out), labels, weights) for out, draw in targets]
 
     @property
-    def _device(self) -> torch.device:
+    def device(self) -> torch.device:
         """Where chunks are computed."""
         device = self.draws[-1][-1].device
         return device if device.type in CHUNK_BYTES else torch.device("cpu")
 
 
-def _centred(excess: Tensor) -> Tensor:
+def _centred(logits: Tensor) -> Tensor:
     """Logits [members, rows, classes] less their mean over classes, in place."""
-    return excess.sub_(excess.mean(dim=2, keepdim=True))
+    return logits.sub_(logits.mean(dim=2, keepdim=True))
 
 
-def _excess(members: Members, labels: Tensor, out: Tensor) -> Tensor:
+def _differences(members: Members, labels: Tensor, out: Tensor) -> Tensor:
     for target, member in zip(out, members, strict=True):
         target.copy_(member)
     return out.sub_(out.gather(2, labels[None, :, None].expand(len(members), -1, 1)))

@@ -5,8 +5,8 @@ Both step to the minimiser, within the box, of the quadratic model
     q(x + d) = f(x) + g·d + d·B d / 2        (B is the Hessian, or an estimate of it),
 
 and backtrack until the Armijo condition holds, f(x + t d) <= f(x) + 1e-4 t g·d. The end of such a step is feasible, its
-slope g·d <= -d·B d / 2 is negative, and the bounds that bind at the minimum are determined by the model, not by evaluations
-of f, each of which is a sum over all data. Everything here is float64 and on the CPU.
+directional derivative g·d <= -d·B d / 2 is negative, and the bounds that bind at the minimum are determined by the model, not
+by evaluations of f, each of which is a sum over all data. Everything here is float64 and on the CPU.
 """
 
 import math
@@ -75,17 +75,17 @@ def minimise_convex(
     first = here.value
     while math.isfinite(residual := kkt_residual(point, here.gradient, upper)):
         step = box_minimiser(point, here.gradient, here.hessian, upper) - point
-        slope = float(here.gradient @ step)
+        derivative = float(here.gradient @ step)
         if residual <= TOLERANCE:
             at_rest = not moves(step) and not moves((here.hessian.diagonal() == 0).double())
-            if at_rest or -slope <= NEGLIGIBLE or steps == MAX_STEPS:
+            if at_rest or -derivative <= NEGLIGIBLE or steps == MAX_STEPS:
                 unbounded = not at_rest or bool((point >= upper).any())
                 return Minimum(point, here.value, kkt_residual(point, here.gradient), steps, unbounded, first)
         elif steps == MAX_STEPS:
             break
         length, ahead = 1.0, expand(point + step)
         flat = ROUNDING * (1 + abs(here.value))
-        while ahead.value > here.value + ARMIJO * length * slope + flat and length > SHORTEST:
+        while ahead.value > here.value + ARMIJO * length * derivative + flat and length > SHORTEST:
             length /= 2
             ahead = expand(point + length * step)
         if length <= SHORTEST:
@@ -112,10 +112,10 @@ def descend(value_and_gradient: Callable[[Tensor], tuple[float, Tensor]], start:
     hessian, fresh = _first_hessian(gradient), True
     while steps < MAX_STEPS and kkt_residual(point, gradient, upper) > LOCAL_TOLERANCE:
         step = box_minimiser(point, gradient, hessian, upper) - point
-        slope, length, trial_value, trial_gradient = float(gradient @ step), 1.0, torch.inf, gradient
+        derivative, length, trial_value, trial_gradient = float(gradient @ step), 1.0, torch.inf, gradient
         while length >= SHORTEST_LOCAL:
             trial_value, trial_gradient = value_and_gradient(point + length * step)
-            if trial_value < value + ARMIJO * length * slope:
+            if trial_value < value + ARMIJO * length * derivative:
                 break
             length /= 4
         else:
@@ -144,12 +144,12 @@ def box_minimiser(point: Tensor, gradient: Tensor, hessian: Tensor, upper: Tenso
     unit = hessian.diagonal().clamp(min=0).sqrt()
     unit = torch.where(unit > 0, unit, 1.0)
     model = hessian / unit[:, None] / unit + RIDGE * torch.eye(len(point), dtype=point.dtype)
-    slope, x, ceiling = gradient / unit, point * unit, upper * unit
+    scaled_gradient, x, ceiling = gradient / unit, point * unit, upper * unit
     origin, free = x, (x > 0) & (x < ceiling)
-    rest = 1e-14 * float(slope.abs().amax())
+    rest = 1e-14 * float(scaled_gradient.abs().amax())
     for _ in range(10 * len(point)):
         while bool(free.any()):
-            pull = -(slope + model @ (x - origin))[free]
+            pull = -(scaled_gradient + model @ (x - origin))[free]
             aim = x[free] + torch.cholesky_solve(pull[:, None], torch.linalg.cholesky(model[free][:, free]))[:, 0]
             fraction, bound = _first_bound(x[free], aim, ceiling[free])
             moved = x[free] + fraction * (aim - x[free])
@@ -160,7 +160,7 @@ def box_minimiser(point: Tensor, gradient: Tensor, hessian: Tensor, upper: Tenso
             x = x.masked_scatter(free, moved.clamp(min=torch.zeros(()), max=ceiling[free]))
             x[index] = 0.0 if aim[bound] <= 0 else ceiling[index]
             free[index] = False
-        pull = -(slope + model @ (x - origin))
+        pull = -(scaled_gradient + model @ (x - origin))
         inward = torch.where(free, 0.0, torch.where(x <= 0, pull, -pull))
         hardest = int(inward.argmax())
         if float(inward[hardest]) <= rest:

@@ -1,7 +1,7 @@
 """The loss of a hold-out as a function of few weights, and what is added to it.
 
-With z_ic = sum_k e_ick beta_k, where e is the excess over the label, and p_i = softmax(z_i), one network's log-loss, its
-gradient and its Hessian are means over rows,
+With z_ic = sum_k e_ick beta_k, where e is the difference to the label's logit, and p_i = softmax(z_i), one network's
+log-loss, its gradient and its Hessian are means over rows,
 
     f = mean_i logsumexp_c z_ic,    g_k = mean_i E_p[e_k],    H_kl = mean_i Cov_p(e_k, e_l).
 
@@ -16,14 +16,14 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from lates.runtime import single_threaded
+from lates.runtime import on_one_core
 from lates.settings import Settings
 from lates.stack.losses import NLL, Loss, MeanLoss
 from lates.stack.members import Chunk, MemberRows
 from lates.stack.newton import Expansion, Minimum, minimise_convex
 from lates.stack.prior import Prior
 
-CAP = 1000.0  # of scaled weights
+LARGEST_WEIGHT = 1000.0  # scaled
 NOTICEABLE = 1e-3  # a change of the margins; a step that makes none is at rest
 
 
@@ -37,7 +37,7 @@ class Objective:
     """
 
     members: MemberRows
-    rows: int  # of all draws
+    pooled_rows: int  # of all draws, in all processes
     deviations: Tensor
     prior: Prior
 
@@ -47,17 +47,19 @@ class Objective:
         heads, rows, samples = members.heads(), members.rows, members.samples
 
         def wrong(chunks: list[Chunk]) -> Tensor:
-            return ~is_right(heads.mean_logits(chunks, heads.initial_weights), chunks[0].labels)
+            return heads.mean_logits(chunks, heads.initial_weights).argmax(dim=1) != chunks[0].labels
 
         def of_network(network: MemberRows, squares: Tensor) -> Objective:
             deviations = (squares.view(samples, -1).sum(dim=0) / (samples * rows)).sqrt()
             return cls(network, samples * rows, deviations, Prior.of(network, deviations, settings, all_right))
 
         all_right = settings.prior > 0 and members.classes > 1 and not heads.any(wrong)
-        sizes, counts = members.sizes, members.row_weights
-        with single_threaded():
-            squares = sizes.square().sum(dim=1) if counts is None else sizes.square() @ counts
-        squares = members.reduce(squares)
+        counts = members.row_weights
+
+        def sum_of_squares(sizes: Tensor) -> Tensor:
+            return sizes.square().sum(dim=1) if counts is None else sizes.square() @ counts
+
+        squares = members.reduce(on_one_core(sum_of_squares, members.sizes))
         of_networks = squares.split([samples * len(names) for names in members.names])
         return [of_network(*pair) for pair in zip(members.networks(), of_networks, strict=True)]
 
@@ -71,9 +73,9 @@ class Objective:
         return torch.where(self.deviations > 0, self.deviations, 1.0)
 
     @property
-    def cap(self) -> float:
-        """The largest scaled weight: unlimited where there is a minimum."""
-        return math.inf if self.prior.has_minimum else CAP
+    def largest_weight(self) -> float:
+        """Of the scaled ones: unlimited where there is a minimum."""
+        return math.inf if self.prior.has_minimum else LARGEST_WEIGHT
 
     def minimise(self, start: Tensor) -> Minimum:
         """The optimum, by Newton's method from these weights."""
@@ -91,7 +93,7 @@ class Objective:
             return float(squares.sqrt()) > NOTICEABLE
 
         scaled = start * scales
-        end = minimise_convex(expand, scaled, scaled.clamp(min=self.cap), moves)
+        end = minimise_convex(expand, scaled, scaled.clamp(min=self.largest_weight), moves)
         return replace(end, point=end.point / scales)
 
     def expand(self, weights: Tensor) -> Expansion:
@@ -112,7 +114,7 @@ class Objective:
         return prior.value + errors * nll.value, prior.gradient + errors * nll.gradient
 
     def _expand_nll(self, weights: Tensor) -> Expansion:
-        sums = self.members.sum(lambda chunk: _expand(chunk, weights)) / self.rows
+        sums = self.members.sum(lambda chunk: _expand(chunk, weights)) / self.pooled_rows
         value, gradient, hessian = sums.tensor_split([1, 1 + len(weights)])
         return Expansion(float(value), gradient, hessian.view(len(weights), -1))
 
@@ -121,27 +123,21 @@ def _expand(chunk: Chunk, weights: Tensor) -> Tensor:
     """What the chunk adds to the log-loss, its gradient and its Hessian: [1 + members + members²].
 
     Covariances are centred: where a row is sure of a class, uncentred moments cancel. Times the root of the probability, the
-    excess over its mean is a factor A of the Hessian A A^T. Powers of 2 take half as long as those of e, and torch's softmax
-    several times as long for few classes.
+    differences less their mean are a factor A of the Hessian A A^T. Powers of 2 take half as long as those of e, and torch's
+    softmax several times as long for few classes.
     """
     exponents = chunk.logits(weights / math.log(2))
     peaks = exponents.amax(dim=1, keepdim=True)
     probabilities = exponents.sub_(peaks).exp2_()
     totals = probabilities.sum(dim=1, keepdim=True)
     probabilities.mul_(totals.reciprocal())
-    means = torch.einsum("krc,rc->kr", chunk.excess, probabilities)
+    means = torch.einsum("krc,rc->kr", chunk.differences, probabilities)
     of_rows = torch.cat([peaks * math.log(2) + totals.log(), means.T], dim=1)
     if chunk.row_weights is not None:
         probabilities.mul_(chunk.row_weights[:, None])
-    factor = chunk.excess.sub_(means[:, :, None]).mul_(probabilities.sqrt_()).flatten(1)
+    factor = chunk.differences.sub_(means[:, :, None]).mul_(probabilities.sqrt_()).flatten(1)
     hessian = factor @ factor.T
     return torch.cat([chunk.sum(of_rows), hessian.flatten()])
-
-
-def is_right(logits: Tensor, labels: Tensor) -> Tensor:
-    """Whether the label's logit is above all others [rows]. Overwrites the logits."""
-    label = labels[:, None]
-    return logits.gather(1, label)[:, 0] > logits.scatter_(1, label, -torch.inf).amax(dim=1)
 
 
 def loss_sums(members: MemberRows, loss: Loss, weights: Tensor) -> Tensor:
@@ -151,11 +147,11 @@ def loss_sums(members: MemberRows, loss: Loss, weights: Tensor) -> Tensor:
 
 def _statistics(members: MemberRows, loss: Loss, chunks: list[Chunk], weights: Tensor) -> Tensor:
     """Of the prediction with these weights [rows, statistics]. The log-loss is taken directly, at half the cost: the label's
-    excess is 0, so that the log of its probability in draw s is -logsumexp_c z_s,ic."""
+    difference is 0, so that the log of its probability in draw s is -logsumexp_c z_s,ic."""
     if loss is not NLL:
         return loss.statistics(members.mean_logits(chunks, weights), chunks[0].labels)
     draws = zip(chunks, members.of_draws(weights), strict=True)
-    log_label = -torch.stack([chunk.logits(own).logsumexp(dim=1) for chunk, own in draws])
+    log_label = -torch.stack([chunk.logits(weights_of_draw).logsumexp(dim=1) for chunk, weights_of_draw in draws])
     return (math.log(len(chunks)) - log_label.logsumexp(dim=0))[:, None]
 
 
@@ -185,5 +181,5 @@ def penalised_loss(
 
     sums, gradient = members.sum_jointly(sums_and_gradient).tensor_split([len(derivative)])
     of_networks = zip(objectives, members.of_networks(weights), strict=True)
-    values, slopes = zip(*(objective.penalties(own) for objective, own in of_networks), strict=True)
-    return float(loss.outer(sums, rows)) + sum(values) / len(values), gradient + torch.cat(slopes) / len(slopes)
+    values, gradients = zip(*(objective.penalties(part) for objective, part in of_networks), strict=True)
+    return float(loss.outer(sums, rows)) + sum(values) / len(values), gradient + torch.cat(gradients) / len(gradients)

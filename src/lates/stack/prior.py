@@ -13,7 +13,7 @@ The third term is there only if the network (of several: their mean prediction) 
 Laplace's rule of succession one error is assumed, spread over all rows, with the head's probabilities q of the classes other
 than the label,
 
-    m_j = mean_i E_{q_i}[ e_ij ]      (e: excess over the label).
+    m_j = mean_i E_{q_i}[ e_ij ]      (e: difference to the label's logit).
 
 F is convex, and grows along every member that is not constant: it always has a minimum. Proposition 1's penalty
 (lambda / 2) ||beta||² may come on top.
@@ -38,35 +38,38 @@ class Prior:
     """All that is added to the log-loss but for (k / n) f(beta), as a function of the weights beta [members].
 
     strength  c s_h / n
-    slopes    of (u, v) in the weights [2, members]
+    jacobian  of (u, v) in the weights [2, members]
     errors    k / n
-    excess    m [members]
+    error_differences  m [members]
     penalty   lambda
     """
 
     strength: float
-    slopes: Tensor
+    jacobian: Tensor
     errors: float
-    excess: Tensor
+    error_differences: Tensor
     penalty: float
 
     @classmethod
     def of(cls, members: MemberRows, deviations: Tensor, settings: Settings, all_right: bool) -> "Prior":
         """Of one network; `all_right`: the prediction is, without any fit, in every row."""
         rows, inputs = members.rows, members.rows / members.passes  # the views of an input are not independent
-        slopes, excess = torch.zeros(2, len(deviations), dtype=torch.float64), torch.zeros_like(deviations)
+        jacobian, error_differences = torch.zeros(2, len(deviations), dtype=torch.float64), torch.zeros_like(deviations)
         strength = errors = 0.0
         if settings.prior > 0:
             reference = float(deviations[-1]) or 1.0  # a constant head has no scale
-            slopes[0, -1], slopes[1, :-1] = 1.0, PROBE_PENALTY * deviations[:-1] / reference
+            jacobian[0, -1], jacobian[1, :-1] = 1.0, PROBE_PENALTY * deviations[:-1] / reference
             strength = settings.prior * reference / inputs
             if all_right:
-                errors, excess = 1 / inputs, members.sum(_excess_of_errors) / (len(members.draws) * rows)
-        return cls(strength, slopes, errors, excess, settings.regularise / math.sqrt(inputs))
+                errors, error_differences = (
+                    1 / inputs,
+                    members.sum(_differences_of_errors) / (len(members.draws) * rows),
+                )
+        return cls(strength, jacobian, errors, error_differences, settings.regularise / math.sqrt(inputs))
 
     def of_head(self) -> "Prior":
         """With the head as the only member."""
-        return replace(self, slopes=self.slopes[:, -1:], excess=self.excess[-1:])
+        return replace(self, jacobian=self.jacobian[:, -1:], error_differences=self.error_differences[-1:])
 
     @property
     def has_minimum(self) -> bool:
@@ -74,21 +77,23 @@ class Prior:
         return self.penalty > 0 or self.strength > 0
 
     def expand(self, weights: Tensor) -> Expansion:
-        moved = self.slopes @ weights
+        moved = self.jacobian @ weights
         moved[0] -= 1
         root = float((1 + moved @ moved).sqrt())
         curvature = torch.eye(2, dtype=torch.float64) / root - torch.outer(moved, moved) / root**3
-        hessian = self.strength * self.slopes.T @ curvature @ self.slopes
+        hessian = self.strength * self.jacobian.T @ curvature @ self.jacobian
         hessian.diagonal().add_(self.penalty)
         value = self.strength * float(moved @ moved) / (1 + root) + self.penalty / 2 * float(weights @ weights)
         return Expansion(
-            value - self.errors * float(self.excess @ weights),
-            self.strength * (moved @ self.slopes) / root - self.errors * self.excess + self.penalty * weights,
+            value - self.errors * float(self.error_differences @ weights),
+            self.strength * (moved @ self.jacobian) / root
+            - self.errors * self.error_differences
+            + self.penalty * weights,
             hessian,
         )
 
 
-def _excess_of_errors(chunk: Chunk) -> Tensor:
+def _differences_of_errors(chunk: Chunk) -> Tensor:
     """sum_i E_{q_i}[ e_ik ] for each member k."""
-    others = chunk.excess[-1].scatter(1, chunk.labels[:, None], -torch.inf)
-    return chunk.sum((chunk.excess * others.softmax(dim=1)).sum(dim=2).T)
+    others = chunk.differences[-1].scatter(1, chunk.labels[:, None], -torch.inf)
+    return chunk.sum(torch.einsum("krc,rc->rk", chunk.differences, others.softmax(dim=1)))

@@ -22,11 +22,12 @@ class Stack:
     loss        what was minimised, with `prior`, its strength, and `regularise`, the c of the penalty
                 (c / sqrt(n)) / 2 · ||beta||²
     rows        of the hold-out, and its `classes`
-    objective   the penalised loss on the hold-out
+    objective   the penalised loss on the hold-out, of the weights before any scaling for expected shift
     nll         the hold-out's log-loss; `nll_network` that of the network as it is, `nll_temperature` that of temperature
                 scaling, whose weights, 1 / temperature, one for each network, are `temperature_weights`
     scale       what the weights were multiplied by after the fit, for expected shift; `nll` is that of the scaled weights
-    residual    how far, at most, the optimality conditions are from being met, in the scaled variables: max_k |min(b_k, g_k)|
+    residual    how far, at most, the optimality conditions are from being met, in the scaled variables: max_k |min(b_k, g_k)|;
+                before any scaling too
     certified   before any scaling, the weights are the global minimum: log-loss, residual at most 1e-10, and a minimum exists
     unbounded   without prior and penalty: the hold-out does not bound the weights, or too faintly for float64 to decide. They
                 stopped at the largest weight allowed, or, for the log-loss, where the gradient vanished

@@ -12,7 +12,7 @@ from lates.settings import DEFAULT, Settings
 from lates.stack.members import MemberRows
 from lates.stack.objective import log_loss
 from lates.stack.record import Stack, combine
-from lates.stack.safeguards import find_outliers
+from lates.stack.safeguards import without_outliers
 from lates.stack.stack import fit_optimum, fit_weights
 
 SMALLEST_SCALE = 0.1
@@ -25,8 +25,8 @@ def fit_expecting_shift(members: MemberRows, loss: str, settings: Settings, seed
     stack = fit_weights(plain, loss, settings, seed)
     if not bool(stack.weights.any()):
         return stack
-    if settings.prior > 0:  # as in the fit
-        members, plain = _without_outliers(members), _without_outliers(plain)
+    if settings.prior > 0:  # as in the fit, which has warned of them
+        members, plain = (without_outliers(rows, warn=False) for rows in (members, plain))
     draws = zip(members.draws, members.of_draws(stack.weights), strict=True)
     stacked = tuple((combine(draw, weights),) for draw, weights in draws)
     rows = replace(members, names=(("stack",),), draws=stacked)
@@ -39,10 +39,3 @@ def fit_expecting_shift(members: MemberRows, loss: str, settings: Settings, seed
         return stack
     weights = scale * stack.weights
     return replace(stack, weights=weights, nll=log_loss(plain, weights), scale=scale)
-
-
-def _without_outliers(rows: MemberRows) -> MemberRows:
-    outlier = find_outliers(rows).any(dim=0)
-    if not bool(outlier.any()):
-        return rows  # selected rows are copied, and members may be mapped from files
-    return rows.select(~outlier)

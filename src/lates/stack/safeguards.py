@@ -1,21 +1,21 @@
 """A fit that cannot harm: outlier rows are left out, a stack worse than the network falls back, and warnings say what to do."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
 from lates.binomial import binomial_tail
-from lates.runtime import abbreviate, single_threaded, warn_caller
-from lates.stack.members import Chunk, MemberRows, Reduce
-from lates.stack.objective import is_right
+from lates.runtime import abbreviate, map_threads, on_one_core, warn_caller
+from lates.stack.members import Chunk, MemberRows
 from lates.stack.record import Stack
 
 OUTLIER = 30.0
 """How many times the median a row's logits may be. In over a thousand hold-outs of five data sets the largest was 15 times."""
-BINS_PER_OCTAVE, OCTAVES = 8, 150
-"""Of the histogram of sizes by which processes find a common median, to 5 %."""
+MEDIAN_BITS = range(62, 42, -1)
+"""Of a float64, the exponent and as much of the mantissa as makes a median right to 0.4 %."""
 ENOUGH_ROWS = 1_000
 SIGNIFICANCE, WORSE = 0.01, 0.01
 """Of binomial tests; and the share of the rows that a stack must lose besides: no fit on many rows is undone for a trifle."""
@@ -50,7 +50,7 @@ class PredictionCounts:
             before, after = (members.mean_logits(chunks, each) for each in (network, weights))
             largest, predicted = before.max(dim=1)
             confidence = (largest - before.logsumexp(dim=1)).exp()  # less work than a softmax
-            was_right, now_right = is_right(before, labels), is_right(after, labels)
+            was_right, now_right = predicted == labels, after.argmax(dim=1) == labels
             changes = was_right.sum(), (was_right & ~now_right).sum(), (now_right & ~was_right).sum()
             of_classes = [torch.bincount(values, minlength=classes) for values in (labels, predicted)]
             return torch.cat([torch.stack([*changes, (1 - confidence).sum()]), *of_classes])
@@ -60,11 +60,14 @@ class PredictionCounts:
         return cls(int(labels.sum()), int(right), int(lost), int(won), errors, labels, predicted)
 
     @property
-    @single_threaded()
     def at_chance(self) -> bool:
         """Whether the network is no better than random guesses with its own class frequencies."""
         several = int((self.labels > 0).sum()) > 1
-        return several and binomial_tail(self.right, self.rows, self.by_chance / self.rows) > SIGNIFICANCE
+        chance = self.by_chance / self.rows
+        (tail,) = map_threads(
+            lambda right: binomial_tail(right, self.rows, chance), [self.right]
+        )  # of as many terms as rows
+        return several and tail > SIGNIFICANCE
 
     @property
     def by_chance(self) -> float:
@@ -78,48 +81,43 @@ class PredictionCounts:
         return significant and self.lost - self.won > WORSE * self.rows
 
 
-def without_outliers(members: MemberRows) -> MemberRows:
-    """Without rows whose logits dwarf the median in a member of any draw: one such row can outweigh all others. Warns of
-    them."""
-    sizes = members.sizes
-    with single_threaded():
-        ratios = _ratios(sizes, members.reduce)
-        outlier = (ratios > OUTLIER).any(dim=0)
-        left_out = int(members.reduce(outlier.sum()[None].double()))
+def without_outliers(members: MemberRows, warn: bool = True) -> MemberRows:
+    """Without rows whose logits dwarf the median in a member of any draw: one such row can outweigh all others."""
+    medians = _medians(members)
+    here = on_one_core(lambda sizes: (sizes > OUTLIER * medians).any(dim=0).nonzero()[:, 0], members.sizes)
+    left_out = int(members.reduce(torch.tensor([len(here)], dtype=torch.float64)))
     if not left_out:
         return members
-    where, here = "", outlier.nonzero()[:, 0]
+    ordinary = torch.ones(len(members.labels), dtype=torch.bool).index_fill(0, here, False)
+    if not warn:
+        return members.select(ordinary)
+    where = ""
     if len(here):  # otherwise they are another process's
         names = [name for names in members.names for _ in range(members.samples) for name in names]
-        worst = ratios[:, here].amax(dim=1)
-        rows = abbreviate(sorted({int(row) % (len(outlier) // members.passes) for row in here}))
+        worst = (members.sizes[:, here] / medians).amax(dim=1)
+        rows = abbreviate(sorted({int(row) % (len(ordinary) // members.passes) for row in here}))
         where = f' (rows {rows}; member "{names[int(worst.argmax())]}", {float(worst.amax()):.3g} times)'
     warn_caller(
         f"{left_out} of {members.rows} hold-out rows have logits more than {OUTLIER:.0f} times the median{where} and were "
         "left out of the fit. Look at these inputs: a feature divided by a tiny deviation is the usual cause."
     )
-    return members.select(~outlier)
+    return members.select(ordinary)
 
 
-def find_outliers(members: MemberRows) -> Tensor:
-    """Whether a row's logits dwarf the median, in each member of each draw [members, rows of this process]."""
-    return _ratios(members.sizes, members.reduce) > OUTLIER
-
-
-def _ratios(sizes: Tensor, reduce: Reduce) -> Tensor:
-    """Each row's size over the median, in each member of each draw [members, rows of this process]; 0 where the median is 0."""
-    sizes, half = sizes.nan_to_num(nan=torch.inf), BINS_PER_OCTAVE * OCTAVES
-    bins = (sizes.log2() * BINS_PER_OCTAVE).round().clamp(-half, half).long() + half
-    counts = torch.stack([torch.bincount(of_member, minlength=2 * half + 1) for of_member in bins])
-    below = reduce(counts.double()).cumsum(dim=1)
-    median = (2 * below < below[:, -1:]).sum(dim=1)
-    size = torch.where(median > 0, torch.exp2((median.double() - half) / BINS_PER_OCTAVE), torch.inf)
-    return sizes / size[:, None]
+def _medians(members: MemberRows) -> Tensor:
+    """The median over the rows of all processes of the logits' size in each member of each draw [members, 1]; inf where it is
+    0. It is found bit by bit, with one all-reduce for each, for numbers of at least 0 are in the order of their bits."""
+    numbers = members.sizes.view(torch.int64)
+    medians = torch.zeros(len(numbers), 1, dtype=torch.int64)
+    for bit in MEDIAN_BITS:
+        larger = medians | 1 << bit
+        smaller_rows = on_one_core(lambda limits: (numbers < limits).sum(dim=1, keepdim=True), larger)
+        medians = torch.where(2 * members.reduce(smaller_rows.double()) < members.rows, larger, medians)
+    return torch.where(medians > 0, medians.view(torch.float64), torch.inf)
 
 
 def check_fit(stack: Stack, members: MemberRows) -> Stack:
     """The stack, or temperature scaling where the stack is clearly worse than the head; warns of all that speaks against it."""
-    _check_spread(stack)
     counts, heads = PredictionCounts.of(members, stack.weights), members.head_places
     probes_vote = bool(stack.weights.index_fill(0, heads, 0.0).any())
     if stack.prior > 0 and probes_vote and counts.clearly_worse:
@@ -134,12 +132,12 @@ def check_fit(stack: Stack, members: MemberRows) -> Stack:
     return stack
 
 
-def _check_spread(stack: Stack) -> None:
+def check_spread(names: Sequence[str], deviations: Tensor) -> None:
     """Prior and log-loss are added: where the one is 1e12 times the other, no digit of the certificate would be right."""
-    largest = int(stack.deviations.argmax())
-    if float(stack.deviations[largest]) > LARGEST_SPREAD:
+    largest = int(deviations.argmax())
+    if float(deviations[largest]) > LARGEST_SPREAD:
         raise ValueError(
-            f'The logits of member "{stack.names[largest]}" vary by {float(stack.deviations[largest]):.1e} (root mean square), '
+            f'The logits of member "{names[largest]}" vary by {float(deviations[largest]):.1e} (root mean square), '
             f"beyond what float64 can fit; expected at most {LARGEST_SPREAD:.0e}. Look for overflow in the network or for "
             "outliers, or scale the logits."
         )
