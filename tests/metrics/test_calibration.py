@@ -140,7 +140,7 @@ def test_floor_is_the_mean_ece_of_calibrated_labels(binning: str) -> None:
 
 def test_floor_vanishes_for_certain_predictions_and_refuses_no_draws() -> None:
     assert metrics.ece_floor(torch.tensor([[0.0, -900.0]] * 10)) == 0
-    with pytest.raises(ValueError, match="draws came as 0"):
+    with pytest.raises(ValueError, match="draws=0: expected at least 1"):
         metrics.ece_floor(torch.zeros(3, 2), draws=0)
 
 

@@ -63,6 +63,12 @@ def test_verdict_needs_an_interval_without_zero_beyond_rounding(
     assert metrics.verdict(metrics.Interval((low + high) / 2, low, high, 0.95, 200), metric) == expected
 
 
+@pytest.mark.parametrize("metric", ["nll", "accuracy"])
+def test_no_difference_favours_neither_method(metric: str) -> None:
+    assert not metrics.Interval(0.0, -0.01, 0.01, 0.95, 200).favours(metric)
+    assert metrics.verdict(metrics.Interval(0.01, 0.0, 0.02, 0.95, 200), metric) == "unclear"
+
+
 def test_comparison_refuses_bad_input() -> None:
     logits, labels = three_methods()
     with pytest.raises(ValueError, match=r'"lates"\. Known: network, temperature, noisy'):
@@ -81,3 +87,5 @@ def test_comparison_refuses_bad_input() -> None:
         metrics.compare({}, labels)
     with pytest.raises(ValueError, match="draws came as 1"):
         metrics.compare(logits, labels, draws=1)
+    with pytest.raises(TypeError, match=r"draws=10\.5: expected a whole number"):
+        metrics.compare(logits, labels, draws=10.5)

@@ -2,6 +2,8 @@
 
 import math
 import random
+import subprocess
+import sys
 import warnings
 from collections.abc import Callable
 
@@ -178,6 +180,25 @@ def test_metrics_do_not_depend_on_chunks(metric: Callable[..., float], monkeypat
     monkeypatch.setattr("lates.metrics.rows.CHUNK", 333)
     monkeypatch.setattr("lates.metrics.rows.COLUMNS", 7)
     assert metric(logits, labels) == pytest.approx(whole, abs=1e-12)
+
+
+FLAT_ROWS = """
+import resource, torch
+from lates import metrics
+torch.set_num_threads(1)
+logits = 0.3 * torch.randn(40_000, 500)
+labels = logits.argmax(1)
+metrics.nll(logits[:2_000], labels[:2_000])
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+metrics.nll(logits, labels)
+print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024 / (40_000 * 500 * 4))
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="ru_maxrss is in kilobytes on Linux only")
+def test_flat_rows_are_not_copied_all_at_once() -> None:
+    trial = subprocess.run([sys.executable, "-c", FLAT_ROWS], capture_output=True, text=True, check=True)
+    assert float(trial.stdout) < 0.25
 
 
 @pytest.mark.parametrize("metric", METRICS)

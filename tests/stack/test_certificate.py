@@ -141,5 +141,5 @@ def test_fewer_rows_than_members_need_a_penalty_or_a_prior() -> None:
 def test_logit_too_large_to_be_squared_is_an_error_that_says_what_to_do() -> None:
     logits = torch.randn(400, 5, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     logits[3, 0] = 1e200
-    with pytest.raises(ValueError, match="vary by inf .* Look for overflow in the network or for outliers"):
+    with pytest.raises(ValueError, match=r"vary by inf .* Look for overflow in the network or for outliers"):
         fit_stack([logits], torch.arange(400) % 5)

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from lates import metrics
-from lates.metrics import BINS, LARGER_IS_BETTER, OF_ROWS, Rows, checked, describe_rows
+from lates.metrics import BINS, METRICS, Rows, checked, describe_rows
 from lates.runtime import install_line
 
 try:
@@ -41,7 +41,7 @@ class _Metric(Metric):
 
     def __init_subclass__(cls, function: Callable[..., float] | None = None) -> None:
         if function is not None:
-            cls.function, cls.higher_is_better = staticmethod(function), function.__name__ in LARGER_IS_BETTER
+            cls.function, cls.higher_is_better = staticmethod(function), METRICS[function.__name__].larger_is_better
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
@@ -61,7 +61,7 @@ class RowMetric(_Metric):
 
     def compute(self) -> Tensor:
         rows = Rows(*dim_zero_cat(self.rows).cpu().T.contiguous())
-        value = OF_ROWS[self.function](rows, **self.arguments)
+        value = METRICS[self.function.__name__].value(rows, **self.arguments)
         return torch.tensor(value, dtype=torch.float64, device=self.device)
 
 

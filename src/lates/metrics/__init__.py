@@ -13,13 +13,15 @@ from lates.metrics.overview import summary
 from lates.metrics.intervals import Interval, bootstrap
 from lates.metrics.comparison import Comparison, compare, verdict
 
+# Public as `lates.selective`.
+from lates.metrics.selective import Selection as Selection, Selector as Selector, fit_selector as fit_selector
+
 # For the other packages of this library; not public.
 from lates.metrics.rows import Array as Array, Rows as Rows, checked as checked, describe_rows as describe_rows
 from lates.metrics.calibration import BINS as BINS, class_errors as class_errors
 from lates.metrics.ranking import risk_coverage_of_rows as risk_coverage_of_rows
-from lates.metrics.overview import LARGER_IS_BETTER as LARGER_IS_BETTER, OF_ROWS as OF_ROWS
+from lates.metrics.overview import METRICS as METRICS
 from lates.metrics.comparison import Intervals as Intervals, Verdict as Verdict
-from lates.metrics.selective import Selection as Selection, Selector as Selector, fit_selector as fit_selector
 
 __all__ = [
     "accuracy", "brier", "brier_paper", "nll",

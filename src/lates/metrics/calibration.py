@@ -5,13 +5,12 @@ widths. `binning="mass"` puts the edges at the order statistics of rank ceil(b n
 whose counts differ by at most one, and equal values always share a bin, so that no result depends on the order of rows.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from lates.metrics.rows import Array, Rows, checked, confidence_of, describe_rows, map_classes
+from lates.metrics.rows import Array, Rows, Statistic, checked, confidence_of, describe_rows, map_classes, on_all_rows
 from lates.runtime import check_integer, check_seed
 
 BINS = 15
@@ -82,14 +81,10 @@ def reliability_of_rows(rows: Rows, bins: int = BINS, binning: str = "width") ->
     return Reliability(bin_edges(rows.confidence, bins, binning), counts, confidence, accuracy)
 
 
-def ece_of_draws(rows: Rows, bins: int = BINS, binning: str = "width") -> Callable[[Tensor], Tensor]:
-    """How often each row is drawn [n] -> the ECE; the bins stay."""
+def ece_of_draws(rows: Rows, bins: int = BINS, binning: str = "width") -> Statistic:
+    """The bins stay."""
     index, residuals = assign_bins(rows.confidence, bins, binning), rows.correct - rows.confidence
     return lambda counts: binned_error(index, counts * residuals, bins)
-
-
-def ece_of_rows(rows: Rows, bins: int = BINS, binning: str = "width") -> float:
-    return float(ece_of_draws(rows, bins, binning)(torch.ones_like(rows.confidence)))
 
 
 def ece_debiased_of_rows(rows: Rows, bins: int = BINS, binning: str = "mass") -> float:
@@ -109,7 +104,7 @@ def ece(logits: Array, labels: Array, bins: int = BINS, binning: str = "width") 
 
     Biased upwards: a perfectly calibrated predictor does not measure 0 but about `ece_floor`.
     """
-    return ece_of_rows(describe_rows(logits, labels), bins, binning)
+    return on_all_rows(ece_of_draws, describe_rows(logits, labels), bins=bins, binning=binning)
 
 
 def ece_debiased(logits: Array, labels: Array, bins: int = BINS, binning: str = "mass") -> float:
@@ -147,8 +142,7 @@ def ece_floor(logits: Array, bins: int = BINS, binning: str = "width", draws: in
     Each draw makes row i correct with probability equal to its confidence and measures `ece`; the bins depend on the
     confidences alone. An ECE near this value shows no miscalibration. Print it beside every ECE.
     """
-    if draws < 1:
-        raise ValueError(f"draws came as {draws}; expected at least 1.")
+    check_integer(draws, "draws", least=1)
     confidence = confidence_of(logits).cpu()
     index = assign_bins(confidence, bins, binning)
     generator = torch.Generator().manual_seed(check_seed(seed))

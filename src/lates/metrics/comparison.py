@@ -6,7 +6,7 @@ from typing import Literal
 
 from lates.metrics.calibration import ece_floor
 from lates.metrics.intervals import Interval, check_draws, interval_of, resample
-from lates.metrics.overview import BOUNDS, METRICS, check_names
+from lates.metrics.overview import METRICS, check_names
 from lates.metrics.rows import Array
 from lates.runtime import check_form
 
@@ -81,11 +81,11 @@ def compare(
     check_names("metric", metrics, METRICS)
     check_names("baseline", baselines, logits)
     chosen = {name: METRICS[name] for name in metrics}
-    drawn = resample(chosen.values(), logits, labels, draws, seed)
+    drawn = resample([metric.function for metric in chosen.values()], logits, labels, draws, seed)
 
     def intervals(*methods: str) -> Intervals:
         return {
-            name: interval_of([drawn[method, metric] for method in methods], confidence, rows, BOUNDS[metric])
+            name: interval_of([drawn[method, metric.function] for method in methods], confidence, rows, metric.bounds)
             for name, metric in chosen.items()
         }
 

@@ -9,22 +9,18 @@ rows are sorted once. Every other metric is computed anew on each draw.
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from statistics import NormalDist
 
 import torch
 from torch import Tensor
 
-from lates.metrics.calibration import ece, ece_of_draws
-from lates.metrics.overview import BOUNDS, LARGER_IS_BETTER, OF_ROWS, UNBOUNDED, Bounds
-from lates.metrics.ranking import aurc, risks_of_draws
-from lates.metrics.rows import Array, Rows, accuracy, brier, brier_paper, checked, describe_rows, nll
-from lates.runtime import check_seed
+from lates.metrics.overview import METRICS, Bounds, Metric
+from lates.metrics.rows import Array, Statistic, checked, describe_rows
+from lates.runtime import check_integer, check_seed
 
 ROUNDING = 1e-14  # relative to their mean: draws that differ by less are equal
 
-Metric = Callable[[Array, Array], float]
-Statistic = Callable[[Tensor], Tensor | float]
+Function = Callable[[Array, Array], float]
 
 
 @dataclass(frozen=True)
@@ -44,11 +40,11 @@ class Interval:
 
     def favours(self, metric: str) -> bool:
         """For a paired difference in the metric of that name: whether the first method is the better one."""
-        return (self.value > 0) == (metric in LARGER_IS_BETTER)
+        return self.value > 0 if METRICS[metric].larger_is_better else self.value < 0
 
 
 def bootstrap(
-    metric: Metric,
+    metric: Function,
     logits: Array,
     labels: Array,
     *,
@@ -87,11 +83,11 @@ def bootstrap(
         )
     methods = {"one": logits} if other is None else {"one": logits, "other": other}
     drawn = resample([metric], methods, labels, draws, seed)
-    return interval_of(list(drawn.values()), confidence, len(labels), bounds or BOUNDS.get(metric, UNBOUNDED))
+    return interval_of(list(drawn.values()), confidence, len(labels), bounds or known(metric).bounds)
 
 
 def check_draws(draws: int, confidence: float) -> None:
-    if draws < 2:
+    if check_integer(draws, "draws") < 2:
         raise ValueError(f"draws came as {draws}; expected at least 2, better 1000.")
     if not 0 < confidence < 1:
         raise ValueError(f"confidence came as {confidence}; expected a number between 0 and 1, such as 0.95.")
@@ -128,8 +124,8 @@ def accelerated(z: float, a: float) -> float:
 
 
 def resample(
-    metrics: Iterable[Metric], methods: Mapping[str, Array], labels: Array, draws: int, seed: int
-) -> dict[tuple[str, Metric], Tensor]:
+    metrics: Iterable[Function], methods: Mapping[str, Array], labels: Array, draws: int, seed: int
+) -> dict[tuple[str, Function], Tensor]:
     """Each method's metrics on all rows once, followed by their values on the draws: [1 + draws]."""
     statistics = {
         (method, metric): statistic
@@ -146,35 +142,31 @@ def resample(
     return dict(zip(statistics, torch.tensor(values, dtype=torch.float64).T, strict=True))
 
 
-def statistics_of(metrics: Iterable[Metric], logits: Array, labels: Array) -> dict[Metric, Statistic]:
+def statistics_of(metrics: Iterable[Function], logits: Array, labels: Array) -> dict[Function, Statistic]:
     """One for each metric. Those that need only per-row values share one softmax; the others see the drawn logits."""
     rows = describe_rows(logits, labels)
     logits, labels = checked(logits, labels)
 
-    def statistic(metric: Metric, counts: Tensor) -> float:
-        index = torch.repeat_interleave(counts.long())
-        if metric in OF_ROWS:
-            return OF_ROWS[metric](rows.take(index))
-        return metric(logits[index.to(logits.device)], labels[index.to(labels.device)])
+    def statistic(function: Function) -> Statistic:
+        metric = known(function)
+        if metric.of_draws is not None:
+            return metric.of_draws(rows)
 
-    return {each: OF_COUNTS[each](rows) if each in OF_COUNTS else partial(statistic, each) for each in metrics}
+        def on_draw(counts: Tensor) -> Tensor:
+            index = torch.repeat_interleave(counts.long())
+            if metric.needs_logits:
+                value = function(logits[index.to(logits.device)], labels[index.to(labels.device)])
+            else:
+                value = metric.value(rows.take(index))
+            return torch.tensor(value, dtype=torch.float64)
+
+        return on_draw
+
+    return {function: statistic(function) for function in metrics}
 
 
-def mean_of(values: Tensor) -> Statistic:
-    """The mean of a value per row [n]."""
-    return lambda counts: counts @ values / len(values)
-
-
-def _aurc(rows: Rows) -> Statistic:
-    risks = risks_of_draws(rows)
-    return lambda counts: risks(counts).mean()
-
-
-OF_COUNTS: dict[Metric, Callable[[Rows], Statistic]] = {
-    accuracy: lambda rows: mean_of(rows.correct),
-    nll: lambda rows: mean_of(rows.nll),
-    brier: lambda rows: mean_of(rows.brier),
-    brier_paper: lambda rows: mean_of(rows.brier - 1),
-    ece: ece_of_draws,
-    aurc: _aurc,
-}
+def known(function: Function) -> Metric:
+    """The metric of this function; one of the user's own has no bounds."""
+    metric = METRICS.get(getattr(function, "__name__", ""))
+    unknown = metric is None or metric.function is not function
+    return Metric(function, bounds=(-math.inf, math.inf)) if unknown else metric

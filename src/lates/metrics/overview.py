@@ -1,42 +1,91 @@
-"""The metrics in tables: all by name, those that per-row values determine, and the main ones of one set of logits."""
+"""The table of metrics, and the main ones of one set of logits."""
 
 import math
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
 
-from lates.metrics import calibration
-from lates.metrics.calibration import BINS, classwise_ece, ece, ece_debiased, ece_floor
-from lates.metrics.ranking import auc, auc_keras, aurc, coverage_at_risk, coverage_of_rows, risks_of_rows
-from lates.metrics.rows import Array, accuracy, brier, brier_paper, describe_rows, nll
+from lates.metrics.calibration import (
+    BINS,
+    classwise_ece,
+    ece,
+    ece_debiased,
+    ece_debiased_of_rows,
+    ece_floor,
+    ece_of_draws,
+)
+from lates.metrics.ranking import auc, auc_keras, aurc, aurc_of_draws, coverage_at_risk, coverage_of_rows
+from lates.metrics.rows import (
+    Array,
+    Rows,
+    Statistic,
+    accuracy,
+    accuracy_of_draws,
+    brier,
+    brier_of_draws,
+    brier_paper,
+    brier_paper_of_draws,
+    describe_rows,
+    nll,
+    nll_of_draws,
+    on_all_rows,
+)
 from lates.metrics.smoothing import ece_smooth, ece_smooth_of_rows
 
-OF_ROWS: dict[Callable[..., float], Callable[..., float]] = {
-    accuracy: lambda rows: float(rows.correct.mean()),
-    nll: lambda rows: float(rows.nll.mean()),
-    brier: lambda rows: float(rows.brier.mean()),
-    brier_paper: lambda rows: float(rows.brier.mean()) - 1,
-    ece: calibration.ece_of_rows,
-    ece_debiased: calibration.ece_debiased_of_rows,
-    ece_smooth: ece_smooth_of_rows,
-    aurc: lambda rows: float(risks_of_rows(rows).mean()),
-    coverage_at_risk: coverage_of_rows,
-}
-"""metric -> the same as a function of `Rows`, with the same options"""
-
-METRICS = {metric.__name__: metric for metric in (*OF_ROWS, classwise_ece, auc, auc_keras)}
-KNOWN = {**METRICS, "ece_floor": ece_floor}
-BINNED = ("ece", "ece_debiased", "ece_floor", "classwise_ece")
-LARGER_IS_BETTER = ("accuracy", "auc", "auc_keras", "coverage_at_risk")
-
 Bounds = tuple[float, float]
-UNBOUNDED: Bounds = (-math.inf, math.inf)
-BOUNDS: dict[Callable[..., float], Bounds] = {
-    **dict.fromkeys(METRICS.values(), (0.0, 1.0)),
-    nll: (0.0, math.inf),
-    brier: (0.0, 2.0),
-    brier_paper: (-1.0, 1.0),
-    ece_debiased: (-0.25, 1.0),  # a bin of two rows, one of them right, has a variance of 1/4
-}
-"""metric -> the smallest and the largest value that it can take"""
+
+
+@dataclass(frozen=True)
+class Metric:
+    """A metric, and the quickest way to it: from draws of rows, or from rows, if not from logits and labels alone.
+
+    function  (logits, labels) -> value, with its options
+    of_draws  `Rows` -> how often each row is drawn -> value, with the same options
+    of_rows   `Rows` -> value, with the same options
+    bounds    the smallest and the largest value that it can take
+    binned    whether it takes `bins`
+    """
+
+    function: Callable[..., float]
+    of_draws: Callable[..., Statistic] | None = None
+    of_rows: Callable[..., float] | None = None
+    bounds: Bounds = (0.0, 1.0)
+    larger_is_better: bool = False
+    binned: bool = False
+
+    @property
+    def name(self) -> str:
+        return self.function.__name__
+
+    @property
+    def needs_logits(self) -> bool:
+        return self.of_draws is None and self.of_rows is None
+
+    def value(self, rows: Rows, **options: Any) -> float:
+        """Of a metric that does not need logits."""
+        if self.of_draws is not None:
+            return on_all_rows(self.of_draws, rows, **options)
+        if self.of_rows is None:
+            raise TypeError(f"{self.name} needs logits.")
+        return self.of_rows(rows, **options)
+
+
+ALL = (
+    Metric(accuracy, accuracy_of_draws, larger_is_better=True),
+    Metric(nll, nll_of_draws, bounds=(0.0, math.inf)),
+    Metric(brier, brier_of_draws, bounds=(0.0, 2.0)),
+    Metric(brier_paper, brier_paper_of_draws, bounds=(-1.0, 1.0)),
+    Metric(ece, ece_of_draws, binned=True),
+    # a bin of two rows, one of them right, has a variance of 1/4
+    Metric(ece_debiased, of_rows=ece_debiased_of_rows, bounds=(-0.25, 1.0), binned=True),
+    Metric(ece_smooth, of_rows=ece_smooth_of_rows),
+    Metric(aurc, aurc_of_draws),
+    Metric(coverage_at_risk, of_rows=coverage_of_rows, larger_is_better=True),
+    Metric(classwise_ece, binned=True),
+    Metric(auc, larger_is_better=True),
+    Metric(auc_keras, larger_is_better=True),
+)
+METRICS = {metric.name: metric for metric in ALL}
 
 MAIN = ("accuracy", "nll", "brier", "ece", "ece_floor", "classwise_ece", "auc", "aurc")
 """Right or wrong, proper scores, calibration with its floor, ranking."""
@@ -49,16 +98,14 @@ def summary(logits: Array, labels: Array, bins: int = BINS, metrics: Iterable[st
     calling each.
     """
     metrics = list(metrics)
-    check_names("metric", metrics, KNOWN)
+    check_names("metric", metrics, (*METRICS, "ece_floor"))
     rows = describe_rows(logits, labels)
-    values = dict[str, float]()
-    for name in metrics:
-        metric, options = KNOWN[name], {"bins": bins} if name in BINNED else {}
-        if metric in OF_ROWS:
-            values[name] = OF_ROWS[metric](rows, **options)
-        else:
-            values[name] = metric(logits, **options) if metric is ece_floor else metric(logits, labels, **options)
-    return values
+
+    def value(metric: Metric) -> float:
+        options = {"bins": bins} if metric.binned else {}
+        return metric.function(logits, labels, **options) if metric.needs_logits else metric.value(rows, **options)
+
+    return {name: ece_floor(logits, bins) if name == "ece_floor" else value(METRICS[name]) for name in metrics}
 
 
 def check_names(kind: str, names: Iterable[str], known: Iterable[str]) -> None:

@@ -1,12 +1,11 @@
 """Does a higher probability mean a likelier class? Areas under curves that only the order of values decides."""
 
 import math
-from collections.abc import Callable
 
 import torch
 from torch import Tensor
 
-from lates.metrics.rows import Array, Rows, checked, describe_rows, map_classes
+from lates.metrics.rows import Array, Rows, Statistic, checked, describe_rows, map_classes, on_all_rows
 
 KERAS_THRESHOLDS = 200
 COVERAGE_STEPS = 100
@@ -56,8 +55,8 @@ def auc_keras(logits: Array, labels: Array) -> float:
     return float(torch.trapezoid(positive / positive[-1], negative / negative[-1]))
 
 
-def risks_of_draws(rows: Rows) -> Callable[[Tensor], Tensor]:
-    """How often each row is drawn [n], n rows in all -> the error rate among the k most confident of them, k = 1 … n.
+def risks_of_draws(rows: Rows) -> Statistic:
+    """As a statistic, [n]: the error rate among the k most confident of them, k = 1 … n.
 
     Rows of equal confidence share their mean error.
     """
@@ -85,13 +84,18 @@ def risk_coverage_of_rows(rows: Rows) -> tuple[tuple[float, float], ...]:
     return tuple((k / n, risks[k - 1]) for k in kept)
 
 
+def aurc_of_draws(rows: Rows) -> Statistic:
+    risks = risks_of_draws(rows)
+    return lambda counts: risks(counts).mean()
+
+
 def aurc(logits: Array, labels: Array) -> float:
     """Area under the risk-coverage curve: the mean over k of the error rate among the k most confident rows.
 
     Confidence is the largest probability. Rows of equal confidence enter in random order, and the expectation over
     that order is taken: each counts as its tie's mean error, so the order of rows does not matter. 0 is best.
     """
-    return float(risks_of_rows(describe_rows(logits, labels)).mean())
+    return on_all_rows(aurc_of_draws, describe_rows(logits, labels))
 
 
 def coverage_of_rows(rows: Rows, risk: float = 0.05) -> float:

@@ -7,7 +7,7 @@ added to a row's logits, as long as that addition itself did not round.
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -17,7 +17,6 @@ from lates.runtime import (
     check_labels,
     check_logits,
     map_threads,
-    single_threaded,
     split_rows,
     thread_count,
     warn_if_probabilities,
@@ -27,6 +26,8 @@ CHUNK = 2**18  # float64 elements at once: 2 MiB, about the cache of a core
 COLUMNS = 32  # classes at once
 
 Result = TypeVar("Result")
+Statistic = Callable[[Tensor], Tensor]
+"""How often each row is drawn [n], n rows in all -> the value on that draw."""
 
 
 def checked(logits: Array, labels: Array) -> tuple[Tensor, Tensor]:
@@ -42,21 +43,31 @@ def checked_logits(logits: Array) -> Tensor:
 
 
 def peaks_and_sums(logits: Tensor) -> Tensor:
-    """max_c z_c, S = sum_c exp(s_c) and sum_c exp(s_c)^2 of every row: [3, n]."""
+    """max_c z_c and S = sum_c exp(s_c) of every row: [2, n]."""
+    return _of_rows(lambda z, rows: torch.stack(_softmax_sums(z)[:2]), logits)
+
+
+def _softmax_sums(z: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """max_c z_c, S = sum_c exp(s_c) and sum_c exp(s_c)^2 of every row. Overwrites the logits."""
+    peaks = z.amax(dim=1)
+    exponentials = z.sub_(peaks[:, None]).exp_()
+    return peaks, exponentials.sum(dim=1), torch.linalg.vector_norm(exponentials, dim=1) ** 2
+
+
+def _of_rows(term: Callable[[Tensor, slice], Tensor], logits: Tensor) -> Tensor:
+    """A term [..., rows] of each chunk's logits in float64, which it may overwrite, and of its place: joined, [..., n]."""
     step = max(1, CHUNK // logits.shape[1])
 
     def of_share(share: slice) -> Tensor:
-        rows, parts = logits[share], []
-        buffer = torch.empty(min(step, len(rows)), logits.shape[1], dtype=torch.float64, device=logits.device)
-        for chunk in rows.split(step):
-            z = buffer[: len(chunk)].copy_(chunk)  # in one place: new memory costs more than the exponentials
-            peaks = z.amax(dim=1)
-            exponentials = z.sub_(peaks[:, None]).exp_()
-            squares = torch.linalg.vector_norm(exponentials, dim=1) ** 2
-            parts.append(torch.stack([peaks, exponentials.sum(dim=1), squares]))
-        return torch.cat(parts, dim=1)
+        parts, length = [], min(step, share.stop - share.start)
+        buffer = torch.empty(length, logits.shape[1], dtype=torch.float64, device=logits.device)
+        for start in range(share.start, share.stop, step):
+            rows = slice(start, min(start + step, share.stop))
+            z = buffer[: rows.stop - start].copy_(logits[rows])  # in one place: new memory costs more than exponentials
+            parts.append(term(z, rows))
+        return torch.cat(parts, dim=-1)
 
-    return torch.cat(map_threads(of_share, split_rows(len(logits), _threads(logits))), dim=1)
+    return torch.cat(map_threads(of_share, split_rows(len(logits), _threads(logits)), logits.device), dim=-1)
 
 
 def confidence_of(logits: Array) -> Tensor:
@@ -66,7 +77,7 @@ def confidence_of(logits: Array) -> Tensor:
 
 def map_classes(function: Callable[[int, Tensor], Result], logits: Tensor) -> list[Result]:
     """The function of every class and its probabilities [n]; memory never holds an [n, classes] float64."""
-    peaks, totals, _ = peaks_and_sums(logits)[:, :, None]
+    peaks, totals = peaks_and_sums(logits)[:, :, None]
 
     def of_share(share: slice) -> list[Result]:
         found: list[Result] = []
@@ -76,7 +87,7 @@ def map_classes(function: Callable[[int, Tensor], Result], logits: Tensor) -> li
         return found
 
     shares = split_rows(logits.shape[1], _threads(logits))
-    return [each for of_share in map_threads(of_share, shares) for each in of_share]
+    return [each for of_share in map_threads(of_share, shares, logits.device) for each in of_share]
 
 
 def _threads(logits: Tensor) -> int:
@@ -105,31 +116,63 @@ def describe_rows(logits: Array, labels: Array) -> Rows:
     The predicted class is the first that attains the maximum.
     """
     logits, labels = checked(logits, labels)
-    peaks, totals, squares = peaks_and_sums(logits)
-    with single_threaded():
-        label_logits = logits.gather(1, labels[:, None]).squeeze(1).double() - peaks
+
+    def describe(z: Tensor, rows: slice) -> Tensor:
+        label = labels[rows, None]
+        label_logits = z.gather(1, label)[:, 0]
+        peaks, totals, squares = _softmax_sums(z)
+        label_logits -= peaks
         correct = label_logits == 0
         tied = correct & (squares > 1.5)  # at least 2 where two classes attain the maximum; rarely so where one does
-        correct[tied] = logits[tied].argmax(dim=1) == labels[tied]
+        correct[tied] = logits[rows][tied].argmax(dim=1) == label[tied, 0]
         brier = squares / totals**2 - 2 * label_logits.exp() / totals + 1
-    return Rows(*(values.cpu() for values in (1 / totals, correct.double(), totals.log() - label_logits, brier)))
+        return torch.stack([1 / totals, correct.double(), totals.log() - label_logits, brier])
+
+    return Rows(*_of_rows(describe, logits).cpu())
+
+
+def mean_of(values: Tensor) -> Statistic:
+    """The mean of a value per row [n]."""
+    return lambda counts: counts @ values / len(values)
+
+
+def accuracy_of_draws(rows: Rows) -> Statistic:
+    return mean_of(rows.correct)
+
+
+def nll_of_draws(rows: Rows) -> Statistic:
+    return mean_of(rows.nll)
+
+
+def brier_of_draws(rows: Rows) -> Statistic:
+    return mean_of(rows.brier)
+
+
+def brier_paper_of_draws(rows: Rows) -> Statistic:
+    brier = brier_of_draws(rows)
+    return lambda counts: brier(counts) - 1
+
+
+def on_all_rows(of_draws: Callable[..., Statistic], rows: Rows, **options: Any) -> float:
+    """The statistic with every row drawn once."""
+    return float(of_draws(rows, **options)(torch.ones_like(rows.confidence)))
 
 
 def accuracy(logits: Array, labels: Array) -> float:
     """The share of rows whose largest logit is the label's; among equal largest logits the first class counts."""
-    return float(describe_rows(logits, labels).correct.mean())
+    return on_all_rows(accuracy_of_draws, describe_rows(logits, labels))
 
 
 def nll(logits: Array, labels: Array) -> float:
     """Negative log-likelihood, the mean of -log p_y (natural logarithm); inf where a label had probability zero."""
-    return float(describe_rows(logits, labels).nll.mean())
+    return on_all_rows(nll_of_draws, describe_rows(logits, labels))
 
 
 def brier(logits: Array, labels: Array) -> float:
     """The standard Brier score, the mean of sum_c (p_c - [c = y])^2: 0 at best, 2 at worst."""
-    return float(describe_rows(logits, labels).brier.mean())
+    return on_all_rows(brier_of_draws, describe_rows(logits, labels))
 
 
 def brier_paper(logits: Array, labels: Array) -> float:
     """The Brier score as the paper prints it, the mean of sum_c p_c^2 - 2 p_y: `brier` minus 1, so -1 at best."""
-    return brier(logits, labels) - 1
+    return on_all_rows(brier_paper_of_draws, describe_rows(logits, labels))

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from lates.metrics.rows import Array, Rows, describe_rows
-from lates.runtime import single_threaded
+from lates.runtime import map_threads
 
 STEPS_PER_BANDWIDTH = 16
 ORDERS = 10
@@ -76,8 +76,11 @@ def absolute_integral(spectrum: Tensor) -> float:
     return float(monotone + (R_zero - R_left).abs().sum() + (R_right - R_zero).abs().sum())
 
 
-@single_threaded()
 def ece_smooth_of_rows(rows: Rows) -> float:
+    return map_threads(_fixed_point, [rows])[0]  # on one core, as for all that follows the pass over the logits
+
+
+def _fixed_point(rows: Rows) -> float:
     residuals = rows.correct - rows.confidence
     low, high = max(abs(float(residuals.mean())), SMALLEST_BANDWIDTH), float(residuals.abs().mean())
     if high - low <= TOLERANCE:

@@ -6,7 +6,7 @@ At the end stands how names and numbers are written.
 import math
 from collections.abc import Sequence
 
-from lates.metrics import LARGER_IS_BETTER, Comparison, Interval, Verdict, verdict
+from lates.metrics import METRICS, Comparison, Interval, Verdict, verdict
 from lates.report.findings import Findings, Member
 from lates.report.predictions import LATES, NETWORK, TEMPERATURE
 
@@ -230,7 +230,7 @@ def shifts(findings: Findings) -> str:
 
 
 def direction(metric: str) -> str:
-    return "higher is better" if metric in LARGER_IS_BETTER else "lower is better"
+    return "higher is better" if METRICS[metric].larger_is_better else "lower is better"
 
 
 def number(value: float, metric: str = "nll") -> str:

@@ -194,11 +194,10 @@ class MemberRows:
         draws, rows of this process]; inf where float64 overflows."""
 
         def norms(chunks: list[Chunk]) -> Tensor:
-            return torch.cat([torch.linalg.vector_norm(_centred(chunk.differences), dim=2) for chunk in chunks])
+            values = torch.cat([torch.linalg.vector_norm(_centred(chunk.differences), dim=2) for chunk in chunks])
+            return values.div_(math.sqrt(self.classes)).nan_to_num_(nan=torch.inf, posinf=torch.inf)
 
-        return self.of_rows(
-            lambda chunks: norms(chunks).div_(math.sqrt(self.classes)).nan_to_num_(nan=torch.inf, posinf=torch.inf)
-        )
+        return self.of_rows(norms)
 
     def _join(self, join: Callable[[Iterable[Tensor]], Tensor], term: Callable[[list[Chunk]], Tensor]) -> Tensor:
         """A term of every chunk, joined in each thread, then over threads, on the CPU."""
