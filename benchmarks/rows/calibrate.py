@@ -1,6 +1,7 @@
 """Row 4: all of `calibrate`, in units of one inference pass over the training split, on ResNet18 and images of CIFAR's size.
 
-Without views it reads the training split once. By default it reads four views of each image, and takes as many passes at least.
+Without views it reads the training split once, by default four times, one view of each image at a time. The goal is the number
+of these readings and two passes more, for everything else.
 
 On the CPU the splits are a 64th of CIFAR's 45,000 and 5,000 images: the passes grow with n, and the fits hardly faster.
 """
@@ -22,8 +23,9 @@ from benchmarks.rows.network import make_loader, make_network
 
 FULL_TRAIN, FULL_HOLDOUT = 45_000, 5_000
 TRAIN, HOLDOUT = FULL_TRAIN // 64, FULL_HOLDOUT // 64
-PASSES = 3.0
+BESIDE_READINGS = 2
 VIEWS: Mapping[str, Literal["robust"] | None] = {"no views": None, "default": "robust"}
+READINGS = {"no views": 1, "default": lates.DEFAULT.passes}
 Loader = DataLoader[tuple[Tensor, ...]]
 Progress = Callable[[str, int, int | None], None]
 
@@ -37,15 +39,19 @@ def measure(
     infer(network, holdout_loader, device)  # so that the unit is not longer for what comes only once
     for title, views in VIEWS.items():
         stages: dict[str, float] = {}
-        fit = partial(calibrate_quietly, network, training, holdout_loader, views, stopwatch(stages))
+
+        def fit(views: Literal["robust"] | None = views, stages: dict[str, float] = stages) -> None:
+            calibrate_quietly(network, training, holdout_loader, views, stopwatch(stages))
+
         times = in_units(lambda: seconds_of(lambda: infer(network, training, device)), partial(seconds_of, fit), rounds)
         passes, (low, high) = times.median, times.quartiles
         shares = {name.split()[-1]: seconds / sum(times.runs) for name, seconds in stages.items()}
         shares["rest"] = 1 - sum(shares.values())
         parts = ", ".join(f"{name} {share * passes:.2f}" for name, share in shares.items())
-        found = f"{passes:.2f} (quartiles {low:.2f} to {high:.2f})"
-        promised = Goal(f"under {PASSES:g} inference passes", found, passes < PASSES)
-        goal = promised if views is None else Goal("inference passes", found, None)
+        limit, reached = READINGS[title] + BESIDE_READINGS, f"{passes:.2f} (quartiles {low:.2f} to {high:.2f})"
+        goal = Goal(
+            f"under {limit} inference passes, {READINGS[title]} of them to read the split", reached, passes < limit
+        )
         where = "" if device == "cpu" else f", {device}"
         lines = beside_unit(OURS, "one inference pass", times, parts)
         yield Group(4, f"calibrate, {title}, ResNet18, {train:,} + {holdout:,} images{where}", lines, (goal,))

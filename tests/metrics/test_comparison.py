@@ -1,5 +1,7 @@
 """Methods compared on one test set: the same numbers as one by one, and one verdict."""
 
+from typing import Any
+
 import pytest
 import torch
 from torch import Tensor
@@ -70,6 +72,7 @@ def test_no_difference_favours_neither_method(metric: str) -> None:
 
 
 def test_comparison_refuses_bad_input() -> None:
+    fraction: Any = 10.5
     logits, labels = three_methods()
     with pytest.raises(ValueError, match=r'"lates"\. Known: network, temperature, noisy'):
         metrics.compare(logits, labels, baselines=["lates"])
@@ -88,4 +91,4 @@ def test_comparison_refuses_bad_input() -> None:
     with pytest.raises(ValueError, match="draws came as 1"):
         metrics.compare(logits, labels, draws=1)
     with pytest.raises(TypeError, match=r"draws=10\.5: expected a whole number"):
-        metrics.compare(logits, labels, draws=10.5)
+        metrics.compare(logits, labels, draws=fraction)

@@ -168,5 +168,6 @@ def statistics_of(metrics: Iterable[Function], logits: Array, labels: Array) -> 
 def known(function: Function) -> Metric:
     """The metric of this function; one of the user's own has no bounds."""
     metric = METRICS.get(getattr(function, "__name__", ""))
-    unknown = metric is None or metric.function is not function
-    return Metric(function, bounds=(-math.inf, math.inf)) if unknown else metric
+    if metric is None or metric.function is not function:
+        return Metric(function, bounds=(-math.inf, math.inf))
+    return metric
