@@ -10,12 +10,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from experiments.data.corruptions import BAR_NAMES, NAMES, SEVERITIES
 from experiments.data.datasets import LARGE, TINY_IMAGENET
 from experiments.data.natural import SYNSETS
-from experiments.data.splits import Split, split_indices
 from experiments.training import hyperparameters
 from experiments.training.hyperparameters import Hyperparameters, choose_hyperparameters
 from experiments.training.networks import build_network
@@ -81,11 +80,6 @@ class Cell:
         parts = (("t", "train_fraction"), ("h", "holdout_fraction"), ("d", "dropout"))
         values = ((letter, getattr(self, field), getattr(Cell, field)) for letter, field in parts)
         return name + "".join(f"-{letter}{value:g}" for letter, value, usual in values if value != usual)
-
-    def split(self, labels: Tensor) -> Split:
-        """Of the labels of the training split."""
-        shares = {"train_fraction": self.train_fraction, "holdout_fraction": self.holdout_fraction}
-        return split_indices(labels, **shares, seed=self.seed)
 
     def build_network(self, classes: int) -> nn.Module:
         """With its first weights, drawn from the seed."""

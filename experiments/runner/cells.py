@@ -30,6 +30,7 @@ from experiments.runner.results import (
 )
 from experiments.training.checkpoints import RunFolder
 from experiments.training.loop import check_device, train_network
+from experiments.training.networks import place
 from experiments.training.released import RELEASED, load_released
 
 STOPPING_SECONDS = 15.0
@@ -99,8 +100,8 @@ def run_cells(
         try_corruptions(recipe)
     done: list[Cell] = []
     failed: dict[Cell, str] = {}
-    for place, cell in enumerate(unfinished, 1):
-        report_stage = partial(report, f"[{place}/{len(unfinished)}] {cell.training}")
+    for number, cell in enumerate(unfinished, 1):
+        report_stage = partial(report, f"[{number}/{len(unfinished)}] {cell.training}")
         with claimed(folders.runs / cell.training) as mine:
             if not mine:
                 continue
@@ -139,7 +140,7 @@ def _do_cell(
     network, folder, seconds = cell.build_network(len(available.classes)), folders.runs / cell.training, 0.0
     if recipe.released:
         load_released(network, folder / RELEASED, recipe.released[f"{cell.network}/{cell.dataset}"])
-        network.to(cache.device, memory_format=torch.channels_last)  # pyright: ignore[reportCallIssue]
+        place(network, cache.device)
     else:
         progress = train_network(
             recipe.training_of(cell),

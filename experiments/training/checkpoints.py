@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -43,15 +43,6 @@ def _damaged(path: Path, reason: object) -> DamagedError:
     return DamagedError(f"{path} is damaged ({reason}). Remove it: the run then goes on without it.")
 
 
-def load_weights(network: nn.Module, path: Path) -> bool:
-    """Put the weights of a finished run into the network; False if there is no such file."""
-    if (stored := load_tensors(path)) is None:
-        return False
-    check_shapes(stored[0], network.state_dict(), path)
-    network.load_state_dict(stored[0])
-    return True
-
-
 def check_shapes(stored: Mapping[str, Tensor], expected: Mapping[str, Tensor], path: Path) -> None:
     """Refuse tensors of another network: other names or other shapes."""
     found, needed = ({name: tuple(tensor.shape) for name, tensor in part.items()} for part in (stored, expected))
@@ -84,10 +75,13 @@ class Progress:
 
 @dataclass(frozen=True)
 class RunFolder:
-    """A run on disk: a checkpoint while it goes on, the network when it is done; both say whose they are."""
+    """A run on disk: a checkpoint while it goes on, the network when it is done; both say whose they are.
+
+    identity    what has to be the same in its files; nothing, to load whatever network is there
+    """
 
     path: Path
-    identity: Mapping[str, Any]
+    identity: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def checkpoint(self) -> Path:
