@@ -13,12 +13,12 @@ from itertools import product
 from pathlib import Path
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from experiments.data.datasets import ImageSet
 from experiments.evaluation.environment import describe_environment, multiply_in_float32
+from experiments.evaluation.kept_logits import read_logits
 from experiments.evaluation.measuring import measure_sets
-from experiments.evaluation.prepared import Batches
 from experiments.evaluation.rivals import temperature
 from experiments.evaluation.rivals.augmentation import log_mean_probabilities
 from experiments.recipes import RECIPES, Cell, Recipe, ensemble_cell
@@ -37,7 +37,7 @@ def run_ensembles(recipe: Recipe, folders: Folders, device: torch.device) -> lis
     multiply_in_float32()
     cache = DataCache(recipe, folders.data, device)
     written: list[Path] = []
-    trained = [cell for cell in recipe.cells() if RunFolder(folders.runs / cell.training).finished.exists()]
+    trained = [cell for cell in recipe.cells() if RunFolder(folders.runs / cell.training).trained]
     for dataset, network in product(recipe.datasets, recipe.networks):
         cells = [cell for cell in trained if (cell.dataset, cell.network) == (dataset, network)]
         target = ensemble_cell(recipe.name, dataset, network)
@@ -63,13 +63,8 @@ def _scaled_network(cell: Cell, runs: Path, cache: DataCache) -> Predict:
     RunFolder(runs / cell.training).load_finished(network)
     place(network, cache.device).eval()
     holdout = cache.fitting_part(cell.dataset, holdout)
-    scaling = temperature.fit(_logits(network, holdout), holdout.labels)
-    return lambda images: scaling.log_probabilities(_logits(network, images))
-
-
-def _logits(network: nn.Module, images: ImageSet) -> Tensor:
-    with torch.no_grad():
-        return torch.cat([network(inputs) for inputs, _ in Batches(images)])
+    scaling = temperature.fit(read_logits(network, holdout), holdout.labels)
+    return lambda images: scaling.log_probabilities(read_logits(network, images))
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
