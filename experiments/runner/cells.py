@@ -177,7 +177,8 @@ def _do_cell(
         seconds = progress.seconds
         if keep and RunFolder(folder).finished.exists():
             RunFolder(folder).save_half(network)
-    data = CellData(*(cache.fitting_part(cell.dataset, part) for part in (train, holdout)), test, split)
+    fitting = [cache.fitting_part(cell.dataset, part) for part in (train, holdout)]
+    data = CellData(fitting[0], fitting[1], test, split)
     sets, weights = cache.corrupted(cell.dataset), digest_weights(network)
     if keep:
         multiply_in_float32()

@@ -143,11 +143,6 @@ def test_results_say_how_they_were_made(undisturbed: Path) -> None:
         {"corruptions": ("contrast", "fog")},
         {"probe_images": {"cifar10_600": 5}},
     ],
-    [
-        {"training": replace(SHORT, epochs=3)},
-        {"corruptions": ("contrast", "fog")},
-        {"probe_images": {"cifar10_600": 5}},
-    ],
 )
 def test_results_of_another_recipe_are_neither_taken_nor_replaced(undisturbed: Path, change: dict[str, Any]) -> None:
     recipe = replace(tiny_recipe((0, 1)), **change)
