@@ -25,7 +25,9 @@ Data = Annotated[
 Runs = Annotated[Path, typer.Option(help="Folder of the trained networks.")]
 Results = Annotated[Path, typer.Option(help="Folder of the CSV and JSON files.")]
 Seeds = Annotated[str | None, typer.Option(help="Such as 0-4 or 0,2. Without it, the recipe's.")]
-Only = Annotated[str | None, typer.Option(help="One network and data set, such as resnet18/cifar100.")]
+Only = Annotated[
+    list[str] | None, typer.Option(help="A network and data set, such as resnet18/cifar100; several times for several.")
+]
 
 
 @app.callback()
@@ -59,7 +61,17 @@ def run(
     only: Only = None,
     max_minutes: Annotated[
         float | None,
-        typer.Option(min=0, help="Stop in good order before that. Give at least 5: evaluations start again."),
+        typer.Option(min=0, help="Stop in good order before that. Give at least 5: methods are fitted again."),
+    ] = None,
+    keep_weights: Annotated[
+        bool,
+        typer.Option(help="Keep each network in half precision, and logits of some test sets, in its folder of runs."),
+    ] = False,
+    workers: Annotated[
+        int | None,
+        typer.Option(
+            min=1, help="Processes that score beside a GPU. Without it, each runner has its share of the cores."
+        ),
     ] = None,
     device: Annotated[str | None, typer.Option(help="cuda or cpu. Without it, the GPU if there is one.")] = None,
 ) -> None:
@@ -71,13 +83,15 @@ def run(
 
     chosen = find_recipe(recipe)
     with faults_in_words():
-        cells = choose_cells(chosen, seeds=parse_seeds(seeds), only=only)
+        cells = choose_cells(chosen, seeds=parse_seeds(seeds), only=only or ())
         outcome = run_cells(
             chosen,
             cells,
             Folders(data, runs, results),
             device or ("cuda" if torch.cuda.is_available() else "cpu"),
             max_seconds=float("inf") if max_minutes is None else 60 * max_minutes,
+            workers=workers,
+            keep=keep_weights,
             report=Lines(typer.echo),
         )
     counts = (len(part) for part in (outcome.done, outcome.skipped, outcome.elsewhere, outcome.left, cells))
@@ -105,7 +119,7 @@ def status(
 
     chosen, folders = find_recipe(recipe), Folders(None, runs, results)
     with faults_in_words():
-        cells = choose_cells(chosen, seeds=parse_seeds(seeds), only=only)
+        cells = choose_cells(chosen, seeds=parse_seeds(seeds), only=only or ())
         for cell in cells:
             typer.echo(f"{cell.trained_alike}  {read_status(chosen, cell, folders)}")
 

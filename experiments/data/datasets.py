@@ -8,7 +8,7 @@ import zipfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -55,7 +55,7 @@ class ImageSet:
     def __len__(self) -> int:
         return len(self.labels)
 
-    def select(self, indices: Tensor) -> "ImageSet":
+    def select(self, indices: Tensor) -> Self:
         """The images at `indices` [k], in that order."""
         indices = indices.to(self.images.device)
         return replace(self, images=self.images[indices], labels=self.labels[indices])
@@ -183,7 +183,7 @@ class FolderSet(Dataset[tuple[Tensor, int]]):
         """uint8 [3, size, size] and the label."""
         return _decode(self.paths[index], self.size, self.whole), int(self.labels[index])
 
-    def select(self, indices: Tensor) -> "FolderSet":
+    def select(self, indices: Tensor) -> Self:
         return replace(self, paths=tuple(self.paths[i] for i in indices.tolist()), labels=self.labels[indices])
 
 

@@ -2,10 +2,15 @@
 
 import hashlib
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 import torch
 from torch import Tensor
+
+from experiments.data.datasets import FolderSet, ImageSet
+
+Data = TypeVar("Data", bound=ImageSet | FolderSet)
 
 
 @dataclass(frozen=True)
@@ -41,6 +46,12 @@ def split_indices(labels: Tensor, *, train_fraction: float, holdout_fraction: fl
     for indices in (train, holdout):
         digest.update(indices.astype("<i8").tobytes())
     return Split(torch.from_numpy(train), torch.from_numpy(holdout), digest.hexdigest()[:12])
+
+
+def divide(data: Data, train_fraction: float, holdout_fraction: float, seed: int) -> tuple[Data, Data, str]:
+    """The train part, the hold-out and the digest of the split."""
+    split = split_indices(data.labels, train_fraction=train_fraction, holdout_fraction=holdout_fraction, seed=seed)
+    return data.select(split.train), data.select(split.holdout), split.digest
 
 
 def first_of_each_class(labels: Tensor, images: int) -> Tensor:

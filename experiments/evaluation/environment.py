@@ -14,6 +14,8 @@ import lates
 from experiments.evaluation.measuring import CORRUPTION_SEED
 from experiments.evaluation.methods import BUDGETS
 
+UNKNOWN = "unknown"
+
 
 def multiply_in_float32() -> None:
     """For all that fits or measures, whatever training has set. Results from before ec3f453 multiplied in TensorFloat-32
@@ -48,10 +50,19 @@ def _installed_version(package: str) -> str | None:
         return None
 
 
+def require_commit(device: torch.device) -> None:
+    """Results of a GPU are costly, and those of unknown code would be worth nothing."""
+    if device.type == "cuda" and current_commit() == UNKNOWN:
+        raise ValueError(
+            "This copy of the code has no repository, so results could not say which code made them. Set LATES_COMMIT to its "
+            "commit: LATES_COMMIT=$(git rev-parse --short=12 HEAD), as the repository says it."
+        )
+
+
 def current_commit() -> str:
     """The commit of this code, marked where files differ from it; of a copy outside of a repository, $LATES_COMMIT."""
     command = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"]
     try:
         return subprocess.run(command, capture_output=True, text=True, check=True, timeout=30).stdout.strip()
     except (OSError, subprocess.SubprocessError):
-        return os.environ.get("LATES_COMMIT", "unknown")
+        return os.environ.get("LATES_COMMIT", UNKNOWN)

@@ -15,6 +15,7 @@ from experiments.evaluation.clock import Clock
 from experiments.evaluation.dropout import CALIBRATED, OFF, SAMPLES, calibrate_draws, predict_draws
 from experiments.evaluation.environment import describe_environment, multiply_in_float32
 from experiments.evaluation.image_blocks import Blocks
+from experiments.evaluation.measured_sets import MeasuredSets
 from experiments.evaluation.measuring import CorruptedSets, PredictAll, Report, Scores, measure_sets
 from experiments.evaluation.methods import HEAD, METHODS, Fitted
 from experiments.evaluation.prepared import (
@@ -56,14 +57,16 @@ def evaluate_network(
     *,
     seed: int,
     mc_dropout: bool = False,
-    methods: Collection[str] | None = None,
+    methods: Collection[str] = tuple(METHODS),
     per_class: bool = True,
     training_seconds: float = 0.0,
     deadline: float = math.inf,
     report: Report = lambda stage, done, total: None,
+    kept: MeasuredSets | None = None,
+    workers: int | None = None,
 ) -> Evaluation:
-    """Fit every method, or those named, and measure it on every set. Once `deadline`, by `time.monotonic()`, has passed:
-    `OutOfTimeError`."""
+    """Fit the methods and measure them on every set that is not `kept`, in this many processes beside a GPU. Once `deadline`,
+    by `time.monotonic()`, has passed: `OutOfTimeError`."""
     device = next(network.parameters()).device
     torch.backends.cudnn.benchmark = True
     multiply_in_float32()
@@ -71,13 +74,11 @@ def evaluate_network(
     network.eval()
     report("fitting", 0, 1)
     fitted = (
-        fit_for_dropout(network, data, seed, clock)
-        if mc_dropout
-        else fit_methods(network, data, seed, clock, METHODS if methods is None else methods)
+        fit_for_dropout(network, data, seed, clock) if mc_dropout else fit_methods(network, data, seed, clock, methods)
     )
     report("fitting", 1, 1)
     with clock("evaluation"):
-        scores, blocks = measure_sets(fitted.predict, sets, deadline, report, per_class)
+        scores, blocks = measure_sets(fitted.predict, sets, deadline, report, per_class, kept, workers)
     seconds = {"training": training_seconds, **clock.seconds}
     facts = {
         **describe_environment(device),

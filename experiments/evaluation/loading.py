@@ -8,10 +8,10 @@ import torch
 from torch import nn
 
 from experiments.data.datasets import CIFAR, ImageSet, load_cifar
-from experiments.data.splits import first_of_each_class, split_indices
-from experiments.training.checkpoints import RunFolder, load_weights
-from experiments.training.networks import NETWORKS, build_network
-from experiments.training.released import HALVES, PROBE_IMAGES, load_released
+from experiments.data.splits import divide, first_of_each_class
+from experiments.training.checkpoints import RunFolder
+from experiments.training.networks import NETWORKS, build_network, place
+from experiments.training.released import PROBE_IMAGES, divide_test, load_released
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,14 +47,10 @@ def load_network(arguments: argparse.Namespace, seed: int = 0) -> LoadedNetwork:
     available, test = (images.to(arguments.device) for images in load_cifar(CIFAR[arguments.dataset], arguments.data))
     network = build_network(arguments.network, len(available.classes))
     if arguments.weights is None:
-        if not load_weights(network, RunFolder(arguments.run, {}).finished):
+        if RunFolder(arguments.run).load_finished(network) is None:
             raise SystemExit(f"{arguments.run} holds no trained network; `python -m experiments run` trains one.")
-        split = split_indices(available.labels, train_fraction=0.9, holdout_fraction=0.1, seed=seed)
-        train, holdout, weights = available.select(split.train), available.select(split.holdout), None
+        weights, (train, holdout, split) = None, divide(available, 0.9, 0.1, seed)
     else:
-        weights = load_released(network, arguments.weights)
-        split = split_indices(test.labels, **HALVES)
+        weights, (holdout, _, split) = load_released(network, arguments.weights), divide_test(test)
         train = available.select(first_of_each_class(available.labels.cpu(), PROBE_IMAGES[arguments.dataset]))
-        holdout = test.select(split.holdout)
-    network = network.to(arguments.device, memory_format=torch.channels_last).eval()  # pyright: ignore
-    return LoadedNetwork(network, train, holdout, split.digest, weights)
+    return LoadedNetwork(place(network, arguments.device).eval(), train, holdout, split, weights)

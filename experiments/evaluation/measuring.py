@@ -1,10 +1,9 @@
 """All methods on all test sets: predictions -> scores and block means."""
 
 import math
-import os
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor, wait
+from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
 from dataclasses import replace
 from multiprocessing import get_context
 
@@ -17,6 +16,7 @@ from experiments.data.corruptions import corrupt
 from experiments.data.datasets import ImageSet
 from experiments.evaluation.clock import OutOfTimeError
 from experiments.evaluation.image_blocks import NATURAL_GROUP, Blocks, block_means, group_of
+from experiments.evaluation.measured_sets import MeasuredSets, Measurement
 
 CLEAN, NATURAL = "clean", NATURAL_GROUP
 METRICS: tuple[str, ...] = (
@@ -43,7 +43,7 @@ Report = Callable[[str, int, int], None]
 """(stage, steps done, steps in all)"""
 
 
-class CorruptedSets:
+class CorruptedSets(Mapping[str, ImageSet]):
     """The test images, clean first, then under each corruption; made once and kept for the next cell while there is room.
     Last, where there are any, the `natural` images of another source."""
 
@@ -58,17 +58,23 @@ class CorruptedSets:
     def __len__(self) -> int:
         return 1 + len(self.wanted) + (self.natural is not None)
 
-    def __iter__(self) -> Iterator[tuple[str, ImageSet]]:
-        yield CLEAN, self.test
-        for name, (corruption, severity) in self.wanted.items():
-            images = self.kept.get(name)
-            if images is None:
-                images = corrupt(self.test.images, corruption, severity, CORRUPTION_SEED)
-                if self.room:
-                    self.kept[name] = images
-            yield name, replace(self.test, images=images)
+    def __iter__(self) -> Iterator[str]:
+        yield CLEAN
+        yield from self.wanted
         if self.natural is not None:
-            yield NATURAL, self.natural
+            yield NATURAL
+
+    def __getitem__(self, name: str) -> ImageSet:
+        if name == NATURAL and self.natural is not None:
+            return self.natural
+        if name == CLEAN:
+            return self.test
+        images = self.kept.get(name)
+        if images is None:
+            images = corrupt(self.test.images, *self.wanted[name], CORRUPTION_SEED)
+            if self.room:
+                self.kept[name] = images
+        return replace(self.test, images=images)
 
 
 def measure_sets(
@@ -77,32 +83,58 @@ def measure_sets(
     deadline: float = math.inf,
     report: Report = lambda stage, done, total: None,
     per_class: bool = True,
+    kept: MeasuredSets | None = None,
+    workers: int | None = None,
 ) -> tuple[Scores, Blocks]:
-    """Of each method on each set, and the block means. `per_class`: with AUC and the like on corrupted sets too."""
-    scores: dict[tuple[str, str], Future[dict[str, float]]] = {}
-    parts: dict[tuple[str, str], list[np.ndarray]] = {}
-    with _workers(sets.test.images.device) as pool:
-        for done, (name, test) in enumerate(sets):
+    """Of each method on each set, and the block means. `per_class`: with AUC and the like on corrupted sets too. Sets that are
+    `kept` are not measured again."""
+    measured: dict[str, Measurement] = {}
+    if kept is not None:
+        measured = {name: found for name in sets if (found := kept.load(name)) is not None}
+    pending: dict[str, Mapping[str, tuple[Future[dict[str, float]], np.ndarray]]] = {}
+
+    def collect() -> None:
+        for name, methods in pending.items():
+            measured[name] = {method: (future.result(), means) for method, (future, means) in methods.items()}
+            if kept is not None:
+                kept.save(name, measured[name])
+        pending.clear()
+
+    left = [name for name in sets if name not in measured]
+    with _workers(sets.test.images.device, workers) as pool:
+        for done, name in enumerate(left, len(measured)):
             if time.monotonic() > deadline:
-                pool.shutdown(cancel_futures=True)
+                collect()
                 raise OutOfTimeError(f"The time was up after {done} of {len(sets)} test sets.")
+            test = sets[name]
             left_out = () if name == CLEAN else (BEST_AUC, *(() if per_class else PER_CLASS))
             names = [metric for metric in METRICS if metric not in left_out]
             predicted, labels = predict(test), test.labels.cpu().numpy()
-            wait(scores.values())  # logits of two sets at most are kept
-            for method, logits in predicted.items():
-                scores[method, name] = pool.submit(score, logits.cpu().numpy(), labels, names)
-                parts.setdefault((method, group_of(name)), []).append(block_means(logits, test.labels))
+            collect()  # logits of two sets at most are held
+            pending[name] = {
+                method: (pool.submit(score, logits.cpu().numpy(), labels, names), block_means(logits, test.labels))
+                for method, logits in predicted.items()
+            }
             report("evaluating", done + 1, len(sets))
-    methods = dict.fromkeys(method for method, _ in scores)
-    blocks = {key: np.mean(means, axis=0) for key, means in sorted(parts.items())}
-    return {place: scores[place].result() for method in methods for place in scores if place[0] == method}, blocks
+        collect()
+    return _gather({name: measured[name] for name in sets})
 
 
-def _workers(device: torch.device) -> Executor:
+def _gather(measured: Mapping[str, Measurement]) -> tuple[Scores, Blocks]:
+    """Method by method; block means over the sets of a group."""
+    methods = dict.fromkeys(method for of_set in measured.values() for method in of_set)
+    scores = {(method, name): measured[name][method][0] for method in methods for name in measured}
+    parts: dict[tuple[str, str], list[np.ndarray]] = {}
+    for name, of_set in measured.items():
+        for method, (_, means) in of_set.items():
+            parts.setdefault((method, group_of(name)), []).append(means)
+    return scores, {key: np.mean(means, axis=0) for key, means in sorted(parts.items())}
+
+
+def _workers(device: torch.device, workers: int | None) -> Executor:
     """Beside a GPU processes, since threads would take turns at Python; on a CPU the metrics share their rows among threads."""
     if device.type == "cuda":
-        return ProcessPoolExecutor(os.cpu_count(), get_context("spawn"), torch.set_num_threads, (1,))
+        return ProcessPoolExecutor(workers, get_context("spawn"), torch.set_num_threads, (1,))
     return ThreadPoolExecutor(1)
 
 

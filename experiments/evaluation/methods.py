@@ -168,23 +168,24 @@ def layer_stack(
     cap: float | None = lates.DEFAULT.cap,
     holdout: HoldOut = "plain",
     copies: float = 0.0,
-    loss: str = "nll",
+    **options: Any,
 ) -> Fitted:
     """LATES: probes trained on `views`, cut to the budget, then all weights at their optimum on the hold-out.
 
     Each probe's decay is always chosen on the plain one. With the last block alone it is the last layer, whose features are
     averaged over a 2 x 2 grid instead of the whole image, at equal parameters. For the weights, a robust copy of each image
-    of the hold-out counts `copies`, the image 1.
+    of the hold-out counts `copies`, the image 1. `options` are those of `lates.fit_stack`; where shift is expected, the
+    hold-out has these copies too.
     """
     last = (prepared.last_block,)
     names = {"usual": prepared.blocks, "last too": tuple(dict.fromkeys(prepared.blocks + last)), "last": last}[blocks]
     trained = {name: prepared.probes[views][name] for name in names}
     cut = lates.fit_budget(trained, prepared.holdouts[holdout], budget, settings=replace(lates.DEFAULT, cap=cap))
-    if not copies:
-        return stacked(prepared, cut, blocks=names, holdout=holdout, loss=loss)
-    counts = torch.ones(len(prepared.holdout.labels)).repeat(2)
-    counts[len(prepared.holdout.labels) :] = copies
-    return stacked(prepared, cut, blocks=names, holdout="robust", loss=loss, row_weights=counts)
+    if copies:
+        options["row_weights"] = torch.tensor([1.0, copies]).repeat_interleave(len(prepared.holdout.labels))
+    if copies or options.get("expect_shift"):
+        holdout = "robust"
+    return stacked(prepared, cut, blocks=names, holdout=holdout, **options)
 
 
 def stacked(
@@ -203,17 +204,6 @@ def stacked(
     model = fit_model(prepared.network, probes, rows, solver, prior=prior, seed=prepared.seed, **options)
     weights = dict(zip(model.fit.names, model.fit.weights.tolist(), strict=True))
     return Fitted(model.logits_of, weights, {name: probe for name, probe in probes.items() if weights[name] > 0})
-
-
-def rescaled(prepared: Prepared, **options: Any) -> Fitted:
-    """LATES with robust views, all weights then multiplied by the number, at most 1, that is best on the robust hold-out."""
-    stack, both = layer_stack(prepared, **options), prepared.holdouts["robust"]
-    scale = min(temperatures.fit(stack.predict(both), both.labels, passes=both.passes).beta, 1.0)
-    return replace(
-        stack,
-        predict=lambda features: scale * stack.predict(features),
-        weights={name: scale * weight for name, weight in stack.weights.items()},
-    )
 
 
 def stack_then_structured(prepared: Prepared) -> Fitted:
@@ -237,11 +227,11 @@ PROBES: Mapping[str, Mapping[str, Any]] = {
     "_last": {"blocks": "last too"},
     "_last_capped": {"blocks": "last too", "cap": 0.99},
 }
-WEIGHTS: Mapping[str, tuple[Callable[..., Fitted], Mapping[str, Any]]] = {
-    "": (layer_stack, {}),
-    "_rescaled": (rescaled, {}),
-    "_light": (layer_stack, {"copies": 0.25}),
-    "_robust_holdout": (layer_stack, {"holdout": "robust"}),
+WEIGHTS: Mapping[str, Mapping[str, Any]] = {
+    "": {},
+    "_rescaled": {"expect_shift": True},
+    "_light": {"copies": 0.25},
+    "_robust_holdout": {"holdout": "robust"},
 }
 """What may be done with the probes of robust views, and with the weights: the third round of `results/choosing-defaults.md`."""
 METHODS: Mapping[str, Method] = {
@@ -278,14 +268,14 @@ METHODS: Mapping[str, Method] = {
         f"lates_{views}_{percent}": partial(layer_stack, views=views, budget=budget)
         for views in VIEWS
         for percent, budget in BUDGETS.items()
+        if views != "robust" or percent in ("1", "5")
     },
-    **{f"lates_{views}_brier": partial(layer_stack, views=views, loss="brier") for views in VIEWS},
+    "lates_robust_brier": partial(layer_stack, loss="brier"),
     **{
-        f"lates{probes}{weights}": partial(fit, **of_probes, **of_weights)
-        for (probes, of_probes), (weights, (fit, of_weights)) in product(PROBES.items(), WEIGHTS.items())
+        f"lates{probes}{weights}": partial(layer_stack, **of_probes, **of_weights)
+        for (probes, of_probes), (weights, of_weights) in product(PROBES.items(), WEIGHTS.items())
         if probes or weights
     },
-    "lates_brier_rescaled": partial(rescaled, loss="brier"),
     "lates_jittered_holdout": partial(layer_stack, views="jitter", holdout="jittered"),
     "lates_both_holdouts": partial(layer_stack, views="jitter", holdout="both"),
     "lates_last_block": partial(layer_stack, views="shift", blocks="last too"),

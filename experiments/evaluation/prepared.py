@@ -38,8 +38,8 @@ over an image and its mirror image."""
 PAPER_BUDGET = 0.01
 PAPER_BLOCKS = replace(lates.DEFAULT, last_block=False)
 PASSES = 2
-"""Over shifted and jittered views, as in the recorded results."""
-ROBUST_PASSES = lates.DEFAULT.passes
+PASSES_OF: Mapping[str, int] = {"none": 1, "shift": PASSES, "jitter": PASSES, "robust": lates.DEFAULT.passes}
+"""Over the training images, by their views, as in the recorded results."""
 HoldOut = Literal["plain", "jittered", "both", "robust", "paper", "density", "mirrored"]
 Read = Callable[[ImageSet], lates.Features]
 
@@ -78,7 +78,6 @@ class Prepared:
     network: nn.Module
     seed: int
     blocks: tuple[str, ...]
-    last_block: str
     holdouts: Mapping[HoldOut, lates.Features]
     readers: Mapping[HoldOut, Read]
     probes: Mapping[str, Mapping[str, lates.TrainedProbe]]
@@ -86,6 +85,10 @@ class Prepared:
     @property
     def holdout(self) -> lates.Features:
         return self.holdouts["plain"]
+
+    @property
+    def last_block(self) -> str:
+        return lates.list_blocks(self.network)[-1]
 
 
 def prepare(
@@ -102,10 +105,8 @@ def prepare(
     def reader(like: lates.Features, **options: Any) -> Read:
         return lambda images: read(images, "test", like=like, **options)
 
-    everything = lates.list_blocks(network)
-    blocks = tuple(lates.extract(network, [next(iter(Batches(holdout)))], settings=PAPER_BLOCKS).blocks)
     with clock("extraction_holdout"):
-        plain = read(holdout, "holdout", blocks=list(dict.fromkeys([*everything, AVERAGE])))
+        plain = read_plain(network, holdout, seed)
     holdouts: dict[HoldOut, lates.Features] = {"plain": plain}
     readers: dict[HoldOut, Read] = {"plain": reader(plain)}
     if "jitter" in kinds:
@@ -114,15 +115,13 @@ def prepare(
         holdouts |= {"jittered": jittered, "both": followed_by(plain, jittered)}
     if "robust" in kinds:
         with clock("extraction_robust_holdout"):
-            changed = read(holdout, "holdout", like=plain, views="robust", passes=2)
-        holdouts["robust"] = followed_by(plain, changed, number_of_pass=1)  # the one that `calibrate` draws
+            holdouts["robust"] = with_robust_copies(network, holdout, plain, seed)
     probes: dict[str, Mapping[str, lates.TrainedProbe]] = {}
     for name, views in VIEWS.items():
         if name not in kinds:
             continue
         with clock(f"extraction_{name}"):
-            passes = {"none": 1, "robust": ROBUST_PASSES}.get(name, PASSES)
-            features = read(train, "train", like=plain, views=views, passes=passes)
+            features = read(train, "train", like=plain, views=views, passes=PASSES_OF[name])
         with clock(f"probes_{name}"):
             probes[name] = lates.train_probes(features, plain, seed=seed)
         del features
@@ -143,7 +142,25 @@ def prepare(
         with clock("extraction_mirrored"):
             readers[MIRRORED] = partial(_read_mirrored, network, plain)
             holdouts[MIRRORED] = readers[MIRRORED](holdout)
-    return Prepared(network, seed, blocks, everything[-1], holdouts, readers, probes)
+    return Prepared(network, seed, blocks_of_the_paper(network, holdout), holdouts, readers, probes)
+
+
+def blocks_of_the_paper(network: nn.Module, images: ImageSet) -> tuple[str, ...]:
+    return tuple(lates.extract(network, [next(iter(Batches(images)))], settings=PAPER_BLOCKS).blocks)
+
+
+def recorded_blocks(network: nn.Module) -> list[str]:
+    return list(dict.fromkeys([*lates.list_blocks(network), AVERAGE]))
+
+
+def read_plain(network: nn.Module, holdout: ImageSet, seed: int = 0) -> lates.Features:
+    return lates.extract(network, Batches(holdout), blocks=recorded_blocks(network), seed=seed, role="holdout")
+
+
+def with_robust_copies(network: nn.Module, holdout: ImageSet, plain: lates.Features, seed: int = 0) -> lates.Features:
+    """Each image followed by one robust view: the one that `calibrate` draws, in its second pass."""
+    options: dict[str, Any] = {"like": plain, "views": "robust", "passes": 2, "seed": seed, "role": "holdout"}
+    return followed_by(plain, lates.extract(network, Batches(holdout), **options), number_of_pass=1)
 
 
 def _density_reader(network: nn.Module, train: ImageSet, seed: int) -> Read:

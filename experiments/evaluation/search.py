@@ -26,14 +26,14 @@ from experiments.evaluation.environment import multiply_in_float32
 from experiments.evaluation.loading import add_arguments, load_network
 from experiments.evaluation.methods import METHODS, PROBES, WEIGHTS, Predict
 from experiments.evaluation.prepared import (
-    AVERAGE,
-    PAPER_BLOCKS,
-    PASSES,
-    ROBUST_PASSES,
+    PASSES_OF,
     Batches,
     HoldOut,
     Prepared,
-    followed_by,
+    blocks_of_the_paper,
+    read_plain,
+    recorded_blocks,
+    with_robust_copies,
 )
 
 BINS, RESAMPLES = 15, 200
@@ -119,19 +119,21 @@ def calibrate_all(
     network: nn.Module, train: ImageSet, holdouts: Sequence[ImageSet], candidates: Collection[str]
 ) -> list[Predictions]:
     """For each hold-out, what `lates.calibrate` would give with the settings of each candidate."""
-    rows = [_read_holdout(network, images) for images in holdouts]
-    usual = tuple(lates.extract(network, [next(iter(Batches(holdouts[0])))], settings=PAPER_BLOCKS).blocks)
-    last = lates.list_blocks(network)[-1]
+    rows: list[dict[HoldOut, lates.Features]] = []
+    for images in holdouts:
+        plain = read_plain(network, images)
+        rows.append({"plain": plain, "robust": with_robust_copies(network, images, plain)})
+    usual = blocks_of_the_paper(network, holdouts[0])
 
     @lru_cache(maxsize=1)  # it is large
     def features(views: str) -> lates.Features:
-        options: dict[str, Any] = {"views": views, "passes": PASSES if views == "shift" else ROBUST_PASSES}
+        options: dict[str, Any] = {"views": views, "passes": PASSES_OF[views]}
         return lates.extract(network, Batches(train), like=rows[0]["plain"], role="train", **options)
 
     @lru_cache(maxsize=len(holdouts))
     def prepared(half: int, views: str, holdout: HoldOut) -> Prepared:
         probes = {views: lates.train_probes(features(views), rows[half][holdout])} if views else {}
-        return Prepared(network, 0, usual, last, rows[half], {}, probes)
+        return Prepared(network, 0, usual, rows[half], {}, probes)
 
     fitted: list[Predictions] = [{} for _ in holdouts]
     for name in sorted(candidates, key=_needs):  # what is read alike, together
@@ -146,17 +148,6 @@ def _needs(name: str) -> tuple[str, HoldOut]:
     return views, "robust" if name.endswith(ON_COPIES) else "plain"
 
 
-def _recorded(network: nn.Module) -> list[str]:
-    return list(dict.fromkeys([*lates.list_blocks(network), AVERAGE]))
-
-
-def _read_holdout(network: nn.Module, images: ImageSet) -> dict[HoldOut, lates.Features]:
-    """As it is, and followed by one robust view of each image: the one that `calibrate` draws, in its second pass."""
-    plain = lates.extract(network, Batches(images), blocks=_recorded(network), role="holdout")
-    changed = lates.extract(network, Batches(images), like=plain, views="robust", passes=2, role="holdout")
-    return {"plain": plain, "robust": followed_by(plain, changed, number_of_pass=1)}
-
-
 def measure(
     network: nn.Module, train: ImageSet, halves: Sequence[ImageSet], candidates: Collection[str]
 ) -> dict[str, Outcomes]:
@@ -169,7 +160,7 @@ def measure(
             size = Batches(test).size
             inputs = changed.contiguous(memory_format=torch.channels_last)
             batches = list(zip(inputs.split(size), test.labels.split(size), strict=True))
-            features = lates.extract(network, batches, blocks=_recorded(network))
+            features = lates.extract(network, batches, blocks=recorded_blocks(network))
             with torch.inference_mode():
                 for name in candidates:
                     parts[name].append(fitted[name](features).cpu())

@@ -16,10 +16,10 @@ from experiments.data.datasets import (
     load_dataset,
 )
 from experiments.data.natural import select_natural
-from experiments.data.splits import first_of_each_class, split_indices
+from experiments.data.splits import divide, first_of_each_class
 from experiments.evaluation.measuring import CorruptedSets
 from experiments.recipes import Cell, Recipe
-from experiments.training.released import HALVES
+from experiments.training.released import divide_test
 
 
 class DataCache:
@@ -40,9 +40,8 @@ class DataCache:
                 available = self.resident(available)
             test = self.resident(test)
             if self.recipe.released:
-                halves = split_indices(test.labels, **HALVES)
-                self.unseen[dataset] = test.select(halves.holdout), halves.digest
-                test = test.select(halves.train)
+                unseen, test, digest = divide_test(test)
+                self.unseen[dataset] = unseen, digest
             self.loaded[dataset] = available, test
         return self.loaded[dataset]
 
@@ -51,8 +50,7 @@ class DataCache:
         available, _ = self.load(cell.dataset)
         if self.recipe.released:
             return available, *self.unseen[cell.dataset]
-        split = cell.split(available.labels)
-        return available.select(split.train), available.select(split.holdout), split.digest
+        return divide(available, cell.train_fraction, cell.holdout_fraction, cell.seed)
 
     def corrupted(self, dataset: str) -> CorruptedSets:
         if dataset not in self.sets:

@@ -5,6 +5,7 @@ ends. The file itself stays: if it were removed, two runners could lock two file
 """
 
 import fcntl
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -26,6 +27,12 @@ def is_claimed(folder: Path) -> bool:
             return not _lock(file.fileno(), folder, fcntl.LOCK_SH)
     except FileNotFoundError:
         return False
+
+
+def share_of_cores(runs: Path) -> int:
+    """Cores of this machine for each runner that works on a network below `runs`, at least one."""
+    runners = sum(is_claimed(claim.parent) for claim in runs.glob(f"*/{CLAIM}"))
+    return max(1, (os.cpu_count() or 1) // max(1, runners))
 
 
 def _lock(descriptor: int, folder: Path, kind: int) -> bool:

@@ -8,24 +8,25 @@ are trained; it takes a forward pass of each of them through every test set. Wha
 """
 
 import argparse
-import math
 from collections.abc import Callable, Sequence
 from itertools import product
 from pathlib import Path
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from experiments.data.datasets import ImageSet
 from experiments.evaluation.environment import describe_environment, multiply_in_float32
+from experiments.evaluation.kept_logits import read_logits
 from experiments.evaluation.measuring import measure_sets
-from experiments.evaluation.prepared import Batches
 from experiments.evaluation.rivals import temperature
+from experiments.evaluation.rivals.augmentation import log_mean_probabilities
 from experiments.recipes import RECIPES, Cell, Recipe, ensemble_cell
 from experiments.runner.cache import DataCache
 from experiments.runner.cells import Folders
 from experiments.runner.results import CellResults, results_path, write_results
-from experiments.training.checkpoints import RunFolder, load_weights
+from experiments.training.checkpoints import RunFolder
+from experiments.training.networks import place
 
 Predict = Callable[[ImageSet], Tensor]
 """images -> log-probabilities [n, classes]"""
@@ -36,7 +37,7 @@ def run_ensembles(recipe: Recipe, folders: Folders, device: torch.device) -> lis
     multiply_in_float32()
     cache = DataCache(recipe, folders.data, device)
     written: list[Path] = []
-    trained = [cell for cell in recipe.cells() if _weights(cell, folders.runs).exists()]
+    trained = [cell for cell in recipe.cells() if RunFolder(folders.runs / cell.training).trained]
     for dataset, network in product(recipe.datasets, recipe.networks):
         cells = [cell for cell in trained if (cell.dataset, cell.network) == (dataset, network)]
         target = ensemble_cell(recipe.name, dataset, network)
@@ -51,29 +52,19 @@ def run_ensembles(recipe: Recipe, folders: Folders, device: torch.device) -> lis
     return written
 
 
-def _weights(cell: Cell, runs: Path) -> Path:
-    return RunFolder(runs / cell.training, {}).finished
-
-
 def mean_of(members: Sequence[Predict], images: ImageSet) -> Tensor:
-    logs = torch.stack([predict(images) for predict in members])
-    return (logs.logsumexp(0) - math.log(len(logs))).float()
+    return log_mean_probabilities(torch.stack([predict(images) for predict in members])).float()
 
 
 def _scaled_network(cell: Cell, runs: Path, cache: DataCache) -> Predict:
     """A trained network at the temperature of its own hold-out."""
     train, holdout, _ = cache.divide(cell)
     network = cell.build_network(len(train.classes))
-    load_weights(network, _weights(cell, runs))
-    network.to(cache.device).eval()
+    RunFolder(runs / cell.training).load_finished(network)
+    place(network, cache.device).eval()
     holdout = cache.fitting_part(cell.dataset, holdout)
-    scaling = temperature.fit(_logits(network, holdout), holdout.labels)
-    return lambda images: scaling.log_probabilities(_logits(network, images))
-
-
-def _logits(network: nn.Module, images: ImageSet) -> Tensor:
-    with torch.no_grad():
-        return torch.cat([network(inputs) for inputs, _ in Batches(images)])
+    scaling = temperature.fit(read_logits(network, holdout), holdout.labels)
+    return lambda images: scaling.log_probabilities(read_logits(network, images))
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -10,6 +10,8 @@ import torch
 
 FAULTS = (OSError, ValueError, FloatingPointError, MemoryError, torch.OutOfMemoryError)
 """Of data, folders, numbers and memory. Anything else is a mistake of this code, and its traceback is wanted."""
+OF_ONE_CELL = (*FAULTS, RuntimeError)
+"""What ends one cell and not the others: besides, what compilers, drivers and worker processes raise."""
 
 
 def explain(fault: Exception) -> str:
@@ -21,7 +23,10 @@ def explain(fault: Exception) -> str:
         return f"The memory is full{f': {fault}' if str(fault) else ''}. End what else runs here."
     if isinstance(fault, OSError) and fault.filename is not None and fault.strerror:
         return f"{fault.filename}: {fault.strerror}."
-    return str(fault) or type(fault).__name__
+    if isinstance(fault, FAULTS):
+        return str(fault) or type(fault).__name__
+    first = str(fault).strip().split("\n")[0]
+    return f"{type(fault).__name__}: {first.rstrip('.')}. LATES_DEBUG=1 shows where."
 
 
 def tracebacks_wanted() -> bool:

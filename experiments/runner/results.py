@@ -23,6 +23,7 @@ from experiments.evaluation.dropout import SAMPLES
 from experiments.evaluation.image_blocks import IMAGE_METRICS, Blocks
 from experiments.evaluation.measuring import METRICS, Scores
 from experiments.recipes import ENSEMBLE, RECIPES, Cell, Recipe
+from experiments.training.hyperparameters import without_defaults
 
 COLUMNS = ("method", "set", *METRICS)
 DIGESTS = {".csv": "csv_sha256", ".blocks.csv": "blocks_sha256"}
@@ -138,13 +139,9 @@ def describe_differences(root: Path, cell: Cell, conditions: Mapping[str, Any]) 
 
 
 def _differences(facts: Mapping[str, Any], conditions: Mapping[str, Any]) -> list[str]:
-    before = facts.get("recipe", {})
-    now = json.loads(json.dumps(conditions))  # as it reads back: tuples are lists
-    return [
-        f"{name} was {before.get(name)}, is now {now.get(name)}"
-        for name in {**now, **before}
-        if before.get(name) != now.get(name)
-    ]
+    before, now = facts.get("recipe", {}), json.loads(json.dumps(conditions))  # as it reads back: tuples are lists
+    both = {name: [without_defaults(each.get(name)) for each in (before, now)] for name in {**now, **before}}
+    return [f"{name} was {was}, is now {is_now}" for name, (was, is_now) in both.items() if was != is_now]
 
 
 # Tables

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +11,7 @@ import safetensors.torch
 from torch import Tensor, nn
 
 from experiments.data.files import DamagedError, format_json, parse_json, write_whole
+from experiments.training.hyperparameters import without_defaults
 
 KEY = "lates"
 """The key of the safetensors metadata that holds the facts, as JSON."""
@@ -41,15 +42,6 @@ def read_facts(path: Path) -> dict[str, Any]:
 
 def _damaged(path: Path, reason: object) -> DamagedError:
     return DamagedError(f"{path} is damaged ({reason}). Remove it: the run then goes on without it.")
-
-
-def load_weights(network: nn.Module, path: Path) -> bool:
-    """Put the weights of a finished run into the network; False if there is no such file."""
-    if (stored := load_tensors(path)) is None:
-        return False
-    check_shapes(stored[0], network.state_dict(), path)
-    network.load_state_dict(stored[0])
-    return True
 
 
 def check_shapes(stored: Mapping[str, Tensor], expected: Mapping[str, Tensor], path: Path) -> None:
@@ -84,10 +76,13 @@ class Progress:
 
 @dataclass(frozen=True)
 class RunFolder:
-    """A run on disk: a checkpoint while it goes on, the network when it is done; both say whose they are."""
+    """A run on disk: a checkpoint while it goes on, the network when it is done; both say whose they are.
+
+    identity    what has to be the same in its files; nothing, to load whatever network is there
+    """
 
     path: Path
-    identity: Mapping[str, Any]
+    identity: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def checkpoint(self) -> Path:
@@ -97,6 +92,22 @@ class RunFolder:
     def finished(self) -> Path:
         return self.path / "network.safetensors"
 
+    @property
+    def half(self) -> Path:
+        """The finished network in half the bytes; it serves where the other is missing."""
+        return self.path / "network-half.safetensors"
+
+    @property
+    def trained(self) -> Path | None:
+        """The file of a finished network, if there is one."""
+        return next((path for path in (self.finished, self.half) if path.exists()), None)
+
+    def save_half(self, network: nn.Module) -> None:
+        """Beside the finished network; its convolutions and matrices in float16, all else as it is."""
+        if not self.half.exists():
+            tensors = {name: value.half() if value.dim() > 1 else value for name, value in network.state_dict().items()}
+            save_tensors(self.half, tensors, read_facts(self.finished))
+
     def save(self, path: Path, tensors: Mapping[str, Tensor], progress: Progress) -> None:
         """One of both files; with the second the first goes."""
         save_tensors(path, tensors, {**self.identity, "progress": asdict(progress)})
@@ -104,7 +115,8 @@ class RunFolder:
             self._tidy()
 
     def load_finished(self, network: nn.Module) -> Progress | None:
-        if (stored := self.load(self.finished, network.state_dict())) is None:
+        path = self.trained
+        if path is None or (stored := self.load(path, network.state_dict())) is None:
             return None
         tensors, progress = stored
         network.load_state_dict(tensors)
@@ -113,7 +125,7 @@ class RunFolder:
 
     def share_trained(self) -> float:
         """By the headers alone."""
-        if self.finished.exists():
+        if self.trained is not None:
             return 1.0
         with suppress(OSError, DamagedError):
             progress = Progress.parse(read_facts(self.checkpoint))
@@ -126,14 +138,14 @@ class RunFolder:
             return None
         tensors, facts = stored
         for name, value in self.identity.items():
-            if facts.get(name) != value:
+            if without_defaults(facts.get(name)) != without_defaults(value):
                 raise ValueError(
                     f"{path} is of another run: its {name} is {facts.get(name)}, this run's is {value}. "
                     f"Choose another folder or remove the file."
                 )
         check_shapes(tensors, expected, path)
         progress = Progress.parse(facts)
-        if progress.finished != (path == self.finished):
+        if progress.finished != (path != self.checkpoint):
             raise _damaged(path, f"it claims to be at step {progress.step} of {progress.steps}")
         return tensors, progress
 

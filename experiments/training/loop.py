@@ -18,12 +18,12 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.nn.utils import convert_conv2d_weight_memory_format
 
 from experiments.data.datasets import WORKERS, FolderSet, ImageSet
 from experiments.training.checkpoints import Progress, RunFolder
 from experiments.training.feeds import EpochDraws, ResidentFeed, StreamedFeed, derive_seed
 from experiments.training.hyperparameters import Hyperparameters
+from experiments.training.networks import place
 from experiments.training.step import TrainingState
 
 
@@ -54,7 +54,7 @@ def train_network(
         torch.compiler.reset()  # else the networks trained before in this process would use up the recompilations
     if hyper.batch > len(data):
         raise ValueError(f"A batch of {hyper.batch} needs as many images; got {len(data)}. Use a smaller batch.")
-    convert_conv2d_weight_memory_format(network.to(target), torch.channels_last)
+    place(network, target)
     draws = EpochDraws(len(data), hyper.batch, hyper.crop, seed, target)
     progress = Progress(0, hyper.epochs * draws.steps, (), 0.0)
     store = None

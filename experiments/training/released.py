@@ -8,16 +8,15 @@ import pickle
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from experiments.data.datasets import ImageSet
+from experiments.data.splits import divide
 from experiments.training.checkpoints import check_shapes
 from experiments.training.networks import DenseNet, ResNet
 
-HALVES: Mapping[str, Any] = {"train_fraction": 0.5, "holdout_fraction": 0.5, "seed": 0}
-"""Of the test images: one is the hold-out, the other is reported on. Arguments of `split_indices`."""
 RELEASED = "released.th"
 """The file of the weights in the folder of a run."""
 PROBE_IMAGES: Mapping[str, int] = {"cifar10": 2000, "cifar100": 200}
@@ -34,6 +33,12 @@ OUR_NAMES: Mapping[type[nn.Module], tuple[tuple[str, str], ...]] = {
     ),
 }
 """Kind of network -> patterns of the names that such files use and what they become, one after the other."""
+
+
+def divide_test(test: ImageSet) -> tuple[ImageSet, ImageSet, str]:
+    """The half of the test images that is the hold-out, the half that is reported on, and the digest of the division."""
+    reported, holdout, digest = divide(test, 0.5, 0.5, seed=0)
+    return holdout, reported, digest
 
 
 def load_released(network: nn.Module, path: Path, expected: str | None = None) -> str:

@@ -14,12 +14,18 @@ from torch.nn.functional import cross_entropy
 from experiments.training.feeds import Feed
 from experiments.training.hyperparameters import Hyperparameters, learning_rates
 
+BUFFERS: Mapping[str, Mapping[str, str]] = {
+    "sgd": {"momentum": "momentum_buffer"},
+    "adamw": {"mean": "exp_avg", "square": "exp_avg_sq", "updates": "step"},
+}
+"""Optimiser -> what it keeps of each parameter: its name in checkpoints and torch's."""
+
 
 class TrainingState:
     """The state of one training, and the step that moves it on.
 
     With loss L(w), decay λ, momentum μ and the step's learning rate η: m ← μ·m + ∇L(w) + λ·w, then w ← w − η·m; with
-    Nesterov's momentum w ← w − η·(∇L(w) + λ·w + μ·m).
+    Nesterov's momentum w ← w − η·(∇L(w) + λ·w + μ·m). AdamW with torch's defaults but for η and λ.
     """
 
     def __init__(
@@ -31,10 +37,18 @@ class TrainingState:
         self.step = torch.zeros(1, dtype=torch.int64, device=device)
         self.loss_sum = torch.zeros((), dtype=torch.float64, device=device)
         self.rate = torch.zeros(1, device=device)
-        rule = {"momentum": hyper.momentum, "weight_decay": hyper.weight_decay, "nesterov": hyper.nesterov}
-        self.optimiser = torch.optim.SGD(network.parameters(), lr=self.rate, **rule, fused=True)
+        options = {"lr": self.rate, "weight_decay": hyper.weight_decay, "fused": True}
+        if hyper.optimiser == "adamw":
+            self.optimiser = torch.optim.AdamW(network.parameters(), capturable=device.type == "cuda", **options)
+        else:
+            rule = {"momentum": hyper.momentum, "nesterov": hyper.nesterov}
+            self.optimiser = torch.optim.SGD(network.parameters(), **rule, **options)
+        self.buffers = BUFFERS[hyper.optimiser]
         for parameter in network.parameters():
-            self.optimiser.state[parameter]["momentum_buffer"] = torch.zeros_like(parameter)
+            zeros = {"step": torch.zeros((), dtype=torch.float32, device=device)}
+            self.optimiser.state[parameter] = {
+                key: zeros.get(key, torch.zeros_like(parameter)) for key in self.buffers.values()
+            }
         self.loss = torch.compile(self._loss) if device.type == "cuda" else self._loss
         self.advance = _captured(self._advance) if device.type == "cuda" else self._advance
 
@@ -65,12 +79,13 @@ class TrainingState:
 
     def tensors(self) -> dict[str, Tensor]:
         """Everything that a step reads and changes, by name."""
-        momentum = {
-            f"momentum.{name}": self.optimiser.state[parameter]["momentum_buffer"]
+        optimiser = {
+            f"{prefix}.{name}": self.optimiser.state[parameter][key]
             for name, parameter in self.network.named_parameters()
+            for prefix, key in self.buffers.items()
         }
         network = {f"network.{name}": tensor for name, tensor in self.network.state_dict().items()}
-        return {**network, **momentum, "step": self.step, "loss_sum": self.loss_sum}
+        return {**network, **optimiser, "step": self.step, "loss_sum": self.loss_sum}
 
     def restore(self, tensors: Mapping[str, Tensor]) -> None:
         with torch.no_grad():

@@ -28,7 +28,9 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+import torch
 from torch import nn
+from torch.nn.utils import convert_conv2d_weight_memory_format
 
 from experiments.training.networks.attention import SmallViT
 from experiments.training.networks.dense import DenseNet
@@ -47,6 +49,7 @@ __all__ = [
     "WideBlock",
     "WideResNet",
     "build_network",
+    "place",
 ]
 
 _IMAGENET = partial(Normalise, (0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
@@ -88,3 +91,8 @@ def build_network(name: str, classes: int, *, dropout: float = 0.0, large_images
             raise ValueError(f"{name} has no ImageNet stem; only resnet18 and resnet50 have one.")
         options["stem"] = "large"
     return NETWORKS[name](classes, **options)
+
+
+def place(network: nn.Module, device: torch.device | str) -> nn.Module:
+    """On the device, in the memory format in which convolutions are fastest."""
+    return convert_conv2d_weight_memory_format(network.to(device), torch.channels_last)

@@ -32,7 +32,7 @@ class TokenMean(nn.Module):
 
 
 class SmallViT(nn.Module):
-    """A vision transformer whose patches of 4 x 4 pixels are made by convolutions: so SGD can train it (Xiao et al. 2021)."""
+    """A vision transformer whose patches of 4 x 4 pixels are made by convolutions (Xiao et al. 2021)."""
 
     def __init__(self, width: int, depth: int, heads: int, classes: int, size: int = 32) -> None:
         super().__init__()

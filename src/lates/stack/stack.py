@@ -56,6 +56,7 @@ def fit_stack(
     reduce: Reduce | None = None,
     passes: int = 1,
     row_weights: Array | None = None,
+    expect_shift: bool = False,
 ) -> Stack:
     """Fit the weights of members on hold-out labels [n].
 
@@ -73,16 +74,22 @@ def fit_stack(
     passes      how many rows each input has, such as views of it.
     row_weights how much each row counts [n], at least 0; only their ratios matter. Outliers are found, predictions and n are
                 counted, without them. The exact solver only.
+    expect_shift    the rows are the hold-out, then changed copies of it (`passes` in all): fitted to the first pass; all
+                weights are then multiplied by the number, at most 1, that is best on all passes, as `calibrate` does.
     """
+    from lates.stack.rescaling import fit_expecting_shift  # it is made of what stands here
+
     if row_weights is not None and (solver == "sgd" or reduce is not None):
         raise ValueError(
             'row_weights are for solver="exact" in one process; neither solver="sgd" nor reduce takes them.'
         )
+    if row_weights is not None and expect_shift:
+        raise ValueError("expect_shift=True scales by copies of the rows; pass it or row_weights, not both.")
     if solver == "sgd" and reduce is not None:
         raise ValueError('solver="sgd" is for one process and takes no reduce; use solver="exact".')
     settings = replace(DEFAULT, prior=prior, regularise=regularise, solver=solver)
     rows = MemberRows.of([members], labels, passes=passes, reduce=reduce, row_weights=row_weights)
-    return fit_weights(rows, loss, settings, seed)
+    return (fit_expecting_shift if expect_shift else fit_weights)(rows, loss, settings, seed)
 
 
 def check_loss(loss: str, several: bool = False) -> None:

@@ -27,7 +27,7 @@ def test_the_clean_set_comes_first_and_each_is_the_benchmarks(sets: CorruptedSet
 def test_corrupted_sets_are_made_once_while_there_is_room(monkeypatch: pytest.MonkeyPatch) -> None:
     few = sample_data().test.select(torch.arange(3))
     kept = CorruptedSets(few, CORRUPTIONS, SEVERITIES)
-    assert all(one.images is other.images for (_, one), (_, other) in zip(kept, kept, strict=True))
+    assert all(kept[name].images is kept[name].images for name in kept)
     monkeypatch.setattr(measuring, "KEPT_BYTES", 2 * few.images.nbytes - 1)
     fresh = CorruptedSets(few, CORRUPTIONS, SEVERITIES)
     first, second = dict(fresh), dict(fresh)
@@ -76,7 +76,7 @@ def test_each_set_is_measured_whole_and_blocks_are_means_over_a_groups_sets() ->
         return {"temperature": logits, "network": logits / 2}
 
     scores, blocks = measure_sets(predict, sets)
-    logits, labels = ({name: predict(each) for name, each in sets}, {name: each.labels for name, each in sets})
+    logits, labels = ({name: predict(each) for name, each in sets.items()}, {name: sets[name].labels for name in sets})
     assert list(scores) == [(method, name) for method in ("temperature", "network") for name in logits]
     for (method, name), metrics in scores.items():
         asked = [metric for metric in METRICS if name == "clean" or metric != "auc_best_temperature"]

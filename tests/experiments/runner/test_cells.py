@@ -14,12 +14,15 @@ from PIL import Image
 
 from experiments.data.archives import DataError
 from experiments.data.datasets import FolderSet, load_folder
+from experiments.evaluation.environment import require_commit
+from experiments.evaluation.evaluate import evaluate_network
+from experiments.evaluation.kept_logits import load_logits, read_logits
 from experiments.recipes import RECIPES
 from experiments.runner.cache import DataCache
 from experiments.runner.cells import Outcome, choose_cells, read_status, run_cells
 from experiments.runner.claims import claimed, is_claimed
 from experiments.runner.results import conditions_of, find_results, is_finished, results_path
-from experiments.training.checkpoints import save_tensors
+from experiments.training.checkpoints import RunFolder, save_tensors
 from experiments.training.loop import check_device
 from experiments.training.networks import build_network
 from tests.experiments.data.image_files import write_tiny_imagenet
@@ -40,9 +43,10 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_cells_are_chosen_by_seed_and_place() -> None:
     recipe = RECIPES["in_distribution"]
     assert len(choose_cells(recipe, seeds=[0])) == 10
-    only = choose_cells(recipe, only="resnet18/cifar100")
+    only = choose_cells(recipe, only=["resnet18/cifar100", "vgg16/cifar10"], seeds=[3])
     assert [(cell.network, cell.dataset, cell.seed) for cell in only] == [
-        ("resnet18", "cifar100", seed) for seed in range(5)
+        ("vgg16", "cifar10", 3),
+        ("resnet18", "cifar100", 3),
     ]
 
 
@@ -139,11 +143,6 @@ def test_results_say_how_they_were_made(undisturbed: Path) -> None:
         {"corruptions": ("contrast", "fog")},
         {"probe_images": {"cifar10_600": 5}},
     ],
-    [
-        {"training": replace(SHORT, epochs=3)},
-        {"corruptions": ("contrast", "fog")},
-        {"probe_images": {"cifar10_600": 5}},
-    ],
 )
 def test_results_of_another_recipe_are_neither_taken_nor_replaced(undisturbed: Path, change: dict[str, Any]) -> None:
     recipe = replace(tiny_recipe((0, 1)), **change)
@@ -188,6 +187,78 @@ def test_a_run_out_of_time_stops_in_good_order_and_goes_on(
     assert {"training", "fitting", "evaluating"} <= set(last_stages[:-1]), last_stages
     assert last_stages[-1] == "evaluating"
     assert numbers(tmp_path) == numbers(undisturbed)
+
+
+class StopError(Exception):
+    pass
+
+
+def test_an_evaluation_goes_on_after_the_sets_that_are_measured(
+    tmp_path: Path, undisturbed: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (cell,) = tiny_recipe().cells()
+
+    def stop(_: str, stage: str, done: int, steps: int) -> None:
+        if (stage, done) == ("evaluating", 3):
+            raise StopError
+
+    with pytest.raises(StopError):
+        run_tiny(tmp_path, report=stop)
+    assert read_status(tiny_recipe(), cell, folders_in(tmp_path)) == "trained 100%, 2 test sets measured"
+    damaged = tmp_path / "runs" / cell.training / "measured-smoke" / "clean.json"
+    damaged.write_bytes(damaged.read_bytes()[:-40])
+    heard: list[int] = []
+    run_tiny(tmp_path, report=lambda _, stage, done, __: heard.append(done) if stage == "evaluating" else None)
+    assert heard == [2, 3, 4], "one is there"
+    assert numbers(tmp_path) == numbers(undisturbed)
+    assert not damaged.parent.exists()
+
+
+def test_networks_and_logits_are_kept_on_request(tmp_path: Path, undisturbed: Path) -> None:
+    (cell,) = tiny_recipe().cells()
+    run_tiny(tmp_path, keep=True)
+    folder = tmp_path / "runs" / cell.training
+    network = build_network("tiny_vgg", 10).eval()
+    (folder / "network.safetensors").unlink()
+    assert RunFolder(folder).load_finished(network) is not None
+    kept = load_logits(folder / "logits-smoke.npz")
+    assert list(kept) == ["holdout", "clean", "contrast-3"]
+    logits, labels = kept["clean"]
+    assert torch.equal(labels, sample_data().test.labels)
+    expected = read_logits(network, sample_data().test)
+    torch.testing.assert_close(logits, expected, rtol=1e-2, atol=1e-2)
+    for path in (tmp_path / "results" / "smoke").iterdir():
+        path.unlink()
+    assert run_tiny(tmp_path).done == (cell,)
+    (results,) = find_results(tmp_path / "results")
+    assert results.facts["weights"]["file"] == "network-half.safetensors"
+    (whole,) = find_results(undisturbed / "results")
+    assert whole.facts["weights"]["file"] == "network.safetensors"
+    assert whole.facts["weights"]["sha256"] != results.facts["weights"]["sha256"]
+
+
+def test_a_mistake_of_a_library_ends_one_cell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first, second = tiny_recipe((0, 1)).cells()
+
+    def fail_once(network: torch.nn.Module, *arguments: Any, seed: int, **options: Any) -> Any:
+        if seed == 0:
+            raise RuntimeError("Triton could not compile\nmuch more")
+        return evaluate_network(network, *arguments, seed=seed, **options)
+
+    monkeypatch.setattr("experiments.runner.cells.evaluate_network", fail_once)
+    outcome = run_tiny(tmp_path, seeds=(0, 1))
+    assert outcome.done == (second,)
+    assert outcome.failed == {first: "RuntimeError: Triton could not compile. LATES_DEBUG=1 shows where."}
+
+
+def test_results_of_a_gpu_need_a_commit(monkeypatch: pytest.MonkeyPatch) -> None:
+    require_commit(torch.device("cuda"))
+    monkeypatch.setenv("PATH", "")
+    require_commit(torch.device("cpu"))
+    with pytest.raises(ValueError, match=r"no repository, .* Set LATES_COMMIT"):
+        require_commit(torch.device("cuda"))
+    monkeypatch.setenv("LATES_COMMIT", "abc")
+    require_commit(torch.device("cuda"))
 
 
 def test_progress_counts_unfinished_cells(tmp_path: Path, undisturbed: Path) -> None:

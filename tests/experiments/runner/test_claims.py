@@ -3,7 +3,9 @@
 from multiprocessing.synchronize import Event
 from pathlib import Path
 
-from experiments.runner.claims import CLAIM, claimed, is_claimed
+import pytest
+
+from experiments.runner.claims import CLAIM, claimed, is_claimed, share_of_cores
 from tests.experiments.children import PROCESSES, start
 
 
@@ -35,3 +37,13 @@ def test_a_killed_runners_claim_is_free_at_once(tmp_path: Path) -> None:
     process.join()
     with claimed(tmp_path) as mine:
         assert mine
+
+
+def test_runners_share_the_cores(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.cpu_count", lambda: 16)
+    with claimed(tmp_path / "first"):
+        assert share_of_cores(tmp_path) == 16
+        with claimed(tmp_path / "second"), claimed(tmp_path / "third"):
+            assert share_of_cores(tmp_path) == 5
+    with claimed(tmp_path / "first"):
+        assert share_of_cores(tmp_path) == 16, "what is over does not count"

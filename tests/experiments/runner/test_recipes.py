@@ -21,7 +21,8 @@ from experiments.training.networks import NETWORKS
         ("again", 1, 95),
         ("imagenet", 5, 95),
         ("tiny_imagenet", 1, 87),
-        ("strong", 6 * 2 * 3, 87),
+        ("strong", 5 * 2 * 3, 87),
+        ("strong_vit", 2 * 3, 87),
         ("strong_wide", 2 * 3, 87),
         ("smoke", 4, 18),
     ],
@@ -50,7 +51,9 @@ def test_what_is_trained_again_is_trained_alike_and_shared_with_none() -> None:
     by_paper = {cell.training for cell in RECIPES["out_of_distribution"].cells()}
     for name in ("in_distribution", "low_data", "holdout_size"):
         assert by_paper <= {cell.training for cell in RECIPES[name].cells()}, "networks trained alike are shared"
-    assert by_paper.isdisjoint(cell.training for name in ("strong", "strong_wide") for cell in RECIPES[name].cells())
+    assert by_paper.isdisjoint(
+        cell.training for name in ("strong", "strong_wide", "strong_vit") for cell in RECIPES[name].cells()
+    )
     assert again.training not in {cell.training for cell in others}
     assert again.name == "again-cifar100-vgg16-s0"
     assert conditions_of(RECIPES["again"], again) == conditions_of(RECIPES["out_of_distribution"], first)

@@ -108,6 +108,14 @@ def test_results_of_another_recipe_do_not_count_and_say_why(tmp_path: Path) -> N
     assert describe_differences(tmp_path, CELL, other) == words
 
 
+def test_results_from_before_a_field_of_the_hyperparameters_count_while_it_has_its_default(tmp_path: Path) -> None:
+    write_results(tmp_path, results_of())
+    for optimiser, counts in (("sgd", True), ("adamw", False)):
+        later = RECIPE | {"training": {**RECIPE["training"], "optimiser": optimiser}}
+        assert is_finished(tmp_path, CELL, later) == counts
+    assert describe_differences(tmp_path, CELL, later).endswith("'optimiser': 'adamw'}")
+
+
 def test_results_that_name_no_recipe_do_not_count(tmp_path: Path) -> None:
     write_results(tmp_path, replace(results_of(), facts={}))
     assert not is_finished(tmp_path, CELL, RECIPE)

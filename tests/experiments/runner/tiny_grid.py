@@ -3,12 +3,9 @@
 from pathlib import Path
 from typing import Any
 
-from experiments.evaluation import evaluate
 from experiments.runner.cells import Folders, Outcome, run_cells
 from experiments.runner.results import find_results, results_path
 from tests.experiments.sample import tiny_recipe
-
-FEW_METHODS = ("network", "temperature", "lates_none_1", "lates_paper")
 
 
 def folders_in(root: Path) -> Folders:
@@ -16,14 +13,8 @@ def folders_in(root: Path) -> Folders:
 
 
 def run_tiny(root: Path, seeds: tuple[int, ...] = (0,), **options: Any) -> Outcome:
-    """The tiny grid with a part of the methods: what a method does is tested elsewhere."""
-    whole = evaluate.METHODS
-    evaluate.METHODS = {name: whole[name] for name in FEW_METHODS}
-    try:
-        recipe = tiny_recipe(seeds)
-        return run_cells(recipe, recipe.cells(), folders_in(root), "cpu", **options)
-    finally:
-        evaluate.METHODS = whole
+    recipe = tiny_recipe(seeds)
+    return run_cells(recipe, recipe.cells(), folders_in(root), "cpu", **options)
 
 
 def numbers(root: Path) -> dict[str, tuple[bytes, Any]]:

@@ -11,23 +11,33 @@ import torch
 
 from experiments.data.datasets import ImageSet
 from experiments.data.files import DamagedError, write_whole
-from experiments.training.checkpoints import load_tensors, save_tensors
+from experiments.training.checkpoints import RunFolder, load_tensors, save_tensors
 from experiments.training.hyperparameters import Hyperparameters
 from experiments.training.loop import train_network
-from tests.experiments.training.trainings import SHORT, dropout_network, fail_if_trained, plain_network, same_weights
+from tests.experiments.training.trainings import (
+    ADAMW,
+    SHORT,
+    dropout_network,
+    fail_if_trained,
+    plain_network,
+    same_weights,
+)
 
 
-def test_a_run_stopped_after_every_step_ends_in_the_same_weights(tmp_path: Path, images: ImageSet) -> None:
+@pytest.mark.parametrize("hyper", [SHORT, ADAMW], ids=["sgd", "adamw"])
+def test_a_run_stopped_after_every_step_ends_in_the_same_weights(
+    tmp_path: Path, images: ImageSet, hyper: Hyperparameters
+) -> None:
     whole = dropout_network()
-    undisturbed = train_network(SHORT, whole, images, seed=3, device="cpu")
+    undisturbed = train_network(hyper, whole, images, seed=3, device="cpu")
     network, steps = dropout_network(), []
     while not steps or steps[-1] < 8:
         network = dropout_network()
-        progress = train_network(SHORT, network, images, seed=3, device="cpu", folder=tmp_path, max_seconds=0)
+        progress = train_network(hyper, network, images, seed=3, device="cpu", folder=tmp_path, max_seconds=0)
         steps.append(progress.step)
     assert steps == [1, 2, 3, 4, 5, 6, 7, 8]
     assert same_weights(network, whole)
-    again = train_network(SHORT, network, images, seed=3, device="cpu", folder=tmp_path)
+    again = train_network(hyper, network, images, seed=3, device="cpu", folder=tmp_path)
     assert again.losses == undisturbed.losses
     assert [path.name for path in tmp_path.iterdir()] == ["network.safetensors"]
 
@@ -78,6 +88,30 @@ def test_a_folder_of_another_run_is_refused(tmp_path: Path, images: ImageSet, li
     with pytest.raises(ValueError, match="its labels is"):
         go(SHORT, replace(images, labels=images.labels.flip(0)), 3)
     assert {path: path.read_bytes() for path in tmp_path.iterdir()} == kept
+
+
+def test_a_run_from_before_a_field_of_its_hyperparameters_is_still_its_own(tmp_path: Path, images: ImageSet) -> None:
+    network = plain_network()
+    done = train_network(SHORT, network, images, seed=3, device="cpu", folder=tmp_path)
+    tensors, facts = load_tensors(tmp_path / "network.safetensors") or ({}, {"recipe": {}})
+    del facts["recipe"]["optimiser"]
+    save_tensors(tmp_path / "network.safetensors", tensors, facts)
+    again = train_network(SHORT, network, images, seed=3, device="cpu", folder=tmp_path, report=fail_if_trained)
+    assert again == done
+    with pytest.raises(ValueError, match="its recipe is"):
+        train_network(ADAMW, network, images, seed=3, device="cpu", folder=tmp_path)
+
+
+def test_a_network_in_half_precision_serves_where_the_other_is_missing(tmp_path: Path, images: ImageSet) -> None:
+    whole, loaded = dropout_network(), dropout_network()
+    done = train_network(SHORT, whole, images, seed=3, device="cpu", folder=tmp_path)
+    RunFolder(tmp_path).save_half(whole)
+    (tmp_path / "network.safetensors").unlink()
+    again = train_network(SHORT, loaded, images, seed=3, device="cpu", folder=tmp_path, report=fail_if_trained)
+    assert again == done
+    for one, other in zip(whole.parameters(), loaded.parameters(), strict=True):
+        assert other.dtype == torch.float32
+        torch.testing.assert_close(one, other, rtol=1e-3, atol=1e-6)
 
 
 def test_a_checkpoint_of_another_network_is_refused(tmp_path: Path, images: ImageSet) -> None:

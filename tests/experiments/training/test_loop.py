@@ -12,18 +12,20 @@ from experiments.data.datasets import ImageSet, load_folder
 from experiments.training.feeds import EpochDraws
 from experiments.training.hyperparameters import Hyperparameters, learning_rates
 from experiments.training.loop import train_network
-from tests.experiments.training.trainings import SHORT, plain_network, same_weights
+from tests.experiments.training.trainings import ADAMW, SHORT, plain_network, same_weights
 
 
-@pytest.mark.parametrize("hyper", [SHORT, replace(SHORT, nesterov=False, crop=0, milestones=(0.5,), factor=0.1)])
-def test_training_is_sgd_as_torch_writes_it(images: ImageSet, hyper: Hyperparameters) -> None:
+@pytest.mark.parametrize("hyper", [SHORT, replace(SHORT, nesterov=False, crop=0, milestones=(0.5,), factor=0.1), ADAMW])
+def test_training_is_torchs_plain_optimiser(images: ImageSet, hyper: Hyperparameters) -> None:
     """The oracle: torch's plain optimiser, a rate set by hand, batches built image by image."""
     trained, reference = plain_network(), plain_network()
     progress = train_network(hyper, trained, images, seed=7, device="cpu")
     rates = learning_rates(hyper, 4).tolist()
-    optimiser = torch.optim.SGD(
-        reference.parameters(), momentum=0.9, weight_decay=1e-3, nesterov=hyper.nesterov, foreach=False
-    )
+    options = {"weight_decay": hyper.weight_decay, "foreach": False}
+    if hyper.optimiser == "adamw":
+        optimiser = torch.optim.AdamW(reference.parameters(), **options)
+    else:
+        optimiser = torch.optim.SGD(reference.parameters(), momentum=0.9, nesterov=hyper.nesterov, **options)
     draws = EpochDraws(400, hyper.batch, hyper.crop, 7, torch.device("cpu"))
     losses: list[float] = []
     for step, rate in enumerate(rates):

@@ -8,6 +8,7 @@ from experiments.training.checkpoints import Progress
 from experiments.training.hyperparameters import Hyperparameters
 
 SHORT = Hyperparameters(epochs=2, batch=100, rate=0.05, weight_decay=1e-3, nesterov=True, crop=2)
+ADAMW = Hyperparameters(epochs=2, batch=100, rate=0.005, weight_decay=0.05, crop=2, optimiser="adamw")
 
 
 def dropout_network() -> nn.Module:
