@@ -44,8 +44,14 @@ def refuse_overlap(train: Iterable[Any], holdout: Iterable[Any]) -> None:
 
 def _dataset_read_by(loader: Any) -> Any:
     """The dataset, if the loader reads all of it."""
-    reads_all = isinstance(getattr(loader, "sampler", None), SequentialSampler | RandomSampler)
+    sampler = _sampler_of(loader)
+    reads_all = isinstance(sampler, SequentialSampler | RandomSampler) and sampler.data_source is loader.dataset
     return loader.dataset if reads_all else loader
+
+
+def _sampler_of(loader: Any) -> Any:
+    """What chooses a loader's rows: where the user passes a `batch_sampler`, `loader.sampler` is a dummy."""
+    return getattr(getattr(loader, "batch_sampler", None) or loader, "sampler", None)
 
 
 def warn_of_overlap(train: Features, holdout: Features) -> None:
@@ -107,7 +113,7 @@ class BatchShard:
 
 def refuse_padding(loader: Iterable[Any], role: str) -> None:
     """A `DistributedSampler` repeats rows so that every process gets equally many."""
-    sampler = loader.sampler if isinstance(loader, DataLoader) else None
+    sampler = _sampler_of(loader)
     if isinstance(sampler, DistributedSampler) and not sampler.drop_last and isinstance(sampler.dataset, Sized):
         rows, world_size = len(sampler.dataset), sampler.num_replicas
         if rows % world_size:

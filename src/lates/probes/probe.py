@@ -44,12 +44,13 @@ class Probe:
         """[n, width] -> [n, classes], in chunks, where the probe is. `member_logits` also leaves unseen classes to the head."""
         rows = rows_at_once(features.shape[1], len(self.bias), self.bias.device)
         with full_precision(self.bias.device):
-            return torch.cat([affine(chunk, self.down, self.up, self.bias, self.cap) for chunk in features.split(rows)])
+            chunks = (chunk.to(self.bias.device) for chunk in features.split(rows))
+            return torch.cat([affine(chunk, self.down, self.up, self.bias, self.cap) for chunk in chunks])
 
 
 def affine(features: Tensor, down: Tensor, up: Tensor | None, bias: Tensor, cap: Tensor | None) -> Tensor:
     """What a probe of these parts makes of raw features: [n, width] -> [n, classes]."""
-    inner = features.to(bias)
+    inner = features.to(bias.dtype)  # not its device, which a traced graph would keep
     if up is not None:
         inner, down = F.linear(inner, down), up
     return limited(F.linear(inner, down, bias), cap)
