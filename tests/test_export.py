@@ -57,8 +57,8 @@ def test_a_program_can_be_saved_and_leaves_the_model_as_it_was(
 @pytest.mark.filterwarnings("ignore")  # tracing is deprecated, and warns of branches
 def test_a_graph_moves_to_another_device(all_vote: lates.CalibratedModel, problem: Problem) -> None:
     images = problem.images[:4]
-    program, trace = export_program(all_vote, images).module(), torch.jit.trace(copy.deepcopy(all_vote), (images,))
-    for graph in (program, trace):
+    trace: Any = torch.jit.trace(copy.deepcopy(all_vote), (images,))
+    for graph in (export_program(all_vote, images).module(), trace):
         assert graph.to("meta")(images.to("meta")).is_meta
 
 

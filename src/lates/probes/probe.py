@@ -134,7 +134,7 @@ def holdout_accuracies(trained: Mapping[str, TrainedProbe], holdout: Features) -
 
     correct = [right(dense.probe, holdout.blocks[name]) for name, dense in trained.items()]
     correct.append(int((holdout.logits.argmax(1) == holdout.labels).sum()))
-    counts = holdout.processes.sum(torch.tensor(correct, dtype=torch.float64))
+    counts = holdout.processes.all_reduce(torch.tensor(correct, dtype=torch.float64))
     return dict(zip([*trained, HEAD], (counts / holdout.all_rows).tolist(), strict=True))
 
 
@@ -162,7 +162,7 @@ def fold(rows: StandardisedRows, variables: Variables, decay: float, loss: float
     weights, biases = (part.double() - part.double().mean(0) for part in unpack(variables, rows.width))
     mean, basis = _directions(rows, weights)
     raw = weights / rows.deviation
-    counts = rows.processes.sum(torch.bincount(rows.labels, minlength=rows.classes))
+    counts = rows.processes.all_reduce(torch.bincount(rows.labels, minlength=rows.classes))
     unseen = counts == 0 if bool((counts == 0).any()) else None
     probe = Probe(raw.float(), None, (biases - raw @ rows.mean).float(), unseen)
     return TrainedProbe(probe, (biases + mean).float(), basis.float(), decay, loss)
@@ -183,4 +183,4 @@ def _directions(rows: StandardisedRows, weights: Tensor) -> tuple[Tensor, Tensor
     sums = rows.sum(moments) / rows.total
     covariance = sums[1:] - torch.outer(sums[0], sums[0])
     basis = orthonormal @ torch.linalg.eigh(covariance).eigenvectors.flip(1)
-    return orthonormal @ sums[0], rows.processes.first(basis)  # signs are free, but the same for all
+    return orthonormal @ sums[0], rows.processes.broadcast(basis)  # signs are free, but the same for all

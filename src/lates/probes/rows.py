@@ -82,7 +82,9 @@ class StandardisedRows:
         threads = max(1, min(self._threads, rows * self.width // PER_THREAD))
         per_thread = -(-rows // (threads * self._step))
         chunks = split_rows(rows, per_thread * threads)
-        return self.processes.sum(functools.reduce(torch.add, map_threads(sum_share, split_rows(len(chunks), threads))))
+        return self.processes.all_reduce(
+            functools.reduce(torch.add, map_threads(sum_share, split_rows(len(chunks), threads)))
+        )
 
 
 def rows_at_once(width: int, classes: int, device: torch.device) -> int:
