@@ -89,10 +89,11 @@ class Reading:
 
     def check_later_views(self, inputs: Any) -> None:
         """Refuse inputs of this loader that the views of another reading cannot change."""
-        if isinstance(self.later_views, TokenView):
-            self.later_views.check(inputs)
-        elif isinstance(self.later_views, str) and self.later_views != "auto":
-            find_inputs(self.later_views, inputs, "views", self.role)
+        views = self.later_views
+        if isinstance(views, TokenView):
+            views.check(inputs)
+        elif views not in (None, "auto") and not callable(views):
+            find_inputs(views, inputs, role=self.role)
 
     def _measure(self, name: ViewName, loader: Iterable[Any], device: torch.device) -> ChannelScale | None:
         """The scale of the first inputs; None where they are not of the kind that "auto" would change."""
