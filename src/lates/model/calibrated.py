@@ -1,5 +1,6 @@
 """The calibrated model: the network, its probes and the weights, as one nn.Module that returns logits."""
 
+import json
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
@@ -200,6 +201,21 @@ class CalibratedModel(nn.Module):
         """Stays in evaluation mode, in which it was calibrated, whatever is asked."""
         super().train(False)
         return self
+
+    def get_extra_state(self) -> Tensor:
+        """Who votes, as bytes of JSON: the other parts of a state dict are numbered, and fit other members by chance."""
+        votes = {name: weight > 0 for name, weight in self.weights.items()}
+        return torch.tensor(list(json.dumps(votes).encode()), dtype=torch.uint8)
+
+    def set_extra_state(self, state: Tensor) -> None:
+        """Called before any part is loaded: refuse the state of other members."""
+        given, here = (json.loads(bytes(votes.tolist())) for votes in (state, self.get_extra_state()))
+        if list(given.items()) != list(here.items()):
+            voting = [", ".join(name for name in votes if votes[name]) or "none" for votes in (given, here)]
+            raise ValueError(
+                f"This state dict is of {len(given)} members, of which vote: {voting[0]}. Here vote, of {len(here)}: {voting[1]}. "
+                "To move a calibration between models use save and lates.load."
+            )
 
     def __str__(self) -> str:
         """A table that fits 80 columns: one line per member, then the fit."""
