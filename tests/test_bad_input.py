@@ -188,7 +188,8 @@ def test_probes_need_the_training_split(problem: Problem) -> None:
             ValueError, match=r"pass train=.* For temperature scaling, which needs none, pass blocks=\[\]"
         ):
             calibrate(problem, train=None, blocks=blocks)
-    assert calibrate(problem, train=None, blocks=[]).member_names == ["head"]
+    for none in ([], 0):
+        assert calibrate(problem, train=None, blocks=none).member_names == ["head"]
 
 
 def test_choices_are_checked_before_anything_is_read(problem: Problem) -> None:

@@ -300,6 +300,8 @@ def test_predictions_of_arrays_and_loaders_are_those_of_tensors(problem: Problem
     assert isinstance(array, np.ndarray)
     np.testing.assert_allclose(array, expected.numpy(), atol=1e-6)
     np.testing.assert_array_equal(calibrated.predict(images.numpy()), expected.argmax(1).numpy())
+    with pytest.raises(TypeError, match=r"batch holds 2 inputs.*of several batches make tuples: \[\(first,\), "):
+        calibrated.predict_proba([images[:5], images[5:]])
     dataset = TensorDataset(images, labels)
     loaders: list[Any] = [
         DataLoader(dataset, batch_size=100),

@@ -20,6 +20,7 @@ from lates.network import (
     Features,
     Pooling,
     call_arguments,
+    check_call,
     choose_blocks,
     copy_network,
     device_of,
@@ -36,6 +37,9 @@ from lates.stack import Stack, member_names
 
 ROWS_AT_ONCE = 256
 """Of a numpy array that is predicted."""
+LIST_ADVICE = (
+    "A list of tensors is one batch, as a loader gives it; of several batches make tuples: [(first,), (second,)]."
+)
 
 
 class CalibratedModel(nn.Module):
@@ -95,11 +99,13 @@ class CalibratedModel(nn.Module):
     def predict_proba(self, inputs: Any) -> Any:
         """Probabilities [n, classes] of inputs in the form in which a loader gives them: a tensor, a tuple, a mapping.
 
-        A numpy array is predicted in batches and gives an array. A loader, or a list of batches, gives a tensor on the CPU of
-        all its rows; labels in its batches are ignored.
+        A numpy array is predicted in batches and gives an array. A loader, or a list of batches that are tuples, lists or
+        mappings, gives a tensor on the CPU of all its rows; labels in its batches are ignored. A list of tensors is one batch.
         """
         is_array = isinstance(inputs, np.ndarray)
         if not is_array and not is_loader(inputs):
+            if isinstance(inputs, list):
+                check_call(self.networks[0].network.network, inputs, "predicted", LIST_ADVICE)
             return self._probabilities(inputs_of(inputs))
         batches = inputs_of_array(inputs, self) if is_array else read_inputs(inputs, device_of(self))
         parts = [self._probabilities(batch).cpu() for batch in batches]
@@ -213,8 +219,8 @@ class CalibratedModel(nn.Module):
         if list(given.items()) != list(here.items()):
             voting = [", ".join(name for name in votes if votes[name]) or "none" for votes in (given, here)]
             raise ValueError(
-                f"This state dict is of {len(given)} members, of which vote: {voting[0]}. Here vote, of {len(here)}: {voting[1]}. "
-                "To move a calibration between models use save and lates.load."
+                f"This state dict is of {len(given)} members, of which vote: {voting[0]}. Here vote, of {len(here)}: "
+                f"{voting[1]}. To move a calibration between models use save and lates.load."
             )
 
     def __str__(self) -> str:

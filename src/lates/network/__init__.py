@@ -17,7 +17,7 @@ extraction     read a loader, record the network
 """
 
 from lates.network.batches import IGNORED, LABEL_KEYS, check_loader, count_batches, is_loader, read_batches
-from lates.network.batches import call_arguments, copy_inputs, inputs_of, move_inputs, read_inputs
+from lates.network.batches import call_arguments, check_call, copy_inputs, inputs_of, move_inputs, read_inputs
 from lates.network.batches import count_rows, is_dense, take_rows
 from lates.network.pooling import Pooling
 from lates.network.recorder import RecordedNetwork, copy_network, device_of, switch_to_evaluation
