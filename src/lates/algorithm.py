@@ -12,6 +12,7 @@ from lates.model import CalibratedModel
 from lates.network import (
     Ensemble,
     Features,
+    Reading,
     Tokenizer,
     Views,
     device_of,
@@ -20,7 +21,7 @@ from lates.network import (
     read_ensemble,
 )
 from lates.probes import ChosenProbes, choose_probes, member_logits, train_all
-from lates.runtime import Progress, Run
+from lates.runtime import Progress, Run, check_budget
 from lates.settings import DEFAULT, Settings
 from lates.stack import MemberRows, Stack
 
@@ -83,8 +84,9 @@ def calibrate(
     >>> calibrated = lates.calibrate(model, train=train_loader, holdout=holdout_loader)
     >>> probabilities = calibrated.predict_proba(images)
     """
-    ensemble = read_ensemble(model)
-    plan = Plan.of(blocks, loss, budget, views, passes, expect_shift, holdout_views, tokenizer, settings)
+    ensemble, budget = read_ensemble(model), check_budget(budget)
+    reading = Reading("train", blocks, views, passes, tokenizer=tokenizer, budget=budget, settings=settings)
+    plan = Plan.of(reading, holdout_views, loss, expect_shift)
     device = device_of(ensemble.networks[0]) if device is None else device
     with Run.start(device, seed=seed, memory=memory, distributed=distributed, progress=progress) as run:
         plan.check(train, holdout, ensemble, run)

@@ -4,8 +4,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from lates.network import Ensemble, Features, Reading, Tokenizer, Views, check_loader, refuse_overlap
-from lates.runtime import Run, check_budget
+from lates.network import Ensemble, Features, Reading, Views, check_loader, refuse_overlap
+from lates.runtime import Run
 from lates.settings import Settings
 from lates.stack import MemberRows, Stack, check_loss, fit_expecting_shift, fit_weights
 
@@ -21,22 +21,10 @@ class Plan:
     train: Reading
     holdout: Reading
     loss: str
-    settings: Settings
     expect_shift: bool
 
     @classmethod
-    def of(
-        cls,
-        blocks: Sequence[str] | int | None,
-        loss: str,
-        budget: float | str | None,
-        views: Views,
-        passes: int | None,
-        expect_shift: bool,
-        holdout_views: Views,
-        tokenizer: Tokenizer | None,
-        settings: Settings,
-    ) -> "Plan":
+    def of(cls, train: Reading, holdout_views: Views, loss: str, expect_shift: bool) -> "Plan":
         """The hold-out is read as the training split, but for its views; where shift is expected these are the same."""
         if not isinstance(expect_shift, bool):
             raise ValueError(f"expect_shift={expect_shift!r}: expected True or False.")
@@ -44,15 +32,13 @@ class Plan:
             raise ValueError(
                 "Pass expect_shift=True or holdout_views=, not both: they use copies of the hold-out differently."
             )
-        settings = settings.expecting_shift() if expect_shift else settings
-        reading = Reading(blocks=blocks, tokenizer=tokenizer, budget=check_budget(budget), settings=settings)
-        train = replace(reading, role="train", views=views, passes=passes, keep_logits=False)
-        holdout = replace(reading, role="holdout", passes=None, plain_first=True, later_views=views)
         if expect_shift:
-            holdout = replace(holdout, views=views, views_needed_by="expect_shift=True")
+            train = replace(train, settings=train.settings.expecting_shift())
+            views = {"views": train.views, "views_needed_by": "expect_shift=True"}
         else:
-            holdout = replace(holdout, views=holdout_views, views_option="holdout_views")
-        return cls(train, holdout, loss, settings, expect_shift)
+            views = {"views": holdout_views, "views_option": "holdout_views"}
+        holdout = replace(train, role="holdout", passes=None, plain_first=True, later_views=train.views, **views)
+        return cls(replace(train, keep_logits=False), holdout, loss, expect_shift)
 
     def check(self, train: Iterable[Any] | None, holdout: Iterable[Any], ensemble: Ensemble, run: Run) -> None:
         """Refuse what does not go together."""
@@ -71,6 +57,10 @@ class Plan:
                 f"The paper's SGD is for one process, and here are {run.processes.world_size}. Use the settings' other "
                 "solvers, or let one process work alone: distributed=False."
             )
+
+    @property
+    def settings(self) -> Settings:
+        return self.train.settings
 
     @property
     def probe_loss(self) -> str:

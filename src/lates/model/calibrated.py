@@ -94,7 +94,7 @@ class CalibratedModel(nn.Module):
         recorded = [features] if isinstance(features, Features) else features
         with torch.no_grad():
             draws = zip(self._draws(), recorded, strict=True)
-            return _mean([network.stacked(rows.logits, rows.blocks) for network, rows in draws])
+            return _mean([network.stacked(draw.logits, draw.blocks) for network, draw in draws])
 
     def predict_proba(self, inputs: Any) -> Any:
         """Probabilities [n, classes] of inputs in the form in which a loader gives them: a tensor, a tuple, a mapping.

@@ -66,7 +66,9 @@ def extract_draws(
     Views and dropout are drawn for each batch by its number: they do not depend on what was drawn before.
     """
     models, role, processes = ensemble.per_draw(ensemble.networks), reading.role, run.processes
-    asked = [reading.blocks for _ in ensemble.networks] if like is None else [list(rows.poolings) for rows in like]
+    asked = (
+        [reading.blocks for _ in ensemble.networks] if like is None else [list(features.poolings) for features in like]
+    )
     pairs = zip(ensemble.networks, asked, strict=True)
     names = [choose_blocks(network, blocks, reading.settings.last_block) for network, blocks in pairs]
     if processes.world_size > 1:
@@ -103,13 +105,13 @@ def extract_draws(
                 store.halve()
         inputs_read = torch.cat(digests)
         refuse_shared_rows(inputs_read, role, processes)
-        features = [
+        draws = [
             collect_features(store, pooling, count_parameters(model), passes, inputs_read, processes)
             for store, pooling, model in zip(stores, poolings, models, strict=True)
         ]
-    for rows in features:
-        check_features(rows, role)
-    return features
+    for features in draws:
+        check_features(features, role)
+    return draws
 
 
 def extract_training(
@@ -117,7 +119,7 @@ def extract_training(
 ) -> list[Features]:
     """The training features of each network, blocks and poolings as in its hold-out; where there is no block to probe, the
     loader is not read and the hold-out's features are returned."""
-    if loader is None or not any(rows.blocks for rows in holdouts):
+    if loader is None or not any(features.blocks for features in holdouts):
         return list(holdouts)
     trainings = extract_draws(replace(ensemble, samples=1), loader, reading, run, holdouts)
     warn_of_overlap(trainings[0], holdouts[0])
