@@ -3,6 +3,7 @@
 import random
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -55,10 +56,16 @@ def loader(n: int = 20, batch_size: int = 8, seed: int = 0) -> DataLoader:
 
 
 def extract_draws(
-    ensemble: Ensemble, loader: Iterable[Any], blocks: Any = None, memory: int | None = None, **options: Any
+    ensemble: Ensemble,
+    loader: Iterable[Any],
+    blocks: Any = None,
+    memory: int | None = None,
+    half: bool = False,
+    **options: Any,
 ) -> list[lates.Features]:
     """All draws in one reading, with options of `Reading`."""
     with Run.start("cpu", memory=memory) as run:
+        run = replace(run, half=half)
         return network_package.extract_draws(ensemble, loader, Reading(blocks=blocks, **options), run)
 
 

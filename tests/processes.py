@@ -128,7 +128,7 @@ def collectives(at: Rank) -> dict[str, Any]:
     """Of tensors that are not contiguous."""
     values = (at.rank + 1) * torch.arange(6).view(2, 3).T
     processes = Processes.current(torch.device("cpu"))
-    sums = {"sum": processes.sum(values), "first": processes.first(values), "values": values}
+    sums = {"sum": processes.all_reduce(values), "first": processes.broadcast(values), "values": values}
     return {**sums, "gathered": processes.gather(at.rank), "on_this_host": processes.on_this_host()}
 
 

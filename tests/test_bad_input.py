@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
 import lates
+from lates.network.tokens import TokenView
 from tests.conftest import Problem, calibrate
 from tests.networks import CLASSES, Network, draw, fail_after, loader, network, untouched
 
@@ -93,6 +94,35 @@ def test_bad_arguments_of_extract_are_refused(change: dict[str, Any], error: typ
         lates.extract(model, **{"loader": loader(), **change})
 
 
+@pytest.mark.parametrize(
+    ("options", "message", "batches"),
+    [
+        ({"views": "robst"}, 'Unknown views="robst"', 0),
+        ({"passes": 0}, "passes=0: expected at least 1", 0),
+        ({"views": "flip"}, 'views="flip" needs images', 1),
+        ({"views": TokenView((0,), 1)}, "Views of tokens need token ids", 1),
+        ({"expect_shift": True}, r'"auto" has none for such inputs\. Pass views=', 1),
+    ],
+)
+def test_views_and_passes_that_suit_no_table_are_refused_by_the_first_batch_at_the_latest(
+    options: dict[str, Any], message: str, batches: int
+) -> None:
+    class Counted(list[Any]):
+        read = 0
+
+        def __iter__(self) -> Iterator[Any]:
+            for batch in super().__iter__():
+                self.read += 1
+                yield batch
+
+    rows = [(torch.randn(50, 4), torch.arange(50) % 3) for _ in range(3)]
+    train, holdout = Counted(rows), Counted(rows)
+    model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3))
+    with pytest.raises(ValueError, match=message):
+        lates.calibrate(model, train=train, holdout=holdout, **options)
+    assert (train.read, holdout.read) == (0, batches)
+
+
 FORMS: dict[str, Callable[[Tensor], Tensor]] = {
     "meta": lambda values: values.to("meta"),
     "nested": lambda values: torch.nested.nested_tensor(list(values.detach()), layout=torch.jagged),
@@ -158,7 +188,8 @@ def test_probes_need_the_training_split(problem: Problem) -> None:
             ValueError, match=r"pass train=.* For temperature scaling, which needs none, pass blocks=\[\]"
         ):
             calibrate(problem, train=None, blocks=blocks)
-    assert calibrate(problem, train=None, blocks=[]).member_names == ["head"]
+    for none in ([], 0):
+        assert calibrate(problem, train=None, blocks=none).member_names == ["head"]
 
 
 def test_choices_are_checked_before_anything_is_read(problem: Problem) -> None:

@@ -13,7 +13,7 @@ import torch
 from torch.utils.data import DataLoader, DistributedSampler, IterableDataset, SubsetRandomSampler, TensorDataset
 
 import lates
-from lates.network import shard_loader
+from lates.network import shard_loaders
 from tests import processes
 from tests.processes import Outcome, Rank
 
@@ -130,7 +130,7 @@ def test_shards_hold_every_row_once(form: str, world_size: int) -> None:
     rows: list[int] = []
     for rank in range(world_size):
         torch.manual_seed(rank)  # shuffled in another order in every process
-        part = shard_loader(LOADERS[form](), rank, world_size)
+        part = shard_loaders({"train": LOADERS[form]()}, rank, world_size)["train"]
         first, again = ([row for batch in part for row in _rows_of(batch)] for _ in range(2))
         assert first == again
         rows += first

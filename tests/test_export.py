@@ -1,5 +1,6 @@
 """The calibrated model as a program of torch.export: it must give what the model gives."""
 
+import copy
 import io
 from pathlib import Path
 from typing import Any
@@ -51,6 +52,14 @@ def test_a_program_can_be_saved_and_leaves_the_model_as_it_was(
     stream.seek(0)
     assert_same(torch.export.load(stream), all_vote, problem.images)
     assert torch.equal(all_vote.predict_proba(problem.images), before)
+
+
+@pytest.mark.filterwarnings("ignore")  # tracing is deprecated, and warns of branches
+def test_a_graph_moves_to_another_device(all_vote: lates.CalibratedModel, problem: Problem) -> None:
+    images = problem.images[:4]
+    trace: Any = torch.jit.trace(copy.deepcopy(all_vote), (images,))
+    for graph in (export_program(all_vote, images).module(), trace):
+        assert graph.to("meta")(images.to("meta")).is_meta
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from lates.arguments import check_arguments, plan_holdout, without_copies
+from lates.arguments import Plan
 from lates.model import CalibratedModel
 from lates.network import (
     Ensemble,
@@ -16,14 +16,17 @@ from lates.network import (
     Tokenizer,
     Views,
     device_of,
-    extract_holdout,
+    extract_draws,
     extract_training,
     read_ensemble,
 )
-from lates.probes import ChosenProbes, choose_probes, member_logits, train_probes
+from lates.probes import ChosenProbes, choose_probes, member_logits, train_all
 from lates.runtime import Progress, Run, check_budget
 from lates.settings import DEFAULT, Settings
-from lates.stack import MemberRows, Stack, fit_expecting_shift, fit_weights
+from lates.stack import MemberRows, Stack
+
+HOLDOUT_SHARE, TRAINING_SHARE, MEMBERS_SHARE = 1 / 4, 1 / 2, 1 / 4
+"""Of the memory, for both splits' features and for the members' logits. Probes are trained in what the features leave."""
 
 
 def calibrate(
@@ -55,9 +58,10 @@ def calibrate(
     model     an nn.Module that returns logits; `mc_dropout(model)`; or a list of models, an ensemble
     train     loader of (inputs, labels) on which the model was trained: the probes learn from it
     holdout   loader of rows on which the model was not trained: they choose the weights
-    blocks    None: all natural blocks; an int: the last n; a list of names; []: temperature scaling, which needs no train
-    loss      minimised by the weights: "nll", "brier" or "soft_ece"; probes minimise the log-loss, those of
-              `PAPER` this loss
+    blocks    None: all natural blocks, but the last where `expect_shift` or the settings leave it out; an int: the last n of
+              these; a list of names; [] or 0: temperature scaling, which needs no train
+    loss      minimised by the weights: "nll", "brier" or "soft_ece"; probes minimise the log-loss, but by `PAPER` the Brier
+              score where the weights do
     budget    limit on added parameters, as a share of the network's, such as 0.01 or "1%"; None: no limit
     views     which variants of the inputs the probes train on: None; for images "flip", "shift", "jitter", "robust"; for table
               rows "noise", "swap"; for text `lates.views.mask_tokens(tokenizer)`; a function inputs -> inputs; or "auto", for
@@ -81,62 +85,42 @@ def calibrate(
     >>> probabilities = calibrated.predict_proba(images)
     """
     ensemble, budget = read_ensemble(model), check_budget(budget)
-    settings = settings.expecting_shift() if expect_shift else settings
     reading = Reading("train", blocks, views, passes, tokenizer=tokenizer, budget=budget, settings=settings)
-    holdout_reading = plan_holdout(reading, holdout_views, expect_shift)
+    plan = Plan.of(reading, holdout_views, loss, expect_shift)
     device = device_of(ensemble.networks[0]) if device is None else device
     with Run.start(device, seed=seed, memory=memory, distributed=distributed, progress=progress) as run:
-        check_arguments(train, holdout, loss, ensemble, reading, run)
-        # The hold-out first: faults show at once. Where shift is expected, changed copies of it come after its rows.
-        holdouts = extract_holdout(ensemble, holdout, holdout_reading, run)
-        plain = without_copies(holdouts) if expect_shift else holdouts
+        plan.check(train, holdout, ensemble, run)
+        # The hold-out first: faults show at once.
+        holdouts = extract_draws(ensemble, holdout, plan.holdout, run.with_share(HOLDOUT_SHARE))
         # Step 1: one linear probe per block, trained on the training split, cut to the budget.
-        chosen = _choose_probes(ensemble, train, plain, loss, reading, run)
+        chosen = _choose_probes(ensemble, train, holdouts, plan, run)
         # Step 2: the logits of all members, the probes and the network itself, on the hold-out.
-        members = _read_members(ensemble, chosen, holdouts, run)
-        # Steps 3 and 4: from the network as it is, (0, …, 0, 1), to the weights beta >= 0 that minimise the loss. Beyond the
-        # paper, where shift is expected, the copies then choose one factor for all weights.
-        fit = fit_expecting_shift if expect_shift else fit_weights
-        stack = fit(members, loss, settings, run.seed)
+        members = _read_members(ensemble, chosen, holdouts, run.with_share(MEMBERS_SHARE))
+        # Steps 3 and 4: from the network as it is, (0, …, 0, 1), to the weights beta >= 0 that minimise the loss.
+        stack = plan.fit_weights(members, run.seed)
     return _assemble(model, chosen, stack, run.seed)
 
 
 def _choose_probes(
-    ensemble: Ensemble,
-    train: Iterable[Any] | None,
-    holdouts: Sequence[Features],
-    loss: str,
-    reading: Reading,
-    run: Run,
+    ensemble: Ensemble, train: Iterable[Any] | None, holdouts: Sequence[Features], plan: Plan, run: Run
 ) -> list[ChosenProbes]:
-    """The probes of each network, by the first of its draws: trained to the log-loss, or, by the paper's SGD, to the weights'
-    loss; then cut to the budget. Training features are freed network by network."""
-    firsts = holdouts[:: ensemble.samples]
-    trainings = extract_training(ensemble, train, reading, run, firsts)
-    settings, chosen = reading.settings, []
-    memory = run.memory - sum(rows.bytes_in_memory for rows in (*trainings, *holdouts))
-    for rows in firsts:
-        trained = train_probes(
-            trainings.pop(0),
-            rows,
-            loss=loss if settings.optimiser == "sgd" else "nll",
-            seed=run.seed,
-            device=run.device,
-            progress=run.progress,
-            settings=settings,
-            memory=memory,
-        )
-        chosen.append(choose_probes(trained, rows, reading.budget, settings))
+    """The probes of each network, by the first of its draws. Training features are freed network by network."""
+    firsts = plan.without_copies(holdouts)[:: ensemble.samples]
+    trainings = extract_training(ensemble, train, plan.train, run.with_share(TRAINING_SHARE), firsts)
+    used = sum(features.bytes_in_memory for features in (*trainings, *holdouts))
+    spare, chosen = replace(run, memory=run.memory - used), []
+    for features in firsts:
+        trained = train_all(trainings.pop(0), features, plan.probe_loss, plan.settings, spare)
+        chosen.append(choose_probes(trained, features, plan.train.budget, plan.settings))
     return chosen
 
 
 def _read_members(
     ensemble: Ensemble, chosen: Sequence[ChosenProbes], holdouts: Sequence[Features], run: Run
 ) -> MemberRows:
-    memory = run.memory // 4 // len(holdouts)
-    draws = zip(ensemble.per_draw(chosen), holdouts, strict=True)
-    logits = [member_logits(network.probes, rows, memory=memory) for network, rows in draws]
-    passes, reduce = holdouts[0].passes, run.processes.sum
+    draws, memory = zip(ensemble.per_draw(chosen), holdouts, strict=True), run.memory // len(holdouts)
+    logits = [member_logits(network.probes, features, memory=memory) for network, features in draws]
+    passes, reduce = holdouts[0].passes, run.processes.all_reduce
     return MemberRows.of(logits, holdouts[0].labels, samples=ensemble.samples, passes=passes, reduce=reduce)
 
 

@@ -1,62 +1,75 @@
-"""What `calibrate` asks of its arguments, before it reads anything."""
+"""What `calibrate` makes of its arguments before it reads anything: a plan, or an error."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from lates.network import Ensemble, Features, Reading, Views, check_loader, refuse_overlap
 from lates.runtime import Run
-from lates.stack import check_loss
-
-VIEWS_ADVICE = (
-    'Pass views=: "robust" for images, "noise" or "swap" for table rows, lates.views.mask_tokens(tokenizer) for text, or a '
-    "function inputs -> inputs."
-)
+from lates.settings import Settings
+from lates.stack import MemberRows, Stack, check_loss, fit_expecting_shift, fit_weights
 
 
-def check_arguments(
-    train: Iterable[Any] | None, holdout: Iterable[Any], loss: str, ensemble: Ensemble, reading: Reading, run: Run
-) -> None:
-    """Refuse what does not go together; `reading` is that of the training split."""
-    check_loss(loss, several=len(ensemble.networks) * ensemble.samples > 1)
-    check_loader(holdout, "holdout")
-    if train is not None:
-        check_loader(train, "train")
-        refuse_overlap(train, holdout)
-    elif not isinstance(reading.blocks, Sequence) or len(reading.blocks) > 0:
-        raise ValueError(
-            "The probes learn from the training split: pass train=, the loader the model was trained on. For temperature "
-            "scaling, which needs none, pass blocks=[]."
-        )
-    if run.processes.world_size > 1 and "sgd" in (reading.settings.optimiser, reading.settings.solver):
-        raise ValueError(
-            f"The paper's SGD is for one process, and here are {run.processes.world_size}. Use the settings' other solvers, or "
-            "let one process work alone: distributed=False."
-        )
+@dataclass(frozen=True)
+class Plan:
+    """How both splits are read, and to what probes and weights are fitted.
 
+    loss          of the weights
+    expect_shift  the hold-out has its rows, then changed copies of them, which only choose one factor for all weights
+    """
 
-def plan_holdout(train: Reading, holdout_views: Views, expect_shift: bool) -> Reading:
-    """How the hold-out is read: as the training split, but for its views. Where shift is expected these are the same."""
-    if not isinstance(expect_shift, bool):
-        raise ValueError(f"expect_shift={expect_shift!r}: expected True or False.")
-    if not expect_shift:
-        return replace(train, views=holdout_views, views_option="holdout_views")
-    if holdout_views is not None:
-        raise ValueError(
-            "Pass expect_shift=True or holdout_views=, not both: they use copies of the hold-out differently."
-        )
-    if train.views is None:
-        raise ValueError(
-            "expect_shift=True draws changed copies of the hold-out by views=, which is None. " + VIEWS_ADVICE
-        )
-    return train
+    train: Reading
+    holdout: Reading
+    loss: str
+    expect_shift: bool
 
+    @classmethod
+    def of(cls, train: Reading, holdout_views: Views, loss: str, expect_shift: bool) -> "Plan":
+        """The hold-out is read as the training split, but for its views; where shift is expected these are the same."""
+        if not isinstance(expect_shift, bool):
+            raise ValueError(f"expect_shift={expect_shift!r}: expected True or False.")
+        if expect_shift and holdout_views is not None:
+            raise ValueError(
+                "Pass expect_shift=True or holdout_views=, not both: they use copies of the hold-out differently."
+            )
+        if expect_shift:
+            train = replace(train, settings=train.settings.expecting_shift())
+            views = {"views": train.views, "views_needed_by": "expect_shift=True"}
+        else:
+            views = {"views": holdout_views, "views_option": "holdout_views"}
+        holdout = replace(train, role="holdout", passes=None, plain_first=True, later_views=train.views, **views)
+        return cls(replace(train, keep_logits=False), holdout, loss, expect_shift)
 
-def without_copies(holdouts: Sequence[Features]) -> list[Features]:
-    """The rows as they are, of hold-outs that have changed copies too."""
-    if holdouts[0].passes == 1:
-        raise ValueError(
-            'expect_shift=True draws changed copies of the hold-out by views=, and "auto" has none for such inputs. '
-            + VIEWS_ADVICE
-        )
-    return [rows.first_pass() for rows in holdouts]
+    def check(self, train: Iterable[Any] | None, holdout: Iterable[Any], ensemble: Ensemble, run: Run) -> None:
+        """Refuse what does not go together."""
+        check_loss(self.loss, several=len(ensemble.networks) * ensemble.samples > 1)
+        check_loader(holdout, "holdout")
+        if train is not None:
+            check_loader(train, "train")
+            refuse_overlap(train, holdout)
+        elif self.train.blocks not in (0, [], ()):
+            raise ValueError(
+                "The probes learn from the training split: pass train=, the loader the model was trained on. For temperature "
+                "scaling, which needs none, pass blocks=[]."
+            )
+        if run.processes.world_size > 1 and "sgd" in (self.settings.optimiser, self.settings.solver):
+            raise ValueError(
+                f"The paper's SGD is for one process, and here are {run.processes.world_size}. Use the settings' other "
+                "solvers, or let one process work alone: distributed=False."
+            )
+
+    @property
+    def settings(self) -> Settings:
+        return self.train.settings
+
+    @property
+    def probe_loss(self) -> str:
+        return self.loss if self.settings.optimiser == "sgd" else "nll"
+
+    def without_copies(self, holdouts: Sequence[Features]) -> Sequence[Features]:
+        """What probes and their ranks are fitted to."""
+        return [features.first_pass() for features in holdouts] if self.expect_shift else holdouts
+
+    def fit_weights(self, members: MemberRows, seed: int) -> Stack:
+        fit = fit_expecting_shift if self.expect_shift else fit_weights
+        return fit(members, self.loss, self.settings, seed)

@@ -154,7 +154,7 @@ class TemperatureScaling(Calibrator):
 class LogitStack(Calibrator):
     """softmax(sum_k weights_k · member_k), weights_ >= 0, fitted to labelled rows that were not used for training.
 
-    X: logits [n, classes, members] or a mapping name -> logits [n, classes]; the head is the last member.
+    X: logits [n, classes, members], or a list or mapping name -> logits [n, classes]; the head is the last member.
 
     loss        "nll", solved exactly; "brier" or "soft_ece"
     regularise  c of the penalty (c / sqrt(n)) / 2 · ||weights_||²
@@ -172,8 +172,12 @@ class LogitStack(Calibrator):
     def _named_members(self, X: Array | Mapping[str, Array]) -> Mapping[str, Array]:
         if isinstance(X, Mapping):
             return X
+        if isinstance(X, list | tuple):
+            return dict(zip(default_names(len(X)), X, strict=True))
         if as_tensor(X, "members").ndim != 3:
-            raise ValueError(f"members have shape {list(X.shape)}; expected [n, classes, members] or a mapping.")
+            raise ValueError(
+                f"members have shape {list(X.shape)}; expected [n, classes, members], a list or a mapping."
+            )
         return {name: X[:, :, column] for column, name in enumerate(default_names(X.shape[2]))}
 
 

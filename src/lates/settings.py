@@ -5,6 +5,8 @@ from dataclasses import dataclass, replace
 from numbers import Real
 from typing import Literal, get_args, get_type_hints
 
+ImageView = Literal["flip", "shift", "jitter", "robust"]
+
 
 @dataclass(frozen=True)
 class Settings:
@@ -48,7 +50,7 @@ class Settings:
     solver: Literal["exact", "sgd"] = "exact"
     prior: float = 2.0
     regularise: float = 0.0
-    views: Literal["flip", "shift", "jitter", "robust"] | None = "robust"
+    views: ImageView | None = "robust"
     passes: int = 4
 
     def __post_init__(self) -> None:

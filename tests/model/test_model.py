@@ -171,6 +171,18 @@ def test_the_state_dict_carries_everything(problem: Problem, features: Both, cal
     assert other.weights == calibrated.weights
 
 
+@pytest.mark.parametrize("change", [{BLOCKS[0]: 0.0, BLOCKS[2]: 0.4}, {"head": 0.5}])
+def test_the_state_dict_of_other_members_is_refused_before_anything_is_loaded(
+    problem: Problem, features: Both, change: dict[str, float]
+) -> None:
+    weights = {**dict.fromkeys(BLOCKS, 0.0), BLOCKS[0]: 0.4, "head": 0.0}
+    one, other = (with_weights(problem.model, features, each) for each in (weights, weights | change))
+    before = logits_of(one, problem.images)
+    with pytest.raises(ValueError, match=rf"of 4 members, of which vote: .*Here vote, of 4: {BLOCKS[0]}\. To move"):
+        one.load_state_dict(other.state_dict())
+    assert torch.equal(logits_of(one, problem.images), before)
+
+
 def test_threads_that_share_a_model_get_their_own_answers(problem: Problem, calibrated: lates.CalibratedModel) -> None:
     parts = problem.images.split(100)
     expected = [logits_of(calibrated, part) for part in parts]
@@ -288,6 +300,8 @@ def test_predictions_of_arrays_and_loaders_are_those_of_tensors(problem: Problem
     assert isinstance(array, np.ndarray)
     np.testing.assert_allclose(array, expected.numpy(), atol=1e-6)
     np.testing.assert_array_equal(calibrated.predict(images.numpy()), expected.argmax(1).numpy())
+    with pytest.raises(TypeError, match=r"batch holds 2 inputs.*of several batches make tuples: \[\(first,\), "):
+        calibrated.predict_proba([images[:5], images[5:]])
     dataset = TensorDataset(images, labels)
     loaders: list[Any] = [
         DataLoader(dataset, batch_size=100),

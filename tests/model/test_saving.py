@@ -81,6 +81,17 @@ def test_new_file_has_the_mode_of_the_umask_and_a_replaced_one_keeps_its_mode(
     assert path.stat().st_mode & 0o777 == 0o640
 
 
+@pytest.mark.skipif(not hasattr(os, "O_TMPFILE"), reason="this system has no nameless files")
+def test_a_file_has_no_name_until_it_is_whole_so_that_a_killed_write_leaves_nothing(
+    tmp_path: Path, calibrated: lates.CalibratedModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[list[Path]] = []
+    monkeypatch.setattr(os, "fsync", lambda descriptor: seen.append(list(tmp_path.iterdir())))
+    calibrated.save(tmp_path / "file")
+    assert seen == [[]]
+    assert list(tmp_path.iterdir()) == [tmp_path / "file"]
+
+
 def test_a_folder_that_takes_no_file_is_refused_before_the_work(
     tmp_path: Path, calibrated: lates.CalibratedModel
 ) -> None:

@@ -4,9 +4,18 @@ from typing import Any
 
 import pytest
 import torch
-from torch.utils.data import DataLoader, Subset, SubsetRandomSampler, TensorDataset
+from torch.utils.data import (
+    BatchSampler,
+    DataLoader,
+    RandomSampler,
+    SequentialSampler,
+    Subset,
+    SubsetRandomSampler,
+    TensorDataset,
+)
 
 import lates
+from lates.network import refuse_overlap
 from lates.network.duplicates import digest_rows
 from tests.networks import draw, network
 
@@ -21,6 +30,16 @@ BATCHES = list(DataLoader(DATASET, 50))
 def test_one_loader_or_whole_dataset_for_both_is_refused(train: Any, holdout: Any, kind: str) -> None:
     with pytest.raises(ValueError, match=rf"train and holdout read the same {kind}.*random_split"):
         lates.calibrate(network(), train=train, holdout=holdout, progress=False)
+
+
+def test_loaders_of_disjoint_rows_by_batch_samplers_are_accepted() -> None:
+    samplers = (BatchSampler(SequentialSampler(part), 25, False) for part in (range(100), range(100, 200)))
+    batches = ([list(range(start, start + 25)) for start in range(first, first + 100, 25)] for first in (0, 100))
+    for train, holdout in ([DataLoader(DATASET, batch_sampler=rows) for rows in pair] for pair in (samplers, batches)):
+        refuse_overlap(train, holdout)
+    whole = BatchSampler(RandomSampler(DATASET), 25, False)
+    with pytest.raises(ValueError, match="train and holdout read the same TensorDataset"):
+        refuse_overlap(DataLoader(DATASET), DataLoader(DATASET, batch_sampler=whole))
 
 
 @pytest.mark.parametrize(

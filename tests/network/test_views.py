@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 import lates
+from lates.network import Reading
 from lates.network.augmentations import measure_channels
 from lates.network.views import (
     IMAGE_NAMES,
@@ -17,12 +18,10 @@ from lates.network.views import (
     PIXELS,
     TABLE_NAMES,
     DrawView,
-    ImageView,
-    Reading,
     ViewName,
-    choose_view,
     make_view,
 )
+from lates.settings import ImageView
 
 CPU = torch.device("cpu")
 IMAGES_OR_ROWS = pytest.mark.parametrize("name", NAMES)
@@ -52,7 +51,7 @@ def view_once(name: ViewName, inputs: Tensor, seed: int = 0) -> Tensor:
 
 
 def choose(views: Any, loader: Any, **options: Any) -> DrawView | None:
-    return choose_view(Reading("train", views=views, **options), loader, CPU)
+    return Reading("train", views=views, **options).choose_view(loader, CPU)
 
 
 def unlabelled(*inputs: Any) -> list[tuple[Any, Tensor]]:

@@ -97,13 +97,3 @@ def test_options_that_expected_shift_cannot_use_are_refused_before_reading(
     with pytest.raises(ValueError, match=message):
         calibrate(problem, **{"expect_shift": True, "progress": lambda stage, *_: stages.append(stage), **options})
     assert not stages
-
-
-def test_inputs_without_views_are_refused_before_the_training_split_is_read() -> None:
-    rows = [(torch.randn(50, 4), torch.arange(50) % 3) for _ in range(4)]
-    model, stages = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3)), []
-    with pytest.raises(ValueError, match=r'"auto" has none for such inputs\. Pass views='):
-        lates.calibrate(
-            model, train=rows[:2], holdout=rows[2:], expect_shift=True, progress=lambda stage, *_: stages.append(stage)
-        )
-    assert set(stages) == {"reading holdout"}

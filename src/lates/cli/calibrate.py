@@ -124,23 +124,19 @@ def calibrate_model(
     chosen, limit = parse_blocks(blocks), None if memory is None else parse_bytes(memory)
     import lates
     from lates.cli.user_code import call_named, find_named, make_loaders, make_network
-    from lates.network import shard_loader
+    from lates.network import shard_loaders
 
     def view(name: str, option: str) -> Any:
         return None if name == NONE else find_named(name, option) if ":" in name else name
 
     with process_group(device):
-        loaders = make_loaders(data, "holdout")
-        train, holdout = loaders.get("train"), loaders["holdout"]
+        loaders = shard_loaders(make_loaders(data, "holdout"), rank, world_size)
         network = make_network(model, checkpoints, device)
-        if world_size > 1:
-            train = None if train is None else shard_loader(train, rank, world_size)
-            holdout = shard_loader(holdout, rank, world_size)
         start = time.perf_counter()
         calibrated = lates.calibrate(
             network,
-            train=train,
-            holdout=holdout,
+            train=loaders.get("train"),
+            holdout=loaders["holdout"],
             blocks=chosen,
             loss=loss,
             budget=share,

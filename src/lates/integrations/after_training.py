@@ -9,7 +9,7 @@ from torch import nn
 
 from lates.algorithm import calibrate
 from lates.model import CalibratedModel
-from lates.network import shard_loader
+from lates.network import shard_loaders
 from lates.runtime import check_target
 
 
@@ -30,9 +30,8 @@ class AfterTraining:
     def _calibrate(self, model: nn.Module, rank: int, world_size: int) -> CalibratedModel:
         """Without a training split, of the temperature alone. The first process saves."""
         loaders = {"holdout": self.holdout} if self.train is None else {"train": self.train, "holdout": self.holdout}
-        if world_size > 1:
-            loaders = {role: shard_loader(loader, rank, world_size) for role, loader in loaders.items()}
-        self.calibrated = self.calibration(model, **loaders, **({"blocks": []} if self.train is None else {}))
+        shards = shard_loaders(loaders, rank, world_size)
+        self.calibrated = self.calibration(model, **shards, **({"blocks": []} if self.train is None else {}))
         if rank == 0 and self.path is not None:
             self.calibrated.save(self.path)
         return self.calibrated

@@ -1,5 +1,6 @@
 """The calibrated model: the network, its probes and the weights, as one nn.Module that returns logits."""
 
+import json
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
@@ -19,6 +20,7 @@ from lates.network import (
     Features,
     Pooling,
     call_arguments,
+    check_call,
     choose_blocks,
     copy_network,
     device_of,
@@ -35,6 +37,9 @@ from lates.stack import Stack, member_names
 
 ROWS_AT_ONCE = 256
 """Of a numpy array that is predicted."""
+LIST_ADVICE = (
+    "A list of tensors is one batch, as a loader gives it; of several batches make tuples: [(first,), (second,)]."
+)
 
 
 class CalibratedModel(nn.Module):
@@ -89,16 +94,18 @@ class CalibratedModel(nn.Module):
         recorded = [features] if isinstance(features, Features) else features
         with torch.no_grad():
             draws = zip(self._draws(), recorded, strict=True)
-            return _mean([network.stacked(rows.logits, rows.blocks) for network, rows in draws])
+            return _mean([network.stacked(draw.logits, draw.blocks) for network, draw in draws])
 
     def predict_proba(self, inputs: Any) -> Any:
         """Probabilities [n, classes] of inputs in the form in which a loader gives them: a tensor, a tuple, a mapping.
 
-        A numpy array is predicted in batches and gives an array. A loader, or a list of batches, gives a tensor on the CPU of
-        all its rows; labels in its batches are ignored.
+        A numpy array is predicted in batches and gives an array. A loader, or a list of batches that are tuples, lists or
+        mappings, gives a tensor on the CPU of all its rows; labels in its batches are ignored. A list of tensors is one batch.
         """
         is_array = isinstance(inputs, np.ndarray)
         if not is_array and not is_loader(inputs):
+            if isinstance(inputs, list):
+                check_call(self.networks[0].network.network, inputs, "predicted", LIST_ADVICE)
             return self._probabilities(inputs_of(inputs))
         batches = inputs_of_array(inputs, self) if is_array else read_inputs(inputs, device_of(self))
         parts = [self._probabilities(batch).cpu() for batch in batches]
@@ -200,6 +207,21 @@ class CalibratedModel(nn.Module):
         """Stays in evaluation mode, in which it was calibrated, whatever is asked."""
         super().train(False)
         return self
+
+    def get_extra_state(self) -> Tensor:
+        """Who votes, as bytes of JSON: the other parts of a state dict are numbered, and fit other members by chance."""
+        votes = {name: weight > 0 for name, weight in self.weights.items()}
+        return torch.tensor(list(json.dumps(votes).encode()), dtype=torch.uint8)
+
+    def set_extra_state(self, state: Tensor) -> None:
+        """Called before any part is loaded: refuse the state of other members."""
+        given, here = (json.loads(bytes(votes.tolist())) for votes in (state, self.get_extra_state()))
+        if list(given.items()) != list(here.items()):
+            voting = [", ".join(name for name in votes if votes[name]) or "none" for votes in (given, here)]
+            raise ValueError(
+                f"This state dict is of {len(given)} members, of which vote: {voting[0]}. Here vote, of {len(here)}: "
+                f"{voting[1]}. To move a calibration between models use save and lates.load."
+            )
 
     def __str__(self) -> str:
         """A table that fits 80 columns: one line per member, then the fit."""

@@ -79,7 +79,12 @@ def call_arguments(inputs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
     return (inputs,), {}
 
 
-def check_call(network: nn.Module, inputs: Any, role: str) -> None:
+LOADER_ADVICE = (
+    "Let the loader give what the network takes, then the labels; of (inputs, labels, index) leave the index out."
+)
+
+
+def check_call(network: nn.Module, inputs: Any, role: str, advice: str = LOADER_ADVICE) -> None:
     """Refuse inputs that the network's `forward` has no place for, by the name of their loader."""
     positional, named = call_arguments(inputs)
     signature = inspect.signature(network.forward)
@@ -89,7 +94,7 @@ def check_call(network: nn.Module, inputs: Any, role: str) -> None:
         received = f"the keys {', '.join(named)}" if named else f"{len(positional)} inputs"
         raise TypeError(
             f"A {role} batch holds {received} beside the labels; {type(network).__name__}.forward takes {signature}: {fault}. "
-            "Let the loader give what the network takes, then the labels; of (inputs, labels, index) leave the index out."
+            f"{advice}"
         ) from fault
 
 

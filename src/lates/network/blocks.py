@@ -37,7 +37,7 @@ LISTS = (nn.Sequential, nn.ModuleList)
 def list_blocks(model: nn.Module) -> list[str]:
     """The names of a network's blocks, in the order of its modules. The rule stands at the head of `lates/network/blocks.py`.
 
-    The automatic choice, `blocks=None`, takes all of them.
+    The automatic choice, `blocks=None`, takes all of them, or all but the last: see `Settings.last_block`.
 
     >>> lates.list_blocks(resnet18)
     ['layer1.0', 'layer1.1', 'layer2.0', …, 'layer4.1']
@@ -98,7 +98,7 @@ def _natural_blocks(network: nn.Module) -> list[str]:
 
 
 def _composite_names(network: nn.Module) -> list[str]:
-    """Rule 1 for the whole network; a block that stands in several occurrences counts once, under the first of its names."""
+    """Rule 1 for the whole network; a block that occurs several times counts once, under the first of its names."""
     known = dict(network.named_modules())
     return [name for name in _composites(network, "") if name in known]
 

@@ -13,14 +13,16 @@ from torch import Tensor, nn
 
 from lates.network.batches import IGNORED, check_call, copy_inputs, count_batches, read_batches
 from lates.network.blocks import HEAD, choose_blocks
-from lates.network.duplicates import digest_rows, refuse_padding, refuse_shared_rows, warn_of_overlap
+from lates.network.duplicates import digest_rows, warn_of_overlap
 from lates.network.features import LABELS, Features, check_features, collect_features
 from lates.network.pooling import Pooling
+from lates.network.reading import Reading
 from lates.network.recorder import RecordedNetwork, call_recorded, device_of, prepare_recorded
 from lates.network.sampling import Ensemble
+from lates.network.sharding import refuse_padding, refuse_shared_rows
 from lates.network.survey import count_parameters, only_output, survey_network
-from lates.network.views import DrawView, Reading, Views, choose_view
-from lates.runtime import Progress, RowStore, Run, check_budget, check_integer, check_labels, mix_seeds, seeded_globally
+from lates.network.views import Views
+from lates.runtime import Progress, RowStore, Run, check_budget, check_labels, mix_seeds, seeded_globally
 from lates.settings import DEFAULT, Settings
 
 
@@ -64,20 +66,22 @@ def extract_draws(
     Views and dropout are drawn for each batch by its number: they do not depend on what was drawn before.
     """
     models, role, processes = ensemble.per_draw(ensemble.networks), reading.role, run.processes
-    asked = [reading.blocks for _ in ensemble.networks] if like is None else [list(rows.poolings) for rows in like]
+    asked = (
+        [reading.blocks for _ in ensemble.networks] if like is None else [list(features.poolings) for features in like]
+    )
     pairs = zip(ensemble.networks, asked, strict=True)
     names = [choose_blocks(network, blocks, reading.settings.last_block) for network, blocks in pairs]
     if processes.world_size > 1:
         refuse_padding(loader, role)
     with seeded_globally(run.seed, run.device):
-        view = choose_view(reading, loader, run.device)
-    passes, batches, read = _count_passes(reading, view), count_batches(loader), 0
+        view = reading.choose_view(loader, run.device)
+    passes, batches, read = reading.count_passes(view), count_batches(loader), 0
     generator = torch.Generator(run.device)
     networks: list[RecordedNetwork] = []
     poolings: list[dict[str, Pooling]] = []
     digests: list[Tensor] = []
     with ExitStack() as contexts:
-        stores = [contexts.enter_context(RowStore(run.memory // len(models))) for _ in models]
+        stores: list[RowStore] = []
         for number_of_pass in range(passes):
             change = None if reading.plain_first and number_of_pass == 0 else view
             order = mix_seeds(run.seed, 0 if reading.plain_first else number_of_pass)
@@ -85,6 +89,8 @@ def extract_draws(
             for number, (inputs, labels) in enumerate(read_batches(loader, run.device, role)):
                 if not networks:
                     networks, poolings = _record_networks(ensemble, names, inputs, len(labels), reading, run, like)
+                    opened = (RowStore(run.memory // len(models), blocks if run.half else ()) for blocks in poolings)
+                    stores = [contexts.enter_context(store) for store in opened]
                 if number_of_pass == 0:
                     digests.append(digest_rows(inputs, len(labels)))
                 seed = mix_seeds(run.seed, number_of_pass, number * processes.world_size + processes.rank + 1)
@@ -95,24 +101,17 @@ def extract_draws(
                         store.append(_read_rows(network, inputs, labels, reading))
                 read += 1
                 run.report(f"reading {role}", read, batches and batches * passes)
-            if reading.half:  # once a pass, because to see whether values are in range the host waits for the GPU
-                for store, blocks in zip(stores, poolings, strict=True):
-                    store.halve(blocks)
+            for store in stores:
+                store.halve()
         inputs_read = torch.cat(digests)
         refuse_shared_rows(inputs_read, role, processes)
-        features = [
+        draws = [
             collect_features(store, pooling, count_parameters(model), passes, inputs_read, processes)
             for store, pooling, model in zip(stores, poolings, models, strict=True)
         ]
-    for rows in features:
-        check_features(rows, role)
-    return features
-
-
-def extract_holdout(ensemble: Ensemble, loader: Iterable[Any], reading: Reading, run: Run) -> list[Features]:
-    """The hold-out's features of every draw: its rows as they are and, with views, one changed copy of each."""
-    reading = replace(reading, role="holdout", passes=None, plain_first=True, half=run.device.type == "cuda")
-    return extract_draws(ensemble, loader, reading, replace(run, memory=run.memory // 4))
+    for features in draws:
+        check_features(features, role)
+    return draws
 
 
 def extract_training(
@@ -120,20 +119,11 @@ def extract_training(
 ) -> list[Features]:
     """The training features of each network, blocks and poolings as in its hold-out; where there is no block to probe, the
     loader is not read and the hold-out's features are returned."""
-    if loader is None or not any(rows.blocks for rows in holdouts):
+    if loader is None or not any(features.blocks for features in holdouts):
         return list(holdouts)
-    reading = replace(reading, role="train", blocks=None, keep_logits=False, half=run.device.type == "cuda")
-    run, ensemble = replace(run, memory=run.memory // 2), replace(ensemble, samples=1)
-    trainings = extract_draws(ensemble, loader, reading, run, holdouts)
+    trainings = extract_draws(replace(ensemble, samples=1), loader, reading, run, holdouts)
     warn_of_overlap(trainings[0], holdouts[0])
     return trainings
-
-
-def _count_passes(reading: Reading, view: DrawView | None) -> int:
-    given = None if reading.passes is None else check_integer(reading.passes, "passes", least=1)
-    if view is None and (given is None or reading.views == "auto"):
-        return 1
-    return given or (2 if reading.plain_first else reading.settings.passes)
 
 
 def _record_networks(
@@ -155,6 +145,8 @@ def _record_networks(
         pairs = zip(ensemble.networks, names, strict=True)
         surveys = [survey_network(*pair, inputs, rows, reading, ensemble.dropout, run) for pair in pairs]
         poolings = run.processes.gather(surveys)[0]
+    if any(poolings):
+        reading.check_later_views(inputs)
     networks = [
         prepare_recorded(network, blocks, ensemble.dropout, run)
         for network, blocks in zip(ensemble.networks, poolings, strict=True)
@@ -176,9 +168,6 @@ def _read_rows(network: RecordedNetwork, inputs: Any, labels: Tensor, reading: R
     labels = check_labels(labels[kept], int(kept.sum()), logits.shape[1], name=f"The {reading.role} labels")
     # copies, because a network may reuse the memory of its outputs
     rows = {name: values[kept].float() for name, values in rows.items()}
-    if reading.half:  # rounded at once, so that the result is the same wherever the rows are kept
-        halves = {name: rows[name].half() for name in network.blocks}
-        rows |= {name: torch.where(half.isfinite(), half.float(), rows[name]) for name, half in halves.items()}
     if not reading.keep_logits:
         rows[HEAD] = logits.new_empty(0, logits.shape[1]).float()
     return {**rows, LABELS: labels.to(logits.device, non_blocking=logits.device.type != "cpu")}

@@ -130,12 +130,12 @@ def _moments(values: Tensor, processes: Processes) -> tuple[Tensor, Tensor]:
     Sums are taken around the mean of rank 0's first rows, so that nothing cancels.
     """
     chunks = values.split(max(NUMBERS_AT_ONCE // values.shape[1], 1))
-    shift = processes.first(chunks[0].double().mean(0).nan_to_num(0, 0, 0))
+    shift = processes.broadcast(chunks[0].double().mean(0).nan_to_num(0, 0, 0))
     sums = shift.new_zeros(3, len(shift))  # count, sum and sum of squares around the shift
     for chunk in chunks:
         moved = chunk.double() - shift
         sums += torch.stack([torch.full_like(shift, len(moved)), moved.sum(0), moved.square().sum(0)])
-    count, total, squares = processes.sum(sums)
+    count, total, squares = processes.all_reduce(sums)
     centre = shift + total / count
     variance = (squares / count - (total / count).square()).clamp(min=0)
     constant = variance <= 1e-12 * (centre.square() + variance)

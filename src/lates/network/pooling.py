@@ -1,7 +1,7 @@
 """A block's output -> a row of features [n, width].
 
 What a block puts out is read once, from the first batch: which axis holds the rows, which the channels, and whether the
-rest is a raster or a sequence of tokens. The reading is a small frozen `Pooling`, saved with the calibrated model.
+rest is a raster or a sequence of tokens. What was read is a small frozen `Pooling`, saved with the calibrated model.
 """
 
 import math

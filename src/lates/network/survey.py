@@ -9,8 +9,8 @@ from torch import nn
 from lates.network.batches import take_rows
 from lates.network.blocks import layer_behind
 from lates.network.pooling import Pooling, find_tensor, has_class_token, read_pooling, tensors_in
+from lates.network.reading import Reading
 from lates.network.recorder import call_recorded, prepare_recorded, refuse_originals
-from lates.network.views import Reading
 from lates.runtime import Run, warn_caller
 
 NO_BLOCK = "No block is left to probe, so this is temperature scaling."

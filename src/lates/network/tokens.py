@@ -13,8 +13,10 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-IDS, MASK = "input_ids", "attention_mask"
-"""The keys under which `transformers` passes token ids, and which of them are no padding."""
+from lates.network.recorder import MASK
+
+IDS = "input_ids"
+"""The key under which `transformers` passes token ids."""
 SHARE = 0.15
 NEEDED = f'need token ids: integers [n, tokens], alone or under "{IDS}" in a mapping'
 
@@ -47,20 +49,25 @@ class TokenView:
             raise ValueError(f"share={self.share!r}: expected a fraction of the tokens, above 0 and below 1.")
 
     def __call__(self, inputs: Any, generator: torch.Generator | None = None) -> Any:
-        ids = find_tokens(inputs)
-        if ids is None:
-            raise ValueError(f"Views of tokens {NEEDED}. Pass views=None or a function inputs -> inputs.")
+        ids = self.check(inputs)
         special = torch.tensor(self.special, dtype=ids.dtype).to(ids.device, non_blocking=True)
         drawn = torch.rand(ids.shape, generator=generator, device=ids.device) < self.share
         changed = drawn & ~torch.isin(ids, special)
         if self.replacement is not None:
             replaced = torch.where(changed, self.replacement, ids)
             return {**inputs, IDS: replaced} if isinstance(inputs, Mapping) else replaced
-        if not isinstance(inputs, Mapping):
-            raise ValueError(f'Tokens are hidden by the attention mask: expected a mapping with "{IDS}", not a tensor.')
         mask = inputs.get(MASK, torch.ones_like(ids))
         kept = torch.where(changed, 0, mask)  # a row that would have no token left stays as it is
         return {**inputs, MASK: torch.where(kept.any(1, keepdim=True), kept, mask)}
+
+    def check(self, inputs: Any) -> Tensor:
+        """The token ids in a batch's inputs, if this view can change them."""
+        ids = find_tokens(inputs)
+        if ids is None:
+            raise ValueError(f"Views of tokens {NEEDED}. Pass views=None or a function inputs -> inputs.")
+        if self.replacement is None and not isinstance(inputs, Mapping):
+            raise ValueError(f'Tokens are hidden by the attention mask: expected a mapping with "{IDS}", not a tensor.')
+        return ids
 
 
 def mask_tokens(tokenizer: Tokenizer, share: float = SHARE) -> TokenView:

@@ -9,5 +9,5 @@ budget    `fit_budget`: parameters spent where the hold-out gains most
 """
 
 from lates.probes.probe import Probe, TrainedProbe, affine, leave_to_head, member_logits
-from lates.probes.training import train_probes
+from lates.probes.training import train_all, train_probes
 from lates.probes.budget import ChosenProbes, choose_probes, fit_budget

@@ -5,7 +5,7 @@ that a deployed probe reads raw features f.
 """
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import torch
@@ -41,15 +41,24 @@ class Probe:
         return self.down.numel() + self.bias.numel() + (0 if self.up is None else self.up.numel())
 
     def logits(self, features: Tensor) -> Tensor:
-        """[n, width] -> [n, classes], in chunks, where the probe is. `member_logits` also leaves unseen classes to the head."""
-        rows = rows_at_once(features.shape[1], len(self.bias), self.bias.device)
-        with full_precision(self.bias.device):
-            return torch.cat([affine(chunk, self.down, self.up, self.bias, self.cap) for chunk in features.split(rows)])
+        """[n, width] -> [n, classes], where the probe is. `member_logits` also leaves unseen classes to the head."""
+        with torch.inference_mode(False):
+            return torch.cat([logits for _, logits in self.in_chunks(features)])
+
+    def in_chunks(self, features: Tensor) -> Iterator[tuple[slice, Tensor]]:
+        """(rows, their logits) of one chunk after another; of no rows, one empty chunk."""
+        step = rows_at_once(features.shape[1], len(self.bias), self.bias.device)
+        for start in range(0, max(len(features), 1), step):
+            rows = slice(start, start + step)
+            with full_precision(self.bias.device):
+                chunk = features[rows].to(self.bias.device)
+                logits = affine(chunk, self.down, self.up, self.bias, self.cap)
+            yield rows, logits
 
 
 def affine(features: Tensor, down: Tensor, up: Tensor | None, bias: Tensor, cap: Tensor | None) -> Tensor:
     """What a probe of these parts makes of raw features: [n, width] -> [n, classes]."""
-    inner = features.to(bias)
+    inner = features.to(bias.dtype)  # not its device, which a traced graph would keep
     if up is not None:
         inner, down = F.linear(inner, down), up
     return limited(F.linear(inner, down, bias), cap)
@@ -88,22 +97,16 @@ class TrainedProbe:
         return Probe(kept.T @ self.probe.down, kept, self.mean_logits - kept @ (kept.T @ off_mean), self.probe.unseen)
 
 
-def member_logits(probes: Mapping[str, Probe], rows: Features, *, memory: int | None = None) -> dict[str, Tensor]:
-    """The logits [n, classes] of each probe on these rows, and the head's.
+def member_logits(probes: Mapping[str, Probe], features: Features, *, memory: int | None = None) -> dict[str, Tensor]:
+    """The logits [n, classes] of each probe on these features, and the head's.
 
     Above `memory` bytes (default: no limit) the probes' go to memory-mapped temporary files.
     """
-    if not probes:
-        return {HEAD: rows.logits}
-    widest, like = max(rows.blocks[name].shape[1] for name in probes), next(iter(probes.values())).bias
-    step = rows_at_once(widest, rows.classes, like.device)
     with RowStore(sys.maxsize if memory is None else memory) as store:
-        for start in range(0, max(rows.rows, 1), step):
-            here = slice(start, start + step)
-            head = rows.logits[here].to(like)
-            chunk = {name: probe.logits(rows.blocks[name][here]) for name, probe in probes.items()}
-            store.append({name: leave_to_head(probes[name].unseen, logits, head) for name, logits in chunk.items()})
-        return {**store.collect(), HEAD: rows.logits}
+        for name, probe in probes.items():
+            for rows, logits in probe.in_chunks(features.blocks[name]):
+                store.append({name: leave_to_head(probe.unseen, logits, features.logits[rows].to(logits))})
+        return {**store.collect(), HEAD: features.logits}
 
 
 def leave_to_head(unseen: Tensor | None, logits: Tensor, head: Tensor) -> Tensor:
@@ -127,13 +130,12 @@ def holdout_accuracies(trained: Mapping[str, TrainedProbe], holdout: Features) -
     """
 
     def right(probe: Probe, features: Tensor) -> int:
-        step = rows_at_once(features.shape[1], holdout.classes, probe.bias.device)
-        chunks = zip(features.split(step), holdout.labels.to(probe.bias.device).split(step), strict=True)
-        return sum(int((probe.logits(rows).argmax(1) == labels).sum()) for rows, labels in chunks)
+        labels, chunks = holdout.labels.to(probe.bias.device), probe.in_chunks(features)
+        return sum(int((logits.argmax(1) == labels[rows]).sum()) for rows, logits in chunks)
 
     correct = [right(dense.probe, holdout.blocks[name]) for name, dense in trained.items()]
     correct.append(int((holdout.logits.argmax(1) == holdout.labels).sum()))
-    counts = holdout.processes.sum(torch.tensor(correct, dtype=torch.float64))
+    counts = holdout.processes.all_reduce(torch.tensor(correct, dtype=torch.float64))
     return dict(zip([*trained, HEAD], (counts / holdout.all_rows).tolist(), strict=True))
 
 
@@ -161,7 +163,7 @@ def fold(rows: StandardisedRows, variables: Variables, decay: float, loss: float
     weights, biases = (part.double() - part.double().mean(0) for part in unpack(variables, rows.width))
     mean, basis = _directions(rows, weights)
     raw = weights / rows.deviation
-    counts = rows.processes.sum(torch.bincount(rows.labels, minlength=rows.classes))
+    counts = rows.processes.all_reduce(torch.bincount(rows.labels, minlength=rows.classes))
     unseen = counts == 0 if bool((counts == 0).any()) else None
     probe = Probe(raw.float(), None, (biases - raw @ rows.mean).float(), unseen)
     return TrainedProbe(probe, (biases + mean).float(), basis.float(), decay, loss)
@@ -182,4 +184,4 @@ def _directions(rows: StandardisedRows, weights: Tensor) -> tuple[Tensor, Tensor
     sums = rows.sum(moments) / rows.total
     covariance = sums[1:] - torch.outer(sums[0], sums[0])
     basis = orthonormal @ torch.linalg.eigh(covariance).eigenvectors.flip(1)
-    return orthonormal @ sums[0], rows.processes.first(basis)  # signs are free, but the same for all
+    return orthonormal @ sums[0], rows.processes.broadcast(basis)  # signs are free, but the same for all

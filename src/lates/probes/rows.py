@@ -62,15 +62,15 @@ class StandardisedRows:
         """The sum, in float64, of a term of each chunk's features and labels, over all processes."""
         return self._sum(lambda chunk: term(self.take(chunk), self.labels[chunk]), len(self))
 
-    def mean_over_sample(self, rows: int, term: Callable[[Tensor], Tensor]) -> Tensor:
-        """The mean of a sum over rows, estimated on about `rows` rows, evenly spaced among those of all processes."""
-        step = max(self.total // rows, 1)
+    def mean_over_sample(self, count: int, term: Callable[[Tensor], Tensor]) -> Tensor:
+        """The mean of a sum over rows, estimated on about `count` rows, evenly spaced among those of all processes."""
+        step = max(self.total // count, 1)
         chosen = (self.positions % step == 0).nonzero()[:, 0]
         total = self._sum(lambda chunk: term(self.take(chosen[chunk])), len(chosen))
         return total / len(range(0, self.total, step))
 
-    def _sum(self, term: Callable[[slice], Tensor], rows: int) -> Tensor:
-        """Add up a term of each chunk of the first `rows` rows; each thread has equally many chunks."""
+    def _sum(self, term: Callable[[slice], Tensor], count: int) -> Tensor:
+        """Add up a term of each chunk of the first `count` rows; each thread has equally many chunks."""
 
         def sum_share(share: slice) -> Tensor:
             first, *others = chunks[share]
@@ -79,11 +79,11 @@ class StandardisedRows:
                 total += term(chunk)
             return total
 
-        threads = max(1, min(self._threads, rows * self.width // PER_THREAD))
-        per_thread = -(-rows // (threads * self._step))
-        chunks = split_rows(rows, per_thread * threads)
+        threads = max(1, min(self._threads, count * self.width // PER_THREAD))
+        per_thread = -(-count // (threads * self._step))
+        chunks = split_rows(count, per_thread * threads)
         parts = split_rows(len(chunks), threads)
-        return self.processes.sum(functools.reduce(torch.add, map_threads(sum_share, parts, self.device)))
+        return self.processes.all_reduce(functools.reduce(torch.add, map_threads(sum_share, parts, self.device)))
 
 
 def rows_at_once(width: int, classes: int, device: torch.device) -> int:

@@ -24,6 +24,7 @@ from lates.probes.rows import StandardisedRows
 from lates.probes.sgd import train_by_sgd
 from lates.runtime import (
     Progress,
+    Run,
     abbreviate,
     default_memory,
     full_precision,
@@ -62,22 +63,27 @@ def train_probes(
     """
     device = torch.device(device or (holdout or train).logits.device)
     memory = default_memory(device, train.processes.on_this_host()) if memory is None else memory
+    return train_all(train, holdout, loss, settings, Run(device, seed, memory, train.processes, progress))
+
+
+def train_all(
+    train: Features, holdout: Features | None, loss: str, settings: Settings, run: Run
+) -> dict[str, TrainedProbe]:
     _check_splits(train, holdout or train)
     objective, probes = find_probe_loss(loss), {}
     for name in train.blocks:
-        with full_precision(device), torch.no_grad():
-            rows = validation = StandardisedRows(train, name, train, device, settings, memory)
+        with full_precision(run.device), torch.no_grad():
+            rows = validation = StandardisedRows(train, name, train, run.device, settings, run.memory)
             if holdout is not None:
-                remaining = memory - rows.bytes_kept
-                validation = StandardisedRows(holdout, name, train, device, settings, remaining)
+                remaining = run.memory - rows.bytes_kept
+                validation = StandardisedRows(holdout, name, train, run.device, settings, remaining)
             if settings.optimiser == "sgd":
-                probes[name] = train_by_sgd(rows, validation, objective, seed)
+                probes[name] = train_by_sgd(rows, validation, objective, run.seed)
             else:
                 decays = DECAYS if holdout is not None else (DECAY_WITHOUT_HOLDOUT,)
                 probes[name] = train_by_lbfgs(rows, validation, objective, decays, settings)
             del rows, validation  # their copies, before the next block makes its own
-        if progress is not None:
-            progress("training probes", len(probes), len(train.blocks))
+        run.report("training probes", len(probes), len(train.blocks))
     unseen = next((trained.probe.unseen for trained in probes.values()), None)  # the same for all
     if unseen is not None:
         classes = unseen.nonzero()[:, 0].tolist()
@@ -116,7 +122,7 @@ def train_by_lbfgs(
         precondition = _preconditioner(gram, decay, _curvature(rows, start))
         function = partial(_value_and_gradient, rows, loss, decay)
         with single_threaded():  # what is worth it is shared among threads already
-            end = minimise(function, start, precondition, tolerance * first_norm, rows.processes.first)
+            end = minimise(function, start, precondition, tolerance * first_norm, rows.processes.broadcast)
         return end, mean_loss(validation, loss, end)
 
     path: list[tuple[float, Variables, float]] = []
@@ -174,15 +180,13 @@ def _preconditioner(gram: Tensor | None, decay: float, curvature: float) -> Call
         damping *= 10
         damped.diagonal().add_(damping)
         factor, failed = torch.linalg.cholesky_ex(damped)
-    identity = torch.eye(len(factor), dtype=factor.dtype, device=factor.device)
-    inverse = torch.linalg.solve_triangular(factor, identity, upper=False).float()
     threads = thread_count(factor.numel(), factor.device)
 
     def precondition(gradient: Variables) -> Variables:
-        """By the factor's inverse: however that is rounded, its square stays positive definite."""
         weight_gradient, bias_gradient = unpack(gradient, len(gram))
         parts = map_threads(
-            lambda part: weight_gradient[part] @ inverse.T @ inverse, split_rows(len(weight_gradient), threads)
+            lambda part: torch.cholesky_solve(weight_gradient[part].T.to(factor), factor).T.float(),
+            split_rows(len(weight_gradient), threads),
         )
         return torch.cat([torch.cat(parts).flatten(), bias_gradient / curvature])
 

@@ -1,13 +1,13 @@
 """How it runs, and nothing of what is computed.
 
-checks      what every function demands of logits, labels and arguments
-files       write a file whole or not at all
-text        words in messages: names safe to print, and not too many; how to install what is optional
-memory      how many bytes there are to use; rows in temporary files beyond them
-threads     chunks of rows shared among threads
-process_state   the global generators and the precision of products, borrowed and given back
-processes   all-reduce and gather over torch.distributed
 run         device, seed, memory, processes and progress in one object
+processes   all-reduce and gather over torch.distributed
+memory      how many bytes there are to use; rows in temporary files beyond them
+process_state   the global generators and the precision of products, borrowed and given back
+threads     chunks of rows shared among threads
+files       write a file whole or not at all
+checks      what every function demands of logits, labels and arguments
+text        words in messages: names safe to print, and not too many; how to install what is optional
 """
 
 from lates.runtime.checks import FLOATS, Array, as_tensor, default_names, form_of, plain_tensor

@@ -7,6 +7,7 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import BinaryIO
 
 KINDS = {stat.S_IFIFO: "a pipe", stat.S_IFCHR: "a device", stat.S_IFBLK: "a device", stat.S_IFSOCK: "a socket"}
 """What a path may lead to that is neither a file nor a folder."""
@@ -65,14 +66,24 @@ def _temporary(folder: Path, content: bytes) -> Iterator[Path]:
     """A new file in the folder, gone at the end unless it was renamed."""
     path = folder / f".lates-{secrets.token_hex(8)}"
     try:
-        with open(path, "xb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
+        try:  # where the system can, without a name until it is whole: a killed write leaves nothing
+            with open(os.open(folder, os.O_TMPFILE | os.O_WRONLY, 0o666), "wb") as file:
+                _write_through(file, content)
+                # of the two calls that link, only the one that takes a folder's descriptor follows /proc's link to the file
+                os.link(f"/proc/self/fd/{file.fileno()}", path, src_dir_fd=file.fileno())
+        except (AttributeError, OSError):  # no Linux, or a file system without nameless files
+            with open(path, "xb") as file:
+                _write_through(file, content)
         yield path
     finally:
         with suppress(OSError):
             path.unlink(missing_ok=True)
+
+
+def _write_through(file: BinaryIO, content: bytes) -> None:
+    file.write(content)
+    file.flush()
+    os.fsync(file.fileno())
 
 
 def _rescue(content: bytes, suffix: str) -> str:

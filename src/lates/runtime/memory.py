@@ -64,12 +64,15 @@ def _lines(file: Path) -> list[str]:
 class RowStore:
     """Several named tensors [rows, …] of which at most about `limit` bytes, and one batch, stay in memory.
 
+    Those named in `halved` are rounded to float16 at once where it has their range, so that they are the same wherever they
+    are kept. `halve` keeps them in 16 bits; files, which may hold rows from before and after it, keep 32.
+
     A context manager: at its end the files are closed and gone. Tensors collected before live on as memory maps, which keep
     their unnamed file until they are freed themselves.
     """
 
-    def __init__(self, limit: int) -> None:
-        self.limit, self.bytes = limit, 0
+    def __init__(self, limit: int, halved: Iterable[str] = ()) -> None:
+        self.limit, self.halved, self.bytes = limit, frozenset(halved), 0
         self._chunks: dict[str, list[Tensor]] = {}
         self._files: dict[str, BinaryIO] = {}
 
@@ -88,14 +91,18 @@ class RowStore:
     def append(self, rows: Mapping[str, Tensor]) -> None:
         """Add one batch: the same names every time."""
         for name, values in rows.items():
+            if name in self.halved:
+                half = values.half()
+                values = torch.where(half.isfinite(), half.float(), values)
             self._chunks.setdefault(name, []).append(values)
             self.bytes += values.nbytes
         if self.bytes > self.limit:
             self._spill()
 
-    def halve(self, names: Iterable[str]) -> None:
-        """Keep in 16 bits what is in memory under each of these names, if all of it is within the range of float16."""
-        for name in names:
+    def halve(self) -> None:
+        """Halve what is in memory, each name's if all of it is in range. To see this the host waits for the GPU: call it
+        seldom."""
+        for name in self.halved & self._chunks.keys():
             halves = [chunk.half() for chunk in self._chunks[name]]
             if bool(torch.stack([half.isfinite().all() for half in halves]).all()):
                 self._chunks[name] = halves
@@ -136,5 +143,4 @@ def _join(chunks: list[Tensor], file: BinaryIO | None) -> Tensor:
 
 
 def _as_in_file(chunk: Tensor) -> Tensor:
-    """Always of one dtype, though some of the rows may have been halved."""
     return chunk.cpu().float() if chunk.dtype == torch.float16 else chunk.cpu()

@@ -34,7 +34,7 @@ class Processes:
             device = torch.device("cuda", torch.cuda.current_device())
         return Processes(dist.get_rank(), dist.get_world_size(), device)
 
-    def sum(self, values: Tensor) -> Tensor:
+    def all_reduce(self, values: Tensor) -> Tensor:
         """The sum over all processes of tensors of one shape and dtype: the same bits everywhere."""
         if self.world_size == 1:
             return values
@@ -43,9 +43,9 @@ class Processes:
         dist.all_reduce(total)
         return total.to(values.device)
 
-    def first(self, values: Tensor) -> Tensor:
+    def broadcast(self, values: Tensor) -> Tensor:
         """Rank 0's tensor, of the shape that all have."""
-        return self.sum(values if self.rank == 0 else torch.zeros_like(values))
+        return self.all_reduce(values if self.rank == 0 else torch.zeros_like(values))
 
     def gather(self, item: Any) -> list[Any]:
         """Every process's item, small and picklable, in the order of ranks."""

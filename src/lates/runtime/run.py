@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -25,6 +25,7 @@ class Run:
     memory     bytes for what grows with the rows
     processes  that calibrate together
     progress   called with (stage, done, total); None: silence
+    half       features are kept in 16 bits wherever float16 has their range: on a GPU
     """
 
     device: torch.device
@@ -32,6 +33,7 @@ class Run:
     memory: int
     processes: Processes = ALONE
     progress: Progress | None = None
+    half: bool = False
 
     @staticmethod
     @contextmanager
@@ -50,7 +52,11 @@ class Run:
         processes = Processes.current(device) if distributed else ALONE
         memory = default_memory(device, processes.on_this_host()) if memory is None else int(memory)
         with shown(progress if processes.rank == 0 else False) as callback, torch.inference_mode(False):
-            yield Run(device, seed, memory, processes, callback)
+            yield Run(device, seed, memory, processes, callback, half=device.type == "cuda")
+
+    def with_share(self, share: float) -> "Run":
+        """With this share of the memory."""
+        return replace(self, memory=int(share * self.memory))
 
     def report(self, stage: str, done: int, total: int | None) -> None:
         if self.progress is not None:
