@@ -186,7 +186,7 @@ FLAT_ROWS = """
 import resource, torch
 from lates import metrics
 torch.set_num_threads(1)
-logits = 0.3 * torch.randn(40_000, 500)
+logits = torch.randn(40_000, 500).mul_(0.3)
 labels = logits.argmax(1)
 metrics.nll(logits[:2_000], labels[:2_000])
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

@@ -63,10 +63,10 @@ def test_results_come_in_order_from_threads_in_which_torch_uses_one() -> None:
 @pytest.mark.usefixtures("two_threads")
 def test_threads_keep_torch_s_number_while_others_fit() -> None:
     """A thread that first uses torch while another has set its number inherits that number, and keeps it."""
-    seen: list[int] = []
+    (members, labels), seen = noisy_views(3_000, 20, members=3), list[int]()
 
     def work() -> None:
-        fit_stack(*noisy_views(500, 20, members=3))
+        fit_stack(members, labels)
         seen.append(torch.get_num_threads())
 
     workers = [threading.Thread(target=work) for _ in range(8)]
