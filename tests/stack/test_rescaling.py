@@ -107,3 +107,9 @@ def test_inputs_without_views_are_refused_before_the_training_split_is_read() ->
             model, train=rows[:2], holdout=rows[2:], expect_shift=True, progress=lambda stage, *_: stages.append(stage)
         )
     assert set(stages) == {"reading holdout"}
+
+
+def test_row_weights_are_refused_where_copies_choose_the_scale() -> None:
+    rows = torch.eye(4)
+    with pytest.raises(ValueError, match="pass it or row_weights, not both"):
+        lates.fit_stack([rows], torch.arange(4), passes=2, expect_shift=True, row_weights=torch.ones(4))
