@@ -97,3 +97,9 @@ def test_options_that_expected_shift_cannot_use_are_refused_before_reading(
     with pytest.raises(ValueError, match=message):
         calibrate(problem, **{"expect_shift": True, "progress": lambda stage, *_: stages.append(stage), **options})
     assert not stages
+
+
+def test_row_weights_are_refused_where_copies_choose_the_scale() -> None:
+    rows = torch.eye(4)
+    with pytest.raises(ValueError, match="pass it or row_weights, not both"):
+        lates.fit_stack([rows], torch.arange(4), passes=2, expect_shift=True, row_weights=torch.ones(4))
