@@ -22,7 +22,7 @@ class Features:
 
     Where several processes calibrate together, the rows are this process's, the moments those of all.
 
-    blocks      name -> features [n, width], float32; float16 where `calibrate` reads them on a GPU and they are in its range
+    blocks      name -> features [n, width], float32; float16 where they are read on a GPU and in its range
     logits      [n, classes], float32, of the network itself; [0, classes] where they were not kept
     labels      [n], int64
     poolings    name -> how the features were made from the block's output
