@@ -15,6 +15,7 @@ A template in `pages/` holds `{{…}}` where something is filled in:
     {{mean METRIC SETS PLACE METHOD}}                1.375
     {{percent METRIC SETS PLACE METHOD RIVAL}}       15 %: the gain as a share of the rival's mean
     {{each METRIC SETS PLACE METHOD RIVAL}}          15 % (VGG16) and 3 % (small ViT): that of every architecture
+    {{interval METRIC SETS PLACE METHOD RIVAL}}      [−0.0116, +0.0452]: 95 %, of the gain, t over architectures
     {{wins METRIC SETS PLACE METHOD RIVAL}}          9 of 9: networks on which METHOD is better
     {{ahead METRIC SETS PLACE METHOD}}               5 of 7: networks on which METHOD is better than every rival
     {{worse METRIC SETS PLACE METHOD RIVAL}}         4 of 399: test sets, of all networks, on which METHOD is worse
@@ -57,7 +58,7 @@ from experiments.reporting.summaries import (
     trained,
 )
 from experiments.reporting.tables.comparisons import GAIN_COLUMNS, better_of, shown
-from experiments.reporting.tables.markdown import ABSENT, NOT_RUN, Table, grid, markdown, number
+from experiments.reporting.tables.markdown import ABSENT, NOT_RUN, Table, grid, interval, markdown, number
 
 PAGES = Path(__file__).parent / "pages"
 _FIELD = re.compile(r"\{\{(.*?)\}\}", re.DOTALL)
@@ -292,6 +293,10 @@ def _each(architectures: Architectures, method: str, rival: str, metric: str, gr
     return _listed([f"{_percent([cells], *pair)} ({_network(cells)})" for cells in architectures if cells]) or NOT_RUN
 
 
+def _interval(architectures: Architectures, method: str, rival: str, metric: str, group: Group) -> str:
+    return interval(compare(architectures, method, rival, metric, group).t).replace(ABSENT, NOT_RUN)
+
+
 def _wins(architectures: Architectures, method: str, rival: str, metric: str, group: Group) -> str:
     gains = network_gains([cell for cells in architectures for cell in cells], method, rival, metric, group.sets)
     return better_of(gains, NOT_RUN)
@@ -359,6 +364,7 @@ _COMPARED: Mapping[str, Callable[..., str]] = {
     "mean": _mean,
     "percent": _percent,
     "each": _each,
+    "interval": _interval,
     "wins": _wins,
     "worse": _worse,
     "where": _where,

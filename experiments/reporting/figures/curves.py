@@ -43,7 +43,7 @@ def draw_severity(measured: Sequence[Measured], training: str) -> Figure:
             for edge in range(1, len(sets)):
                 axes.axvline(edge - 0.5, color=style.FAINT, linewidth=0.8, zorder=0)
             axes.set_xlim(-0.5, len(sets) - 0.5)
-            axes.set_xticks(range(len(sets)), severities)
+            axes.set_xticks(range(len(sets)), [*map(str, severities)])
         return drawn
 
     figure = style.draw_panels(drawn_datasets(measured, training), draw, below="severity", width=4.8, height=2.4)

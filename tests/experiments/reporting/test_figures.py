@@ -6,7 +6,7 @@ import matplotlib as mpl
 import numpy as np
 import pytest
 from matplotlib.axes import Axes
-from matplotlib.collections import LineCollection
+from matplotlib.collections import LineCollection, PathCollection
 from matplotlib.colors import to_rgba
 from PIL import Image
 
@@ -44,7 +44,8 @@ def measured(results: Path) -> tuple[Measured, ...]:
 def points(axes: Axes, method: str) -> np.ndarray:
     """[dots, 2] of a method"""
     colour = to_rgba(COLOURS[method])
-    found = [each for each in axes.collections if np.allclose(np.asarray(each.get_facecolor())[:1], colour)]
+    dots = [each for each in axes.collections if isinstance(each, PathCollection)]
+    found = [each for each in dots if np.allclose(np.asarray(each.get_facecolor())[:1], colour)]
     return np.concatenate([np.asarray(each.get_offsets(), dtype=float) for each in found])
 
 
