@@ -6,7 +6,7 @@ A template in `pages/` holds `{{…}}` where something is filled in:
     {{columns NAME | COLUMN | COLUMN}}               some columns of it, without title and note
     {{cell NAME | ROW | COLUMN}}                     one cell of it; rows go by what their first column holds
     {{significant NAME}}                             1 of 4 (CIFAR-100, corrupted): its rows with a p after Holm below .05
-    {{recipe NAME FIELD}}                            150: what a recipe says
+    {{probe_images RECIPE DATASET}}                  150: of each class
     {{scores PLACES COLUMNS METHODS}}                a table of means: a row for each method, for instance
                                                      {{scores strong:cifar100,strong:cifar10 nll:clean,ece:bar temperature sms}}
                                                      with several places and columns a cell holds all places: 1.375 / 0.320
@@ -79,7 +79,7 @@ def fill(template: str, measured: Sequence[Measured], tables: Mapping[str, Table
         try:
             return _value(words, measured, tables)
         except (IndexError, KeyError, TypeError, ValueError) as error:
-            fields = (*_COMPARED, "cell", "columns", "significant", "recipe", "scores", "gains", "better")
+            fields = (*_COMPARED, "cell", "columns", "significant", "probe_images", "scores", "gains", "better")
             quantities = ", ".join((*fields, "names", "networks", "seeds", "most"))
             known = f"tables: {', '.join(sorted(tables))}; quantities: {quantities}"
             raise TemplateError(f"{{{{{' '.join(words)}}}}} cannot be filled: {error}. Known {known}.") from error
@@ -101,8 +101,8 @@ def _value(words: list[str], measured: Sequence[Measured], tables: Mapping[str, 
             p_values = {row[0]: row[table.header.index("p, Holm")] for row in table.rows}
             below = [name for name, p in p_values.items() if p != ABSENT and float(p.lstrip("< ")) < 0.05]
             return f"{len(below)} of {len(p_values)}" + (f" ({'; '.join(below)})" if below else "")
-        case ["recipe", name, field]:
-            return str(getattr(RECIPES[name], field))
+        case ["probe_images", recipe, dataset]:
+            return str(RECIPES[recipe].probe_images[dataset])
         case ["cell", *_]:
             name, start, column = " ".join(words[1:]).split(" | ")
             table = tables[name]
