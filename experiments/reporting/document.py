@@ -1,11 +1,13 @@
 """`python -m experiments tables`: the pages that people read, and every table as CSV, from `results/` alone.
 
-Pages are templates (`prose`) filled with tables and numbers: `RESULTS.md`, and one page a question in `results/`. With
+Pages are templates (`prose`) filled with tables and numbers: `RESULTS.md`, and one page a question in `results/`. Of
+`README.md` the part between two comments is such a template too. With
 `--check` nothing is written: everything is computed again, and every line that differs from what is written is an error.
 """
 
 import argparse
 import difflib
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -14,7 +16,10 @@ from experiments.reporting.prose import PAGES, TemplateError, fill
 from experiments.reporting.tables import make_tables
 from experiments.reporting.tables.markdown import as_csv
 
-FRONT = "RESULTS.md"
+FRONT, README = "RESULTS.md", "README.md"
+_README_PART = re.compile(
+    rf"(?<=<!-- filled from experiments/reporting/pages/{README} -->\n).*(?=<!-- end -->)", re.DOTALL
+)
 
 
 class DocumentError(Exception):
@@ -22,14 +27,17 @@ class DocumentError(Exception):
 
 
 def render(results: Path, root: Path) -> dict[Path, str]:
-    """file -> its text: the front page in `root`, the other pages and the CSVs in `results`."""
+    """file -> its text: the front page and, where there is one, the README in `root`; other pages and CSVs in `results`."""
     if not results.is_dir():
         raise DocumentError(f"{results} is no folder. Run a recipe first, or give the folder of its results.")
     measured, tables = make_tables(results)
-    pages = {
-        (root if page.name == FRONT else results) / page.name: fill(page.read_text("utf-8"), measured, tables)
-        for page in sorted(PAGES.glob("*.md"))
-    }
+    filled = {page.name: fill(page.read_text("utf-8"), measured, tables) for page in sorted(PAGES.glob("*.md"))}
+    part = filled.pop(README)
+    pages = {(root if name == FRONT else results) / name: text for name, text in filled.items()}
+    if (readme := root / README).exists():
+        pages[readme], found = _README_PART.subn(lambda _: part, readme.read_text("utf-8"))
+        if not found:
+            raise DocumentError(f"{readme} lacks the two comments between which {PAGES / README} is filled in.")
     return pages | {results / "tables" / f"{name}.csv": as_csv(table) for name, table in tables.items()}
 
 

@@ -85,7 +85,6 @@ VIEW_RIVALS: Mapping[str, str] = {
 """What sees views, features or training images too."""
 EXPENSIVE: Mapping[str, str] = {
     "tta_mirror": "test-time augmentation, 2 passes",
-    "tta_shift": "test-time augmentation, 5 passes",
     "ensemble": "ensemble of the seeds",
 }
 RIVALS: Mapping[str, str] = {
@@ -101,29 +100,13 @@ LATES: Mapping[str, str] = {
     "lates_shift_1": "LATES, shifted views",
     "lates_jitter_1": "LATES, jittered views",
     "lates_robust_1": "LATES, robust views",
-    "lates_none_brier": "LATES, no views, to Brier",
-    "lates_shift_brier": "LATES, shifted views, to Brier",
-    "lates_jitter_brier": "LATES, jittered views, to Brier",
     "lates_robust_brier": "LATES, robust views, to Brier",
-    "lates_rescaled": "LATES, robust views, rescaled on a robust hold-out",
-    "lates_brier_rescaled": "LATES, robust views, to Brier, rescaled on a robust hold-out",
     "lates_jittered_holdout": "LATES, jittered views and hold-out",
     "lates_both_holdouts": "LATES, jittered views, hold-out plain and jittered",
-    "lates_robust_holdout": "LATES, robust views and hold-out",
-    "lates_light": "LATES, robust views, light copies of the hold-out",
-    "lates_capped": "LATES, robust views, capped",
+    "lates_robust_holdout": 'LATES, holdout_views="robust"',
     "lates_capped_rescaled": "LATES, expect_shift=True",
-    "lates_capped_light": "LATES, robust views, capped, light copies",
-    "lates_capped_robust_holdout": "LATES, robust views and hold-out, capped",
     "lates_last": "LATES (default)",
-    "lates_last_rescaled": "LATES, robust views, last block too, rescaled",
-    "lates_last_light": "LATES, robust views, last block too, light copies",
-    "lates_last_robust_holdout": "LATES, robust views and hold-out, last block too",
-    "lates_last_capped": "LATES, robust views, last block too, capped",
-    "lates_last_capped_rescaled": "LATES, robust views, last block too, capped, rescaled",
-    "lates_last_capped_light": "LATES, robust views, last block too, capped, light copies",
-    "lates_last_capped_robust_holdout": "LATES, robust views and hold-out, last block too, capped",
-    "lates_last_block": "LATES, shifted views, last block probed too",
+    "lates_last_block": "LATES, shifted views, last block probed",
     "lates_robust_sms": "LATES, robust views, then structured matrix scaling",
 }
 METHOD_TITLES: Mapping[str, str] = {

@@ -3,34 +3,41 @@
 A template in `pages/` holds `{{…}}` where something is filled in:
 
     {{table NAME}}                                   a table, as Markdown
+    {{columns NAME | COLUMN | COLUMN}}               some columns of it, without title and note
     {{cell NAME | ROW | COLUMN}}                     one cell of it; rows go by what their first column holds
+    {{significant NAME}}                             1 of 4 (CIFAR-100, corrupted): its rows with a p after Holm below .05
+    {{probe_images RECIPE DATASET}}                  150: of each class
     {{scores PLACES COLUMNS METHODS}}                a table of means: a row for each method, for instance
                                                      {{scores strong:cifar100,strong:cifar10 nll:clean,ece:bar temperature sms}}
+                                                     with several places and columns a cell holds all places: 1.375 / 0.320
     {{gains PLACES COLUMNS METHOD RIVAL}}            a table of gains with intervals, likewise
-    {{better PLACE COLUMNS METHODS RIVALS}}          a table: on how many networks METHODS are better
+    {{better PLACE COLUMNS METHOD RIVALS}}           a table: on how many networks METHOD is better
     {{mean METRIC SETS PLACE METHOD}}                1.375
     {{percent METRIC SETS PLACE METHOD RIVAL}}       15 %: the gain as a share of the rival's mean
+    {{each METRIC SETS PLACE METHOD RIVAL}}          15 % (VGG16) and 3 % (small ViT): that of every architecture
+    {{interval METRIC SETS PLACE METHOD RIVAL}}      [−0.0116, +0.0452]: 95 %, of the gain, t over architectures
     {{wins METRIC SETS PLACE METHOD RIVAL}}          9 of 9: networks on which METHOD is better
     {{ahead METRIC SETS PLACE METHOD}}               5 of 7: networks on which METHOD is better than every rival
     {{worse METRIC SETS PLACE METHOD RIVAL}}         4 of 399: test sets, of all networks, on which METHOD is worse
+    {{where METRIC SETS PLACE METHOD RIVAL}}         pixelate at severity 5 (4 networks, by 0.059 to 0.477): those test sets
     {{least METRIC SETS PLACE METHOD RIVAL}}         from 1.19 to 1.12 (small ViT): where METHOD is better by least
     {{names PLACE}}                                  ResNet18, VGG16 and small ViT
     {{networks PLACE}}                               9
     {{seeds PLACE}}                                  3, or 1 to 3
-    {{most FACT PLACE METHOD}}                       1.00: the largest share, in percent, that METHOD adds to a network
+    {{most FACT PLACE METHOD}}                       1.00 %: the largest share that METHOD adds to a network
 
 SETS is clean, corrupted, like or unlike (the jitter), bar or natural, or a type of corruption. PLACE is `both`, a data set, or
-`DATASET/NETWORK`; with `#SEED` for one seed, `!NETWORK` for a data set without one network, `?METHOD` for those networks on
-which a method was run, `@TRAIN` for a share of the training split, `~RATE` for dropout; after `strong:` where networks of the
-strong recipe are meant (WRN-28-10 has one of its own), after `public:` for released ones, after `again:` for the one trained
-twice. COLUMNS are METRIC:SETS; PLACES, COLUMNS and METHODS before others are joined by commas; of PLACES `DATASET/*` is each
-network that was run. What was not run on every network of a place reads "not run".
+`DATASET/NETWORK`; with `#SEED` for one seed, `?METHOD` for those networks on which a method was run, `@TRAIN` for a share of
+the training split, `~RATE` for dropout; after `strong:` where networks of the strong recipe are meant (WRN-28-10 has one of its
+own), after `public:` for released ones, after `again:` for the one trained twice. COLUMNS are METRIC:SETS; PLACES and COLUMNS
+are joined by commas; of PLACES `DATASET/*` is each network that was run. What was not run on every network of a place reads
+"not run".
 """
 
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
-from itertools import compress, product
+from itertools import compress
 from pathlib import Path
 
 import numpy as np
@@ -51,12 +58,12 @@ from experiments.reporting.summaries import (
     trained,
 )
 from experiments.reporting.tables.comparisons import GAIN_COLUMNS, better_of, shown
-from experiments.reporting.tables.markdown import ABSENT, NOT_RUN, Table, grid, markdown, number
+from experiments.reporting.tables.markdown import ABSENT, NOT_RUN, Table, grid, interval, markdown, number
 
 PAGES = Path(__file__).parent / "pages"
 _FIELD = re.compile(r"\{\{(.*?)\}\}", re.DOTALL)
 _PLACE = re.compile(
-    r"((?P<training>strong|public|again):)?(?P<dataset>\w+)(/(?P<network>\w+))?(#(?P<seed>\d+))?(!(?P<without>\w+))?(\?(?P<method>\w+))?(@(?P<train>[\d.]+))?(~(?P<rate>[\d.]+))?"
+    r"((?P<training>strong|public|again):)?(?P<dataset>\w+)(/(?P<network>\w+))?(#(?P<seed>\d+))?(\?(?P<method>\w+))?(@(?P<train>[\d.]+))?(~(?P<rate>[\d.]+))?"
 )
 
 
@@ -72,9 +79,8 @@ def fill(template: str, measured: Sequence[Measured], tables: Mapping[str, Table
         try:
             return _value(words, measured, tables)
         except (IndexError, KeyError, TypeError, ValueError) as error:
-            quantities = ", ".join(
-                (*_COMPARED, "cell", "scores", "gains", "better", "names", "networks", "seeds", "most")
-            )
+            fields = (*_COMPARED, "cell", "columns", "significant", "probe_images", "scores", "gains", "better")
+            quantities = ", ".join((*fields, "names", "networks", "seeds", "most"))
             known = f"tables: {', '.join(sorted(tables))}; quantities: {quantities}"
             raise TemplateError(f"{{{{{' '.join(words)}}}}} cannot be filled: {error}. Known {known}.") from error
 
@@ -85,6 +91,18 @@ def _value(words: list[str], measured: Sequence[Measured], tables: Mapping[str, 
     match words:
         case ["table", name]:
             return markdown(tables[name]).rstrip("\n")
+        case ["columns", *_]:
+            name, *shown_columns = " ".join(words[1:]).split(" | ")
+            places = [tables[name].header.index(column) for column in shown_columns]
+            rows = [tuple(row[place] for place in places) for row in tables[name].rows]
+            return grid(tuple(shown_columns), rows, sum(place < tables[name].text_columns for place in places))
+        case ["significant", name]:
+            table = tables[name]
+            p_values = {row[0]: row[table.header.index("p, Holm")] for row in table.rows}
+            below = [name for name, p in p_values.items() if p != ABSENT and float(p.lstrip("< ")) < 0.05]
+            return f"{len(below)} of {len(p_values)}" + (f" ({'; '.join(below)})" if below else "")
+        case ["probe_images", recipe, dataset]:
+            return str(RECIPES[recipe].probe_images[dataset])
         case ["cell", *_]:
             name, start, column = " ".join(words[1:]).split(" | ")
             table = tables[name]
@@ -94,11 +112,10 @@ def _value(words: list[str], measured: Sequence[Measured], tables: Mapping[str, 
             return _score_table(measured, places.split(","), _columns(columns), methods)
         case ["gains", places, columns, method, rival]:
             return _gain_table(measured, places.split(","), _columns(columns), method, rival)
-        case ["better", place, columns, methods, *rivals]:
-            return _better_table(_place(measured, place), _columns(columns), methods.split(","), rivals)
+        case ["better", place, columns, method, *rivals]:
+            return _better_table(_place(measured, place), _columns(columns), method, rivals)
         case ["names", place]:
-            found = [in_words(cells[0].cell.network) for cells in _place(measured, place) if cells]
-            return " and ".join(filter(None, [", ".join(found[:-1]), *found[-1:]])) or NOT_RUN
+            return _listed([_network(cells) for cells in _place(measured, place) if cells]) or NOT_RUN
         case ["networks", place]:
             return str(sum(map(len, _place(measured, place))))
         case ["seeds", place]:
@@ -107,7 +124,7 @@ def _value(words: list[str], measured: Sequence[Measured], tables: Mapping[str, 
         case ["most", fact, place, method]:
             _check("nll", method)
             shares = [100 * cell.fact("methods", method, fact) for cells in _place(measured, place) for cell in cells]
-            return number(float(np.max(shares)) if shares else math.nan, 2, NOT_RUN)
+            return f"{number(max(shares), 2)} %" if shares else NOT_RUN
         case [kind, metric, sets, place, *methods]:
             _check(metric, *methods)
             found = _place(measured, place, ensemble=methods == ["ensemble"])
@@ -128,7 +145,6 @@ def _place(measured: Sequence[Measured], text: str, *, ensemble: bool = False) -
             [each for each in cells if parsed["seed"] in (None, str(each.cell.seed))]
             for dataset in (CIFAR_SETS if parsed["dataset"] == "both" else (parsed["dataset"],))
             for network in ([parsed["network"]] if parsed["network"] else networks_of(dataset, training))
-            if network != parsed["without"]
             for cells in [trained(measured, dataset, network, part, **options, ensemble=ensemble)]
         ]
 
@@ -146,6 +162,15 @@ def _check(metric: str, *methods: str) -> None:
     for method in methods:
         if method not in METHOD_TITLES and in_words(method) == method:
             raise ValueError(f'"{method}" is no method')
+
+
+def _network(cells: Sequence[Measured]) -> str:
+    return in_words(cells[0].cell.network)
+
+
+def _listed(items: Sequence[str]) -> str:
+    """One, two and three."""
+    return " and ".join(filter(None, [", ".join(items[:-1]), *items[-1:]]))
 
 
 def _columns(text: str) -> list[tuple[str, Group]]:
@@ -168,20 +193,26 @@ def _score_table(
 ) -> str:
     """A method that was not run on all networks of a place has dashes there."""
     places = [each for place in places for each in _each_network(measured, place)]
-    header = ["method"]
-    for place, (metric, group) in product(places, columns):
-        of_column = f"{in_words(metric)}, {group.title}" if len(columns) > 1 or len(places) == 1 else ""
-        header.append(": ".join(filter(None, (_title(place) if len(places) > 1 else "", of_column))))
+    if one_column := len(columns) == 1 and len(places) > 1:
+        header = ["method", *map(_title, places)]
+    else:
+        first = " / ".join(map(_title, places)) if len(places) > 1 else "method"
+        header = [first, *(f"{in_words(metric)}, {group.title}" for metric, group in columns)]
     rows: list[tuple[str, ...]] = []
     for method in methods:
         _check("nll", method)
+        of_places = [_place(measured, place, ensemble=method == "ensemble") for place in places]
         values = [
-            _mean(_place(measured, place, ensemble=method == "ensemble"), method, metric, group)
-            for place, (metric, group) in product(places, columns)
+            [_mean(cells, method, metric, group).replace(NOT_RUN, ABSENT) for cells in of_places]
+            for metric, group in columns
         ]
         title = f"**{in_words(method)}**" if method in (DEFAULT, EXPECT_SHIFT) else in_words(method)
-        rows.append((title, *(value.replace(NOT_RUN, ABSENT) for value in values)))
+        rows.append((title, *(values[0] if one_column else map(_beside, values))))
     return _grid_if_run(tuple(header), rows)
+
+
+def _beside(values: Sequence[str]) -> str:
+    return ABSENT if set(values) == {ABSENT} else " / ".join(values)
 
 
 def _gain_table(
@@ -204,16 +235,19 @@ def _gain_table(
 
 
 def _better_table(
-    architectures: Architectures, columns: Sequence[tuple[str, Group]], methods: Sequence[str], rivals: Sequence[str]
+    architectures: Architectures, columns: Sequence[tuple[str, Group]], method: str, rivals: Sequence[str]
 ) -> str:
     """Seeds of one architecture are not independent."""
-    _check("nll", *methods, *rivals)
-    header = ("method", "better than", *(f"{in_words(metric)}, {group.title}" for metric, group in columns))
+    _check("nll", method, *rivals)
+    header = ("better than", *(f"{in_words(metric)}, {group.title}" for metric, group in columns))
     rows = [
-        (*map(in_words, pair), *(_wins(architectures, *pair, *column).replace(NOT_RUN, ABSENT) for column in columns))
-        for pair in product(methods, rivals)
+        (
+            in_words(rival),
+            *(_wins(architectures, method, rival, *column).replace(NOT_RUN, ABSENT) for column in columns),
+        )
+        for rival in rivals
     ]
-    return _grid_if_run(header, rows, text_columns=2)
+    return _grid_if_run(header, rows)
 
 
 def _grid_if_run(header: tuple[str, ...], rows: Sequence[tuple[str, ...]], text_columns: int = 1) -> str:
@@ -233,7 +267,8 @@ def _title(place: str) -> str:
     parsed = _PLACE.fullmatch(place)
     if parsed is None or parsed["train"]:
         return f"{float(parsed['train']):.0%} to train".replace("%", " %") if parsed else place
-    return ", ".join(in_words(name) for name in (parsed["network"], parsed["dataset"]) if name)
+    names = ", ".join(in_words(name) for name in (parsed["network"], parsed["dataset"]) if name)
+    return f"{names}, dropout {parsed['rate']}" if parsed["rate"] else names
 
 
 # Quantities of methods
@@ -251,6 +286,15 @@ def _percent(architectures: Architectures, method: str, rival: str, metric: str,
     )
     share = number(100 * sign(metric) * (ours - theirs) / theirs, 0, NOT_RUN)
     return share if share == NOT_RUN else f"{share} %"
+
+
+def _each(architectures: Architectures, method: str, rival: str, metric: str, group: Group) -> str:
+    pair = (method, rival, metric, group)
+    return _listed([f"{_percent([cells], *pair)} ({_network(cells)})" for cells in architectures if cells]) or NOT_RUN
+
+
+def _interval(architectures: Architectures, method: str, rival: str, metric: str, group: Group) -> str:
+    return interval(compare(architectures, method, rival, metric, group).t).replace(ABSENT, NOT_RUN)
 
 
 def _wins(architectures: Architectures, method: str, rival: str, metric: str, group: Group) -> str:
@@ -271,10 +315,39 @@ def _least(architectures: Architectures, method: str, rival: str, metric: str, g
     return min(gains, default=(0, NOT_RUN))[1]
 
 
+def _losses(
+    architectures: Architectures, method: str, rival: str, metric: str, group: Group
+) -> list[tuple[Measured, str, float]]:
+    """By how much it is worse, on each test set of each network."""
+    return [
+        (cell, name, -float(gains[0, 0]))
+        for cells in architectures
+        for cell in cells
+        for name in cell.asked(group.sets)
+        if len(gains := mean_gains([cell], method, rival, metric, [[name]]))
+    ]
+
+
 def _worse(architectures: Architectures, method: str, rival: str, metric: str, group: Group) -> str:
-    cells = [cell for of_architecture in architectures for cell in of_architecture]
-    gains = [mean_gains([cell], method, rival, metric, [[name] for name in cell.asked(group.sets)]) for cell in cells]
-    return better_of(-np.concatenate([np.empty(0), *map(np.ravel, gains)]), NOT_RUN)
+    losses = _losses(architectures, method, rival, metric, group)
+    return better_of(np.asarray([loss for _, _, loss in losses]), NOT_RUN)
+
+
+def _where(architectures: Architectures, method: str, rival: str, metric: str, group: Group) -> str:
+    """The corruption of the largest loss first."""
+    losses = _losses(architectures, method, rival, metric, group)
+    by_type: dict[str, list[tuple[Measured, str, float]]] = {}
+    for loss in sorted((each for each in losses if each[2] > 0), key=lambda each: -each[2]):
+        by_type.setdefault(loss[1].rpartition("-")[0], []).append(loss)
+    found: list[str] = []
+    for name, of_type in by_type.items():
+        severities = sorted({each[1].rpartition("-")[2] for each in of_type})
+        networks = len({each[0].cell.name for each in of_type})
+        at = f"{name.replace('_', ' ')} at severit{'ies' if len(severities) > 1 else 'y'} {_listed(severities)}"
+        smallest, largest = number(of_type[-1][2], 3), number(of_type[0][2], 3)
+        by = largest if smallest == largest else f"{smallest} to {largest}"
+        found.append(f"{at} ({networks} network{'s' if networks > 1 else ''}, by {by})")
+    return _listed(found) or ("none" if losses else NOT_RUN)
 
 
 def _ahead(architectures: Architectures, method: str, metric: str, group: Group) -> str:
@@ -290,8 +363,11 @@ def _ahead(architectures: Architectures, method: str, metric: str, group: Group)
 _COMPARED: Mapping[str, Callable[..., str]] = {
     "mean": _mean,
     "percent": _percent,
+    "each": _each,
+    "interval": _interval,
     "wins": _wins,
     "worse": _worse,
+    "where": _where,
     "least": _least,
     "ahead": _ahead,
 }

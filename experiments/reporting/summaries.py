@@ -73,8 +73,8 @@ GROUPS: Mapping[str, Group] = {
     "clean": Group("clean", ()),
     "natural": Group("natural shift", (), NATURAL_GROUP),
     "corrupted": Group("corrupted", NAMES),
-    "like": Group("corrupted, like the jitter", LIKE_JITTER),
-    "unlike": Group("corrupted, unlike the jitter", UNLIKE_JITTER),
+    "like": Group("corrupted, similar to views", LIKE_JITTER),
+    "unlike": Group("corrupted, dissimilar", UNLIKE_JITTER),
     "bar": Group("corrupted by C-bar", BAR_NAMES),
 }
 

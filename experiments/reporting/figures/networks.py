@@ -70,7 +70,8 @@ def draw_depth(measured: Sequence[Measured], dataset: str, training: str) -> Fig
             accuracy = [each.fact("probe_accuracy", member) for member in members]
             column[0].scatter(depth, accuracy, s=12, color=style.INK, alpha=0.7, linewidths=0)
         head = spread(each.fact("probe_accuracy", members[-1]) for each in cells).mean
-        column[0].annotate("head", (depth[-1], head), (4, 6), textcoords="offset points", ha="right", fontsize=7)
+        column[0].annotate("head", (depth[-1], head), (0, -7), textcoords="offset points", ha="center", va="top",
+                           fontsize=7)  # fmt: skip
         column[0].set_ylim(0, 1)
         offsets = style.dodge(methods, 0.84)
         for method in methods:
@@ -86,7 +87,7 @@ def draw_depth(measured: Sequence[Measured], dataset: str, training: str) -> Fig
     for axes, text in zip(panels[:, 0], ("accuracy of each\nmember alone", "contribution") * lines, strict=True):
         axes.set_ylabel(text)
     title = f"{in_words(dataset)}: accuracy of each member (uncut probes; no dot: not recorded), and its share of the weights"
-    return style.finished(figure, title, training, methods, columns=2)
+    return style.finished(figure, title, training, methods, bars=True)
 
 
 def _members(cell: Measured, methods: Sequence[str]) -> list[str]:

@@ -12,6 +12,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
 from PIL import Image
 
 from experiments.reporting.names import in_words
@@ -22,6 +23,7 @@ COLOURS: Mapping[str, str] = {
     "temperature": "#2f6db3",
     "vector_scaling": "#8db7de",
     "sms": "#123f73",
+    "parameterised": "#8db7de",
     "temperature_jittered_holdout": "#63b8ad",
     "temperature_robust_holdout": "#23776c",
     "head_refitted_shift": "#c3a7e0",
@@ -37,10 +39,10 @@ COLOURS: Mapping[str, str] = {
 }
 """Logit methods blue, on changed hold-outs green, the last layer refitted violet, LATES amber; views darken a colour, so that
 grey print keeps the order."""
-MARKERS: Mapping[str, str] = dict(zip(COLOURS, "8XPv<*d^DsD^o*>", strict=True))
+MARKERS: Mapping[str, str] = dict(zip(COLOURS, "8XPhv<*d^DsD^o*>", strict=True))
 SHOWN: Mapping[str, Sequence[str]] = {
     STRONG_TRAINING: (
-        "temperature", "sms", "temperature_robust_holdout", "head_refitted_robust", "best_layer", "lates_none_1", "lates_last",
+        "temperature", "sms", "parameterised", "temperature_robust_holdout", "head_refitted_robust", "best_layer", "lates_last",
         "lates_capped_rescaled", "lates_robust_holdout",
     ),
     PAPER_TRAINING: (
@@ -137,11 +139,18 @@ def show_not_run(axes: Axes) -> None:
     axes.grid(False)
 
 
-def finished(figure: Figure, title: str, training: str, methods: Sequence[str], columns: int = 4) -> Figure:
-    """With the title, which also says how the networks were trained, and the methods' legend below."""
+def finished(
+    figure: Figure, title: str, training: str, methods: Sequence[str], columns: int = 4, *, bars: bool = False
+) -> Figure:
+    """With the title, which also says how the networks were trained, and the methods' legend below: of markers, or of bars."""
     whole = f"{title}\nNetworks trained by the {in_words(training)}"
     figure.suptitle(whole, x=0.01, ha="left", fontsize=11, fontweight="bold")
-    handles = [Line2D([], [], linestyle="none", label=in_words(method), **look(method)) for method in methods]
+    handles = [
+        Patch(label=in_words(method), color=COLOURS[method])
+        if bars
+        else Line2D([], [], linestyle="none", label=in_words(method), **look(method))
+        for method in methods
+    ]
     if handles:
         figure.legend(handles=handles, loc="outside lower left", ncols=columns, handlelength=1.2)
     return figure

@@ -11,10 +11,10 @@ from pathlib import Path
 from experiments.reporting.names import CIFAR
 from experiments.reporting.summaries import Measured, read_measured
 from experiments.reporting.tables.comparisons import gains, mc_dropout_gains, paper_tests, primary
-from experiments.reporting.tables.costs import cost, depth, runs, timing_table
+from experiments.reporting.tables.costs import cost, depth, runs, timing_table, views_timing_table
 from experiments.reporting.tables.factorial import factorial_tables
 from experiments.reporting.tables.markdown import Table
-from experiments.reporting.tables.scores import baselines, by_network, imagenet, mc_dropout, methods_table, scores
+from experiments.reporting.tables.scores import baselines, imagenet, mc_dropout, methods_table, scores
 from experiments.reporting.tables.searches import candidates_table, round_tables
 from experiments.reporting.tables.text_and_tables import problem_table
 
@@ -23,7 +23,6 @@ TABLES: tuple[Callable[[Sequence[Measured]], Table], ...] = (
     *(partial(baselines, dataset=dataset) for dataset in CIFAR),
     methods_table, scores, gains,
     mc_dropout, mc_dropout_gains, paper_tests, imagenet, cost, depth, runs,
-    *(partial(by_network, metric=metric, group=group) for group in ("clean", "corrupted") for metric in ("nll", "ece")),
 )  # fmt: skip
 PROBLEMS = (("trec", "Questions of six kinds"), ("magic", "Particles that a telescope saw"))
 
@@ -32,6 +31,7 @@ def make_tables(results: Path) -> tuple[tuple[Measured, ...], dict[str, Table]]:
     """What was measured, and name -> table of the results as they are now; without results, tables of what is missing."""
     measured = read_measured(results)
     tables = [*(make(measured) for make in TABLES), timing_table(results / "timing")]
+    tables.append(views_timing_table(results / "timing"))
     tables += factorial_tables(results / "paper_recipe")
     tables += [problem_table(results / "text_and_tables", *problem) for problem in PROBLEMS]
     for name in ("search_shift", "search_shift_public", "search_third"):

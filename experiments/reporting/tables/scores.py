@@ -32,8 +32,6 @@ from experiments.reporting.tables.markdown import ABSENT, NOT_RUN, Table, merge_
 
 Row = tuple[str, ...]
 
-MEANS = "Means over seeds, then over the architectures that were run: each counts once."
-PUBLIC_NOTE = "Public networks: one half of the test images, corruptions at severity 3 alone."
 FLOOR = "Floor: the ECE that perfect calibration would measure with these confidences."
 
 
@@ -45,13 +43,12 @@ def corrupted_titles(metrics: Sequence[str]) -> Row:
 
 
 def methods_table(measured: Sequence[Measured]) -> Table:
-    """Methods that were run somewhere, one row for each data set; the note names the others."""
+    """Methods that were run somewhere, one row for each data set."""
     clean = ("nll", "ece", "ece_smooth", "brier", "accuracy", "auc", "auc_best_temperature")
     corrupted = ("nll", "ece", "accuracy")
     columns = [(metric, CLEAN_SET) for metric in clean] + [(metric, CORRUPTED) for metric in corrupted]
     listed = [method for method in METHOD_TITLES if method not in ON]
     rows: list[Row] = []
-    whole: set[str] = set()
     for training, dataset in product(TRAININGS, CIFAR):
         run = methods_run(measured, dataset, training)
         where = tuple(map(in_words, (training, dataset)))
@@ -60,44 +57,14 @@ def methods_table(measured: Sequence[Measured]) -> Table:
             rows.append((*where, in_words(method), *map(number, values)))
         if not run:
             rows.append((*where, NOT_RUN, *[ABSENT] * len(columns)))
-        whole |= run
-    anywhere = {method for cell in measured for method in cell.methods}
-    partly = [in_words(method) for method in listed if method in anywhere - whole]
-    missing = [in_words(method) for method in listed if method not in anywhere]
     return Table(
         "methods",
         "Every method that was run on all networks",
         ("networks trained by", "data set", "method", *map(in_words, clean), *corrupted_titles(corrupted)),
         tuple(rows),
-        f"{MEANS} {PUBLIC_NOTE} AUC at best T: at the temperature that serves the method's AUC best, so that calibration alone "
-        "earns little. "
-        + (f"Run on some networks alone, see tables/scores.csv: {'; '.join(partly)}. " if partly else "")
-        + (f"Not run: {'; '.join(missing)}." if missing else ""),
+        "Means over seeds, then over the architectures that were run. AUC at best T: at the temperature that serves it best.",
         text_columns=3,
     )
-
-
-BY_NETWORK = (
-    "temperature", "vector_scaling", "sms", "temperature_jittered_holdout", "head_refitted_jitter", "head_refitted_robust",
-    "best_layer", "lates_none_1", "lates_shift_1", "lates_jitter_1", "lates_last", "lates_capped_rescaled",
-    "lates_robust_holdout",
-)  # fmt: skip
-
-
-def by_network(measured: Sequence[Measured], metric: str, group: str) -> Table:
-    """A row for each network, a column for each method that was run on one."""
-    on = {"clean": " on the clean test set", "corrupted": ", mean over corrupted test sets"}
-    shown = [method for method in BY_NETWORK if any(method in each.methods for each in measured)]
-    rows: list[Row] = []
-    for training, dataset, network in places(CIFAR):
-        cells = trained(measured, dataset, network, training=training)
-        values = [spread(cell.mean(method, metric, GROUPS[group].sets) for cell in cells) for method in shown]
-        where = map(in_words, (training, dataset, network))
-        rows.append((*where, str(len(cells)), *(with_deviation(each, 3) for each in values)))
-    header = ("networks trained by", "data set", "network", "seeds", *map(in_words, shown))
-    merged = merge_missing(rows, shared=2, text_columns=4)
-    title, note = in_words(metric) + on[group], f"Mean ± standard deviation over seeds. {PUBLIC_NOTE}"
-    return Table(f"{group}_{metric}", title, header, merged, note, text_columns=3)
 
 
 ALL_METRICS = ("nll", "ece", "ece_floor", "ece_smooth", "classwise_ece", "brier", "accuracy", "auc", "aurc")

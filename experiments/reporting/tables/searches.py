@@ -14,8 +14,8 @@ HEADER = tuple(f"{images} {in_words(metric)}" for images in ("clean", SHIFTED) f
 COLUMNS = (*SHOWN, *(f"shifted_{metric}" for metric in SHOWN))
 
 
-def round_tables(folder: Path) -> tuple[Table, Table]:
-    """Candidates by rank, and by how much one is worse than another, where that was kept."""
+def round_tables(folder: Path) -> tuple[Table, Table, Table]:
+    """Candidates by rank; by how much one is worse than another, where that was kept; and each under each family."""
     search = read_search(folder)
     candidates = search.first["candidates"] if search.networks else {}
     measures = list(product(("clean", SHIFTED), SHOWN))
@@ -34,7 +34,23 @@ def round_tables(folder: Path) -> tuple[Table, Table]:
         Table(
             f"{folder.name}_pairs", title, ("pair", *HEADER), pairs, "Positive is worse; ± the paired standard error."
         ),
+        _family_table(search, f"{folder.name}_families", title),
     )
+
+
+def _family_table(search: Search, name: str, title: str) -> Table:
+    """A row for the mean of each candidate, and one for each network."""
+    measures = list(product(FAMILIES, ("nll", "ece")))
+    rows = tuple(
+        (label, *(number(of.value(candidate, *measure), 3) for measure in measures))
+        for candidate in (search.first["candidates"] if search.networks else ())
+        for label, of in (
+            (candidate, search),
+            *((f"{candidate}, {network}", Search({network: file})) for network, file in search.networks.items()),
+        )
+    )
+    header = ("candidate", *(f"{family} {in_words(metric)}" for family, metric in measures))
+    return Table(name, title, header, rows, "Under each family of shift.")
 
 
 def _with_error(worse: float, error: float) -> str:

@@ -1,6 +1,5 @@
 """Pages and CSVs: filled in from the results, written, and checked against them."""
 
-import csv
 import re
 from pathlib import Path
 
@@ -8,7 +7,7 @@ import pytest
 
 from experiments.recipes import ensemble_cell
 from experiments.reporting.document import DocumentError, check, main, render
-from experiments.reporting.names import DEFAULT, EXPECT_SHIFT, METHOD_TITLES, RIVALS, in_words
+from experiments.reporting.names import RIVALS, in_words
 from experiments.reporting.prose import PAGES, TemplateError, fill
 from experiments.reporting.summaries import Measured, read_measured
 from experiments.reporting.tables.markdown import Table
@@ -64,6 +63,10 @@ def test_worse_counts_the_test_sets_of_all_networks(results: Path, measured: tup
     worse = sum(ours[each] > theirs[each] for each in corrupted)
     field = "{{worse nll corrupted cifar100/vgg19 lates_shift_1 temperature}}"
     assert filled(measured, field) == f"{worse} of {len(corrupted)}"
+    fog = [ours[name] - theirs[name] for name in corrupted if name.startswith("fog-") and ours[name] > theirs[name]]
+    found = filled(measured, "{{where nll fog cifar100/vgg19 lates_shift_1 temperature}}")
+    assert found.startswith("fog at severit")
+    assert f"{min(fog):.3f} to {max(fog):.3f})" in found
 
 
 def test_ahead_counts_networks_on_which_no_rival_is_as_good(results: Path, measured: tuple[Measured, ...]) -> None:
@@ -75,13 +78,31 @@ def test_ahead_counts_networks_on_which_no_rival_is_as_good(results: Path, measu
     assert filled(measured, f"{{{{ahead {place} lates_shift_1}}}}") == ("1 of 1" if ours < least else "0 of 1")
 
 
+def test_columns_of_a_table_stand_alone_and_rows_below_five_percent_are_counted(measured: tuple[Measured, ...]) -> None:
+    rows = (("clean", "0.2", "0.097"), ("corrupted", "0.3", "1.2e-04"), ("bar", "–", "–"))
+    tables = {"primary": Table("primary", "A title", ("test sets", "gain", "p, Holm"), rows, "A note.")}
+    assert fill("{{significant primary}}", measured, tables) == "1 of 3 (corrupted)"
+    columns = fill("{{columns primary | test sets | p, Holm}}", measured, tables)
+    assert columns.splitlines()[:3] == ["| test sets | p, Holm |", "| :-- | --: |", "| clean | 0.097 |"]
+
+
+def test_each_names_the_gain_of_every_architecture(measured: tuple[Measured, ...]) -> None:
+    pair = "lates_shift_1 temperature"
+    one = filled(measured, f"{{{{percent nll clean cifar100/vgg19 {pair}}}}}")
+    assert f"{one} (VGG19)" in filled(measured, f"{{{{each nll clean cifar100 {pair}}}}}")
+
+
 def test_tables_of_scores_and_gains_agree_with_the_fields_of_sentences(measured: tuple[Measured, ...]) -> None:
     places, columns = "cifar100,cifar10", "nll:clean,ece:corrupted"
     scores = rows_of(filled(measured, f"{{{{scores {places} {columns} temperature lates_shift_1 ensemble}}}}"))
-    assert [row["method"] for row in scores] == ["temperature", "LATES, shifted views", "ensemble of the seeds"]
-    assert scores[0]["CIFAR-100: NLL, clean"] == filled(measured, "{{mean nll clean cifar100 temperature}}")
-    assert scores[1]["CIFAR-10: ECE, corrupted"] == filled(measured, "{{mean ece corrupted cifar10 lates_shift_1}}")
-    assert scores[2]["CIFAR-10: NLL, clean"] == "–"
+    assert [row["CIFAR-100 / CIFAR-10"] for row in scores] == [
+        "temperature",
+        "LATES, shifted views",
+        "ensemble of the seeds",
+    ]
+    both = "{{mean nll clean cifar100 temperature}} / {{mean nll clean cifar10 temperature}}"
+    assert scores[0]["NLL, clean"] == filled(measured, both)
+    assert scores[2]["NLL, clean"] == "–"
     gains = rows_of(filled(measured, f"{{{{gains {places} {columns} lates_shift_1 temperature}}}}"))
     assert [(row["data set"], row["metric"], row["test sets"]) for row in gains] == [
         (dataset, *of_column)
@@ -113,17 +134,10 @@ def test_places_follow_the_networks_and_methods_that_were_run(tmp_path: Path) ->
     assert found == f"from {theirs[least]:.3f} to {nll[least]:.3f} ({in_words(least)})"
 
 
-def test_a_place_may_leave_one_network_out(measured: tuple[Measured, ...]) -> None:
-    everywhere, others = (
-        int(filled(measured, f"{{{{networks {place}}}}}")) for place in ("cifar100", "cifar100!vgg16")
-    )
-    assert everywhere - others == int(filled(measured, "{{networks cifar100/vgg16}}")) > 0
-
-
 def test_places_may_be_parts_of_the_split_and_rates_of_dropout(results: Path, measured: tuple[Measured, ...]) -> None:
     quarter = column(results, "low_data-cifar100-resnet18-s0-t0.25", "temperature", "nll")["clean"]
     assert filled(measured, "{{mean nll clean cifar100/resnet18@0.25 temperature}}") == f"{quarter:.3f}"
-    assert filled(measured, "{{most parameters cifar100 lates_shift_2}}") == "1.97"
+    assert filled(measured, "{{most parameters cifar100 lates_shift_2}}") == "1.97 %"
     dropped = column(results, "mc_dropout-cifar10-wide_resnet_28_10-s0-d0.2", "mcd", "nll")["clean"]
     assert filled(measured, "{{mean nll clean cifar10/wide_resnet_28_10~0.2 mcd}}") == f"{dropped:.3f}"
     assert filled(measured, "{{networks both}}, {{seeds cifar10}}") == "16, 1 to 3"
@@ -165,7 +179,9 @@ def test_a_field_that_cannot_be_filled_is_an_error_with_what_is_known(
 
 def test_written_pages_pass_the_check_and_hold_no_field(few_results: Path, tmp_path: Path) -> None:
     files = render(few_results, tmp_path)
-    assert {path.name for path in files if path.suffix == ".md"} == {page.name for page in PAGES.glob("*.md")}
+    assert {path.name for path in files if path.suffix == ".md"} == {page.name for page in PAGES.glob("*.md")} - {
+        "README.md"
+    }
     assert tmp_path / "RESULTS.md" in files
     assert not any("{{" in text for text in files.values())
     with pytest.raises(DocumentError, match=r"RESULTS\.md"):
@@ -181,11 +197,11 @@ def test_check_fails_if_one_number_of_a_sentence_or_table_differs(
     arguments = [f"--results={few_results}", f"--out={tmp_path}"]
     main(arguments)
     front, table = tmp_path / "RESULTS.md", few_results / "tables" / "paper_tests.csv"
-    front.write_text(front.read_text().replace("On 0 networks trained", "On 2 networks trained"))
+    front.write_text(front.read_text().replace("on 0 networks trained", "on 2 networks trained"))
     table.write_text(table.read_text().replace("63.4", "63.5"))
     assert main([*arguments, "--check"]) == 1
     said = capsys.readouterr().out
-    assert "On 2 networks trained" in said
+    assert "on 2 networks trained" in said
     assert "63.5" in said
     assert "cost.csv" not in said
 
@@ -194,34 +210,45 @@ def test_the_numbers_of_this_repository_s_results_are_those_of_its_files() -> No
     assert main([f"--results={ROOT / 'results'}", f"--out={ROOT}", "--check"]) == 0
 
 
-def test_the_readme_s_table_of_cifar_is_that_of_the_results() -> None:
-    with open(ROOT / "results" / "tables" / "methods.csv", newline="") as file:
-        rows = [*csv.DictReader(file)]
-    place = ("strong recipe", "CIFAR-100")
-    measured = {row["method"]: row for row in rows if (row["networks trained by"], row["data set"]) == place}
-    text = (ROOT / "README.md").read_text()
-    table = text[text.index("| method | clean: NLL") :].split("\n\n")[0].splitlines()[2:]
-    names = ("temperature", "sms", "head_refitted_robust", DEFAULT, EXPECT_SHIFT)
-    columns = [
-        *(title for title in ("NLL", "ECE", "accuracy")),
-        "NLL, corrupted",
-        "ECE, corrupted",
-        "accuracy, corrupted",
-    ]
-    for line, method in zip(table, names, strict=True):
-        found = [measured[METHOD_TITLES[method]][column] for column in columns]
-        assert [cell.strip() for cell in line.split("|")[2:-1]] == [
-            f"{float(value):.3f}".lstrip("0") for value in found
+def test_the_filled_part_of_the_readme_is_written_and_checked(few_results: Path, tmp_path: Path) -> None:
+    arguments = [f"--results={few_results}", f"--out={tmp_path}"]
+    readme = tmp_path / "README.md"
+    readme.write_text(
+        "Before.\n<!-- filled from experiments/reporting/pages/README.md -->\nold\n<!-- end -->\nAfter.\n"
+    )
+    assert main([*arguments, "--check"]) == 1
+    assert main(arguments) == 0
+    written = readme.read_text()
+    assert written.startswith("Before.\n")
+    assert written.endswith("<!-- end -->\nAfter.\n")
+    assert "**CIFAR-100**" in written
+    assert main([*arguments, "--check"]) == 0
+    readme.write_text("no comments")
+    assert main(arguments) == 1
+
+
+def pages_of_the_repository() -> list[Path]:
+    folders = {"RESULTS.md": ROOT, "README.md": ROOT}
+    return [folders.get(page.name, ROOT / "results") / page.name for page in PAGES.glob("*.md")]
+
+
+def test_no_row_of_numbers_is_too_wide_to_read() -> None:
+    for page in pages_of_the_repository():
+        too_wide = [
+            line
+            for line in page.read_text().splitlines()
+            if line.startswith("|") and line.count(" | ") > 8 and len(line) > 120
         ]
+        assert too_wide == [], page
 
 
 def test_the_front_page_is_one_page_and_links_of_all_pages_lead_somewhere() -> None:
     front = ROOT / "RESULTS.md"
     assert len(front.read_text()) < 9000
     assert len(front.read_text().splitlines()) <= 110
-    for page in (front, *(ROOT / "results" / page.name for page in PAGES.glob("*.md") if page.name != front.name)):
+    for page in pages_of_the_repository():
         links = re.findall(r"\]\(([^):]+)\)", page.read_text())
-        assert all((page.parent / link).is_file() for link in links), page
+        assert all((page.parent / link).exists() for link in links), page
 
 
 def test_a_folder_that_is_not_there_is_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -6,15 +6,17 @@ import matplotlib as mpl
 import numpy as np
 import pytest
 from matplotlib.axes import Axes
+from matplotlib.collections import LineCollection, PathCollection
 from matplotlib.colors import to_rgba
 from PIL import Image
 
+from experiments.data.corruptions import NAMES as NAMES_OF_CORRUPTIONS
 from experiments.recipes import STRONG_NETWORKS
 from experiments.reporting.figures import draw_figures, main
 from experiments.reporting.figures.curves import draw_severity
 from experiments.reporting.figures.networks import draw_clean
 from experiments.reporting.figures.style import COLOURS, SHOWN, figure_style, save
-from experiments.reporting.summaries import PAPER_TRAINING, Measured, mean_over_networks, read_measured
+from experiments.reporting.summaries import PAPER_TRAINING, Measured, mean_over_networks, read_measured, sets_of
 from tests.experiments.reporting.synthetic import write_cell
 
 NAMES = {
@@ -42,7 +44,8 @@ def measured(results: Path) -> tuple[Measured, ...]:
 def points(axes: Axes, method: str) -> np.ndarray:
     """[dots, 2] of a method"""
     colour = to_rgba(COLOURS[method])
-    found = [each for each in axes.collections if np.allclose(np.asarray(each.get_facecolor())[:1], colour)]
+    dots = [each for each in axes.collections if isinstance(each, PathCollection)]
+    found = [each for each in dots if np.allclose(np.asarray(each.get_facecolor())[:1], colour)]
     return np.concatenate([np.asarray(each.get_offsets(), dtype=float) for each in found])
 
 
@@ -89,17 +92,19 @@ def test_every_trained_network_is_a_dot_of_its_own(measured: tuple[Measured, ...
     assert len(places) == len(set(places)), "no two methods stand at one place"
 
 
-def test_severity_shows_gains_over_temperature_with_bands_over_architectures(measured: tuple[Measured, ...]) -> None:
+def test_severity_shows_gains_over_temperature_with_bars_over_architectures(measured: tuple[Measured, ...]) -> None:
     axes = draw_severity(measured, PAPER).axes[0]
-    curves = {line.get_color(): np.asarray(line.get_ydata(), dtype=float) for line in axes.lines}
-    assert COLOURS["sms"] in curves, "rivals too"
-    clean = [mean_over_networks(measured, "cifar100", method, "nll") for method in ("temperature", "lates_none_1")]
-    assert curves[COLOURS["lates_none_1"]][0] == pytest.approx(clean[0] - clean[1])
-    assert len(axes.collections) == len(axes.lines) - 1, "a band for each but the line at 0"
+    assert len(points(axes, "sms")) == 5, "rivals too"
+    sets = sets_of(NAMES_OF_CORRUPTIONS, (1,))
+    least = [
+        mean_over_networks(measured, "cifar100", method, "nll", sets) for method in ("temperature", "lates_none_1")
+    ]
+    assert points(axes, "lates_none_1")[0, 1] == pytest.approx(least[0] - least[1])
+    bars = [each for each in axes.collections if isinstance(each, LineCollection)]
+    assert len(bars) == len(axes.collections) - len(bars), "one for each method"
 
 
-def test_of_one_architecture_severity_is_dots_without_bands(measured: tuple[Measured, ...]) -> None:
+def test_of_one_architecture_severity_has_no_bars(measured: tuple[Measured, ...]) -> None:
     axes = draw_severity([each for each in measured if each.cell.network == "resnet18"], PAPER).axes[0]
-    styles = {line.get_linestyle() for line in axes.lines if len(np.asarray(line.get_ydata())) == 6}
-    assert styles == {"None"}
-    assert not axes.collections
+    assert axes.collections
+    assert not any(isinstance(each, LineCollection) for each in axes.collections)

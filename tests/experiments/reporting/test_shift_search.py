@@ -28,7 +28,7 @@ def test_the_library_does_what_the_third_round_names() -> None:
     assert (search.choose(), search.choose_for_shift()) == ("robust, last", "robust, capped, rescaled")
     assert (lates.DEFAULT.last_block, lates.DEFAULT.cap) == (True, None)
     assert SHIFT_EXPECTED == {"last_block": False, "cap": 0.99}
-    candidates, pairs = round_tables(RESULTS / "search_third")
+    candidates, pairs, families = round_tables(RESULTS / "search_third")
     assert candidates.rows[:2] == (
         ("temperature", "0", *candidates.rows[0][2:]),
         ("robust, last", "11", *candidates.rows[1][2:]),
@@ -37,6 +37,8 @@ def test_the_library_does_what_the_third_round_names() -> None:
         "robust, last; without vignette robust, last, capped. For expected shift: robust, capped, rescaled."
     )
     (cells,) = (row[1:] for row in pairs.rows if row[0] == "robust, last − robust")
+    (cells_of_mean,) = (row[1:] for row in families.rows if row[0] == "robust, last")
+    assert cells_of_mean[2 * list(FAMILIES).index("lines")] == f"{search.value('robust, last', 'lines', 'nll'):.3f}"
     errors = search.worse("robust, last", "robust", "shifted", "nll")
     assert cells[3] == f"{errors[0]:+.4f} ± {errors[1]:.4f}"
 
