@@ -49,8 +49,8 @@ def peaks_and_sums(logits: Tensor) -> Tensor:
 
 
 def _softmax_sums(z: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """max_c z_c, S = sum_c exp(s_c) and sum_c exp(s_c)^2 of every row. Overwrites the logits. Powers of 2 are three times as fast
-    as those of e."""
+    """max_c z_c, S = sum_c exp(s_c) and sum_c exp(s_c)^2 of every row. Overwrites the logits. Powers of 2 are three times as
+    fast as those of e."""
     peaks = z.amax(dim=1)
     exponentials = z.sub_(peaks[:, None]).mul_(1 / math.log(2)).exp2_()
     return peaks, exponentials.sum(dim=1), torch.linalg.vector_norm(exponentials, dim=1) ** 2

@@ -91,6 +91,8 @@ def minimise_convex(
         if length <= SHORTEST:
             break
         point, here, steps = point + length * step, ahead, steps + 1
+    if residual <= TOLERANCE:  # flat to the last digit, and steps would still move
+        return Minimum(point, here.value, kkt_residual(point, here.gradient), steps, True, first)
     raise NotConvergedError(
         f"The stack did not converge: after {steps} steps the KKT residual is {residual:.1e}, above {TOLERANCE:.0e}. "
         "Members whose entries span very many orders of magnitude cause this; look for outliers in their logits, "
