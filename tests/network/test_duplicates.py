@@ -1,5 +1,6 @@
 """Rows that train and hold-out share are refused where the loaders show it, and noticed by their digests elsewhere."""
 
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -7,6 +8,7 @@ import torch
 from torch.utils.data import (
     BatchSampler,
     DataLoader,
+    IterableDataset,
     RandomSampler,
     SequentialSampler,
     Subset,
@@ -30,6 +32,14 @@ BATCHES = list(DataLoader(DATASET, 50))
 def test_one_loader_or_whole_dataset_for_both_is_refused(train: Any, holdout: Any, kind: str) -> None:
     with pytest.raises(ValueError, match=rf"train and holdout read the same {kind}.*random_split"):
         lates.calibrate(network(), train=train, holdout=holdout, progress=False)
+
+
+def test_loaders_without_a_length_are_accepted() -> None:
+    class Stream(IterableDataset[torch.Tensor]):
+        def __iter__(self) -> Iterator[torch.Tensor]:
+            return iter(torch.zeros(3, 2))
+
+    refuse_overlap(DataLoader(Stream(), batch_size=2), DataLoader(Stream(), batch_size=2))
 
 
 def test_loaders_of_disjoint_rows_by_batch_samplers_are_accepted() -> None:

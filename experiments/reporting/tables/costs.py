@@ -8,12 +8,11 @@ from pathlib import Path
 from statistics import median
 
 from experiments.evaluation.timing import read_timing
-from experiments.recipes import CIFAR_NETWORKS
+from experiments.recipes import CIFAR_NETWORKS, RECIPES, STRONG
 from experiments.reporting import paper
 from experiments.reporting.names import CIFAR, LATES, LOGIT_RIVALS, VIEW_RIVALS, in_words
 from experiments.reporting.summaries import MISSING, TRAININGS, Measured, all_trained, mean, places, spread, trained
 from experiments.reporting.tables.markdown import ABSENT, Table, number
-from experiments.training.hyperparameters import STRONG
 
 
 def cost(measured: Sequence[Measured]) -> Table:
@@ -34,13 +33,15 @@ def cost(measured: Sequence[Measured]) -> Table:
 def timing_table(folder: Path) -> Table:
     """Measured beside the paper's recipe of 200 epochs, and from it what the default takes beside either recipe."""
     rows: list[tuple[str, ...]] = []
+    recipe = RECIPES[STRONG]
+    epochs = recipe.training_of(recipe.cells()[0]).epochs
     for dataset, network in product(CIFAR, CIFAR_NETWORKS):
         file = folder / f"{dataset}-{network}" / "timing.json"
         if file.exists():
             timing = read_timing(file)
             took = timing.calibrations
             default = 100 * median(took) * _times_as_long(folder, in_words(network))
-            strong = replace(timing, recipe_epochs=STRONG.epochs)
+            strong = replace(timing, recipe_epochs=epochs)
             shares = (100 * timing.share, default / timing.training, default / strong.training)
             seconds = (number(timing.training, 0), number(median(took), 2), f"{min(took):.2f} to {max(took):.2f}")
             rows.append((f"{in_words(network)}, {in_words(dataset)}", *seconds, *(number(each, 1) for each in shares)))

@@ -79,4 +79,7 @@ def refuse_shared_rows(digests: Tensor, role: str, processes: Processes) -> None
 
 def sampler_of(loader: Any) -> Any:
     """What chooses a loader's rows: where the user passes a `batch_sampler`, `loader.sampler` is a dummy."""
-    return getattr(getattr(loader, "batch_sampler", None) or loader, "sampler", None)
+    batch_sampler = getattr(
+        loader, "batch_sampler", None
+    )  # of an IterableDataset it has no length, and so no truth value
+    return getattr(loader if batch_sampler is None else batch_sampler, "sampler", None)
