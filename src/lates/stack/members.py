@@ -20,7 +20,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from lates.runtime import Array, as_tensor, check_members, map_threads, split_rows, thread_count
+from lates.runtime import Array, as_tensor, check_members, map_threads, on_one_core, split_rows, thread_count
 
 CHUNK_BYTES = {"cpu": 6 * 2**20, "cuda": 384 * 2**20}
 """About the cache of a CPU's core, or enough to keep a GPU busy. Smaller chunks would fit it better, but the threads' short
@@ -185,8 +185,8 @@ class MemberRows:
         def in_any_row(rows: slice) -> bool:
             return any(bool(condition(chunks).any()) for chunks in self._chunks(rows))
 
-        here = map_threads(in_any_row, [slice(0, len(self.labels))], self.device)
-        return bool(self.reduce(torch.tensor(here, dtype=torch.float64)))
+        here = on_one_core(in_any_row, slice(0, len(self.labels)), device=self.device)
+        return bool(self.reduce(torch.tensor([here], dtype=torch.float64)))
 
     @functools.cached_property
     def sizes(self) -> Tensor:

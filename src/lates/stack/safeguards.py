@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from lates.binomial import binomial_tail
-from lates.runtime import abbreviate, map_threads, on_one_core, warn_caller
+from lates.runtime import abbreviate, on_one_core, warn_caller
 from lates.stack.members import Chunk, MemberRows
 from lates.stack.record import Stack
 
@@ -64,10 +64,7 @@ class PredictionCounts:
         """Whether the network is no better than random guesses with its own class frequencies."""
         several = int((self.labels > 0).sum()) > 1
         chance = self.by_chance / self.rows
-        (tail,) = map_threads(
-            lambda right: binomial_tail(right, self.rows, chance), [self.right]
-        )  # of as many terms as rows
-        return several and tail > SIGNIFICANCE
+        return several and on_one_core(binomial_tail, self.right, self.rows, chance) > SIGNIFICANCE
 
     @property
     def by_chance(self) -> float:
