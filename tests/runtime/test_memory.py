@@ -102,7 +102,7 @@ def test_neighbours_on_one_machine_share_its_memory() -> None:
 
 
 @pytest.mark.parametrize(
-    "scale, offset, halved", [(1.0, 0.0, True), (0.0, 0.3, True), (0.01, 100.0, False), (1e-7, 0.0, False)]
+    ("scale", "offset", "halved"), [(1.0, 0.0, True), (0.0, 0.3, True), (0.01, 100.0, False), (1e-7, 0.0, False)]
 )
 def test_rows_are_halved_only_where_float16_keeps_how_they_vary(scale: float, offset: float, halved: bool) -> None:
     values = scale * torch.randn(100, 4, generator=torch.Generator().manual_seed(0)) + offset

@@ -106,7 +106,7 @@ def test_row_weights_are_refused_where_copies_choose_the_scale() -> None:
 
 
 @pytest.mark.parametrize(
-    "passes, rows, expect_shift", [(0, 60, False), (7, 60, False), (1, 60, True), (2, 61, True), (2, 58, True)]
+    ("passes", "rows", "expect_shift"), [(0, 60, False), (7, 60, False), (1, 60, True), (2, 61, True), (2, 58, True)]
 )
 def test_rows_that_are_not_so_many_passes_over_the_same_inputs_are_refused(
     passes: int, rows: int, expect_shift: bool

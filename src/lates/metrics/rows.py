@@ -69,7 +69,8 @@ def _of_rows(term: Callable[[Tensor, slice], Tensor], logits: Tensor) -> Tensor:
             parts.append(term(z, rows))
         return torch.cat(parts, dim=-1)
 
-    return torch.cat(map_threads(of_share, split_rows(len(logits), _threads(logits)), logits.device), dim=-1)
+    shares = split_rows(len(logits), thread_count(logits.numel(), logits.device))
+    return torch.cat(map_threads(of_share, shares, logits.device), dim=-1)
 
 
 def confidence_of(logits: Array) -> Tensor:
@@ -88,12 +89,8 @@ def map_classes(function: Callable[[int, Tensor], Result], logits: Tensor) -> li
             found += [function(c, p) for c, p in enumerate(probabilities, share.start + len(found))]
         return found
 
-    shares = split_rows(logits.shape[1], _threads(logits))
+    shares = split_rows(logits.shape[1], thread_count(logits.numel(), logits.device))
     return [each for of_share in map_threads(of_share, shares, logits.device) for each in of_share]
-
-
-def _threads(logits: Tensor) -> int:
-    return thread_count(logits.numel(), logits.device)
 
 
 @dataclass(frozen=True, eq=False)
