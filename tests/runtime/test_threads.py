@@ -63,6 +63,14 @@ def test_results_come_in_order_from_threads_in_which_torch_uses_one() -> None:
 
 
 @pytest.mark.usefixtures("two_threads")
+def test_parts_of_a_part_are_done_in_its_thread_so_that_no_two_wait_for_each_other() -> None:
+    def work(part: int) -> set[int]:
+        return {threading.get_ident(), *map_threads(lambda _: threading.get_ident(), [1, 2])}
+
+    assert all(len(threads) == 1 for threads in map_threads(work, range(100)))
+
+
+@pytest.mark.usefixtures("two_threads")
 def test_threads_keep_torch_s_number_while_others_fit() -> None:
     """A thread that first uses torch while another has set its number inherits that number, and keeps it."""
     (members, labels), seen = noisy_views(3_000, 20, members=3), list[int]()

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from functools import cache
-from threading import Lock, Thread
+from threading import Lock, Thread, current_thread
 from typing import Any, TypeVar
 
 import torch
@@ -17,7 +17,7 @@ import torch
 LEAST_ELEMENTS = 2**16
 """Numbers worth a thread of their own: to wake it costs as much as to take the exponentials of some ten thousand."""
 
-CPU = torch.device("cpu")
+CPU, WORKER = torch.device("cpu"), "lates-worker"
 _changing = Lock()
 """Held while the number that new threads inherit from torch is not the user's: then nobody may read it, nor fork."""
 if hasattr(os, "register_at_fork"):
@@ -45,8 +45,9 @@ def map_threads(function: Callable[[Part], Result], parts: Sequence[Part], devic
     """
     with _changing:
         cores_here = torch.get_num_threads()
-    if len(parts) == 1 and (cores_here == 1 or device.type != "cpu"):
-        return [function(parts[0])]
+    nested = current_thread().name.startswith(WORKER)  # workers that all wait for workers would wait forever
+    if nested or (len(parts) == 1 and (cores_here == 1 or device.type != "cpu")):
+        return [function(part) for part in parts]
     gradients, inference = torch.is_grad_enabled(), torch.is_inference_mode_enabled()
 
     def work(part: Part) -> Result:
@@ -88,7 +89,7 @@ def single_threaded() -> Iterator[None]:
 @cache
 def _pool(process: int) -> ThreadPoolExecutor:
     """Threads that wait for work. A forked process has none of its parent's, hence the key."""
-    return ThreadPoolExecutor(os.cpu_count(), initializer=_use_one_core)
+    return ThreadPoolExecutor(os.cpu_count(), WORKER, _use_one_core)
 
 
 def _use_one_core() -> None:
