@@ -105,7 +105,9 @@ def _choose_probes(
     ensemble: Ensemble, train: Iterable[Any] | None, holdouts: Sequence[Features], plan: Plan, run: Run
 ) -> list[ChosenProbes]:
     """The probes of each network, by the first of its draws. Training features are freed network by network."""
-    firsts = plan.without_copies(holdouts)[:: ensemble.samples]
+    firsts = holdouts[:: ensemble.samples]
+    if plan.expect_shift:  # neither probes nor their ranks are fitted to the copies
+        firsts = [features.first_pass() for features in firsts]
     trainings = extract_training(ensemble, train, plan.train, run.with_share(TRAINING_SHARE), firsts)
     used = sum(features.bytes_in_memory for features in (*trainings, *holdouts))
     spare, chosen = replace(run, memory=run.memory - used), []

@@ -1,10 +1,10 @@
 """What `calibrate` makes of its arguments before it reads anything: a plan, or an error."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from lates.network import Ensemble, Features, Reading, Views, check_loader, refuse_overlap
+from lates.network import Ensemble, Reading, Views, check_loader, refuse_overlap
 from lates.runtime import Run
 from lates.settings import Settings
 from lates.stack import MemberRows, Stack, check_loss, fit_expecting_shift, fit_weights
@@ -65,10 +65,6 @@ class Plan:
     @property
     def probe_loss(self) -> str:
         return self.loss if self.settings.optimiser == "sgd" else "nll"
-
-    def without_copies(self, holdouts: Sequence[Features]) -> Sequence[Features]:
-        """What probes and their ranks are fitted to."""
-        return [features.first_pass() for features in holdouts] if self.expect_shift else holdouts
 
     def fit_weights(self, members: MemberRows, seed: int) -> Stack:
         fit = fit_expecting_shift if self.expect_shift else fit_weights

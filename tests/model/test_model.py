@@ -169,6 +169,7 @@ def test_the_state_dict_carries_everything(problem: Problem, features: Both, cal
     other.load_state_dict(copy.deepcopy(calibrated.state_dict()))
     assert torch.equal(logits_of(other, problem.images), logits_of(calibrated, problem.images))
     assert other.weights == calibrated.weights
+    assert other.to("meta").state_dict().keys() == calibrated.state_dict().keys()
 
 
 @pytest.mark.parametrize("change", [{BLOCKS[0]: 0.0, BLOCKS[2]: 0.4}, {"head": 0.5}])

@@ -99,3 +99,16 @@ def test_the_default_memory_heeds_the_control_groups_around_a_process(tmp_path: 
 def test_neighbours_on_one_machine_share_its_memory() -> None:
     alone, shared = default_memory(torch.device("cpu")), default_memory(torch.device("cpu"), neighbours=4)
     assert 0 < shared < alone / 3
+
+
+@pytest.mark.parametrize(
+    ("scale", "offset", "halved"), [(1.0, 0.0, True), (0.0, 0.3, True), (0.01, 100.0, False), (1e-7, 0.0, False)]
+)
+def test_rows_are_halved_only_where_float16_keeps_how_they_vary(scale: float, offset: float, halved: bool) -> None:
+    values = scale * torch.randn(100, 4, generator=torch.Generator().manual_seed(0)) + offset
+    with RowStore(10**6, halved=["block"]) as store:
+        store.append({"block": values})
+        store.halve()
+        (kept,) = store.collect().values()
+    assert (kept.dtype == torch.float16) == halved
+    assert halved or torch.equal(kept, values)

@@ -1,4 +1,6 @@
 import os
+import subprocess
+import sys
 import threading
 import time
 from collections import OrderedDict
@@ -58,6 +60,14 @@ def test_results_come_in_order_from_threads_in_which_torch_uses_one() -> None:
         assert map_threads(work, [7, 8]) == [(7, 1, False), (8, 1, False)]
     assert map_threads(lambda part: torch.get_num_threads(), [7]) == [1]
     assert torch.get_num_threads() == 2
+
+
+@pytest.mark.usefixtures("two_threads")
+def test_parts_of_a_part_are_done_in_its_thread_so_that_no_two_wait_for_each_other() -> None:
+    def work(part: int) -> set[int]:
+        return {threading.get_ident(), *map_threads(lambda _: threading.get_ident(), [1, 2])}
+
+    assert all(len(threads) == 1 for threads in map_threads(work, range(100)))
 
 
 @pytest.mark.usefixtures("two_threads")
@@ -185,3 +195,27 @@ def test_a_forked_process_has_threads_of_its_own() -> None:
     if child == 0:
         os._exit(map_threads(lambda share: share, [3, 4])[1])
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 4
+
+
+@pytest.mark.parametrize("ending", ["", "threading.Thread.start = refuse"])
+def test_a_metric_is_measured_where_no_thread_can_start(ending: str) -> None:
+    """While the program ends, and where the system has no more threads to give; nor does the program then wait at its end."""
+    script = f"""
+import sys, threading, time
+import torch
+from lates import metrics
+
+def refuse(thread):
+    raise RuntimeError("can't start new thread")
+
+def measure_late():
+    while threading.main_thread().is_alive():
+        time.sleep(0.01)
+    print(metrics.accuracy(2 * torch.eye(3), torch.arange(3)))
+
+torch.set_num_threads(2)
+threading.Thread(target=measure_late).start()
+{ending}
+"""
+    ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60)
+    assert (ended.stdout, ended.stderr) == ("1.0\n", "")

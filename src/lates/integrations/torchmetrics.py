@@ -61,7 +61,7 @@ class RowMetric(_Metric):
 
     def compute(self) -> Tensor:
         rows = Rows(*dim_zero_cat(self.rows).cpu().T.contiguous())
-        value = METRICS[self.function.__name__].value(rows, **self.arguments)
+        value = METRICS[self.function.__name__].of_rows(rows, **self.arguments)
         return torch.tensor(value, dtype=torch.float64, device=self.device)
 
 

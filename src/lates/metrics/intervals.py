@@ -148,17 +148,13 @@ def statistics_of(metrics: Iterable[Function], logits: Array, labels: Array) -> 
     logits, labels = checked(logits, labels)
 
     def statistic(function: Function) -> Statistic:
-        metric = known(function)
-        if metric.of_draws is not None:
-            return metric.of_draws(rows)
+        of_draws = known(function).of_draws
+        if of_draws is not None:
+            return of_draws(rows)
 
         def on_draw(counts: Tensor) -> Tensor:
-            index = torch.repeat_interleave(counts.long())
-            if metric.needs_logits:
-                value = function(logits[index.to(logits.device)], labels[index.to(labels.device)])
-            else:
-                value = metric.value(rows.take(index))
-            return torch.tensor(value, dtype=torch.float64)
+            index = torch.repeat_interleave(counts.long()).to(logits.device)
+            return torch.tensor(function(logits[index], labels[index]), dtype=torch.float64)
 
         return on_draw
 

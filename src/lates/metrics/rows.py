@@ -69,7 +69,8 @@ def _of_rows(term: Callable[[Tensor, slice], Tensor], logits: Tensor) -> Tensor:
             parts.append(term(z, rows))
         return torch.cat(parts, dim=-1)
 
-    return torch.cat(map_threads(of_share, split_rows(len(logits), _threads(logits)), logits.device), dim=-1)
+    shares = split_rows(len(logits), thread_count(logits.numel(), logits.device))
+    return torch.cat(map_threads(of_share, shares, logits.device), dim=-1)
 
 
 def confidence_of(logits: Array) -> Tensor:
@@ -88,12 +89,8 @@ def map_classes(function: Callable[[int, Tensor], Result], logits: Tensor) -> li
             found += [function(c, p) for c, p in enumerate(probabilities, share.start + len(found))]
         return found
 
-    shares = split_rows(logits.shape[1], _threads(logits))
+    shares = split_rows(logits.shape[1], thread_count(logits.numel(), logits.device))
     return [each for of_share in map_threads(of_share, shares, logits.device) for each in of_share]
-
-
-def _threads(logits: Tensor) -> int:
-    return thread_count(logits.numel(), logits.device)
 
 
 @dataclass(frozen=True, eq=False)
@@ -138,43 +135,42 @@ def mean_of(values: Tensor) -> Statistic:
     return lambda counts: counts @ values / len(values)
 
 
-def accuracy_of_draws(rows: Rows) -> Statistic:
-    return mean_of(rows.correct)
+def computed_anew(of_rows: Callable[..., float]) -> Callable[..., Statistic]:
+    """The statistic of a function of rows that knows no shortcut: the drawn rows are described to it again."""
+
+    def of_draws(rows: Rows, **options: Any) -> Statistic:
+        def statistic(counts: Tensor) -> Tensor:
+            return torch.tensor(
+                of_rows(rows.take(torch.repeat_interleave(counts.long())), **options), dtype=torch.float64
+            )
+
+        return statistic
+
+    return of_draws
 
 
-def nll_of_draws(rows: Rows) -> Statistic:
-    return mean_of(rows.nll)
-
-
-def brier_of_draws(rows: Rows) -> Statistic:
-    return mean_of(rows.brier)
-
-
-def brier_paper_of_draws(rows: Rows) -> Statistic:
-    brier = brier_of_draws(rows)
-    return lambda counts: brier(counts) - 1
-
-
-def on_all_rows(of_draws: Callable[..., Statistic], rows: Rows, **options: Any) -> float:
-    """The statistic with every row drawn once."""
-    return float(of_draws(rows, **options)(torch.ones_like(rows.confidence)))
+def on_all_rows(statistic: Statistic, rows: Rows) -> float:
+    return float(statistic(torch.ones_like(rows.confidence)))
 
 
 def accuracy(logits: Array, labels: Array) -> float:
     """The share of rows whose largest logit is the label's; among equal largest logits the first class counts."""
-    return on_all_rows(accuracy_of_draws, describe_rows(logits, labels))
+    rows = describe_rows(logits, labels)
+    return on_all_rows(mean_of(rows.correct), rows)
 
 
 def nll(logits: Array, labels: Array) -> float:
     """Negative log-likelihood, the mean of -log p_y (natural logarithm); inf where a label had probability zero."""
-    return on_all_rows(nll_of_draws, describe_rows(logits, labels))
+    rows = describe_rows(logits, labels)
+    return on_all_rows(mean_of(rows.nll), rows)
 
 
 def brier(logits: Array, labels: Array) -> float:
     """The standard Brier score, the mean of sum_c (p_c - [c = y])^2: 0 at best, 2 at worst."""
-    return on_all_rows(brier_of_draws, describe_rows(logits, labels))
+    rows = describe_rows(logits, labels)
+    return on_all_rows(mean_of(rows.brier), rows)
 
 
 def brier_paper(logits: Array, labels: Array) -> float:
     """The Brier score as the paper prints it, the mean of sum_c p_c^2 - 2 p_y: `brier` minus 1, so -1 at best."""
-    return on_all_rows(brier_paper_of_draws, describe_rows(logits, labels))
+    return brier(logits, labels) - 1

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from lates.metrics.rows import Array, Rows, describe_rows
-from lates.runtime import map_threads
+from lates.runtime import on_one_core
 
 STEPS_PER_BANDWIDTH = 16
 ORDERS = 10
@@ -77,7 +77,7 @@ def absolute_integral(spectrum: Tensor) -> float:
 
 
 def ece_smooth_of_rows(rows: Rows) -> float:
-    return map_threads(_fixed_point, [rows])[0]  # on one core, as for all that follows the pass over the logits
+    return on_one_core(_fixed_point, rows)
 
 
 def _fixed_point(rows: Rows) -> float:

@@ -210,7 +210,7 @@ class CalibratedModel(nn.Module):
 
     def get_extra_state(self) -> Tensor:
         """Who votes, as bytes of JSON: the other parts of a state dict are numbered, and fit other members by chance."""
-        votes = {name: weight > 0 for name, weight in self.weights.items()}
+        votes = dict(zip(self.fit.names, (self.fit.weights > 0).tolist(), strict=True))
         return torch.tensor(list(json.dumps(votes).encode()), dtype=torch.uint8)
 
     def set_extra_state(self, state: Tensor) -> None:

@@ -75,7 +75,7 @@ def form_of(values: Tensor) -> str:
 def check_logits(logits: Tensor | np.ndarray, name: str = "logits", least_rows: int = 1) -> Tensor:
     """Logits [n, classes] of a floating dtype, at least `least_rows` rows, each row with a softmax."""
     logits = check_form(logits, name, least_rows)
-    check_peaks(on_one_core(lambda values: values.amax(dim=1), logits.detach()), name)
+    check_peaks(on_one_core(Tensor.amax, logits.detach(), 1, device=logits.device), name)
     return logits
 
 
@@ -113,7 +113,8 @@ def check_finite(logits: Tensor, name: str = "logits") -> None:
     """Check that all logits [n, classes] are finite, and not too small to be squared."""
     if not logits.numel():
         return
-    largest = max(abs(float(value)) for value in on_one_core(Tensor.aminmax, logits))  # NaN if any logit is
+    extremes = on_one_core(Tensor.aminmax, logits, device=logits.device)
+    largest = max(abs(float(value)) for value in extremes)  # NaN if any logit is
     if 0 < largest < SMALLEST:
         raise ValueError(
             f"{name} are at most {largest:.1e}, whose squares float64 cannot hold. Scale them, e.g. logits / {largest:.0e}."
@@ -135,7 +136,7 @@ def check_labels(labels: Tensor | np.ndarray, rows: int, classes: int, *, name: 
     if labels.is_floating_point() or labels.is_complex():
         raise TypeError(f"{name} have dtype {labels.dtype}; expected integers. If they are class indices, use .long().")
     labels = labels.long()
-    smallest, largest = on_one_core(Tensor.aminmax, labels) if rows else (0, 0)
+    smallest, largest = on_one_core(Tensor.aminmax, labels, device=labels.device) if rows else (0, 0)
     if int(smallest) < 0 or int(largest) >= classes:
         row = int(torch.nonzero((labels < 0) | (labels >= classes))[0])
         hint = "Drop rows without a label; let labels start at 0."

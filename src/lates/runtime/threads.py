@@ -9,17 +9,19 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from functools import cache
-from threading import Barrier, Lock, Thread
-from typing import TypeVar
+from threading import Lock, Thread, current_thread
+from typing import Any, TypeVar
 
 import torch
-from torch import Tensor
 
 LEAST_ELEMENTS = 2**16
 """Numbers worth a thread of their own: to wake it costs as much as to take the exponentials of some ten thousand."""
 
-CPU = torch.device("cpu")
-_creating = Lock()
+CPU, WORKER = torch.device("cpu"), "lates-worker"
+_changing = Lock()
+"""Held while the number that new threads inherit from torch is not the user's: then nobody may read it, nor fork."""
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=_changing.acquire, after_in_parent=_changing.release, after_in_child=_changing.release)
 
 Part = TypeVar("Part")
 Result = TypeVar("Result")
@@ -41,27 +43,30 @@ def map_threads(function: Callable[[Part], Result], parts: Sequence[Part], devic
 
     This thread takes a single part itself where torch has one core here anyway, or the part is the work of a GPU.
     """
-    with _creating:  # while a pool is created, this thread must not inherit what its threads set
-        alone = len(parts) == 1 and (torch.get_num_threads() == 1 or device.type != "cpu")
-        pool = None if alone else _pool(os.getpid())
-    if pool is None:
-        return [function(parts[0])]
+    with _changing:
+        cores_here = torch.get_num_threads()
+    nested = current_thread().name.startswith(WORKER)  # workers that all wait for workers would wait forever
+    if nested or (len(parts) == 1 and (cores_here == 1 or device.type != "cpu")):
+        return [function(part) for part in parts]
     gradients, inference = torch.is_grad_enabled(), torch.is_inference_mode_enabled()
 
     def work(part: Part) -> Result:
         with torch.inference_mode(inference), torch.set_grad_enabled(gradients):
             return function(part)
 
-    results = [pool.submit(work, part) for part in parts]
+    try:
+        results = [_pool(os.getpid()).submit(work, part) for part in parts]
+    except RuntimeError:  # the program is about to end, or the system has no more threads to give
+        return [function(part) for part in parts]
     try:
         return [result.result() for result in results]
     finally:
         wait(results)
 
 
-def on_one_core(function: Callable[[Tensor], Result], values: Tensor) -> Result:
-    """The function of a tensor, on one core: for a few operations that take less time than to wake other threads."""
-    return map_threads(function, [values], values.device)[0]
+def on_one_core(function: Callable[..., Result], *arguments: Any, device: torch.device = CPU) -> Result:
+    """One call on one core: for operations that take less time than to wake other threads."""
+    return map_threads(lambda given: function(*given), [arguments], device)[0]
 
 
 @contextmanager
@@ -83,23 +88,15 @@ def single_threaded() -> Iterator[None]:
 
 @cache
 def _pool(process: int) -> ThreadPoolExecutor:
-    """Threads that wait for work, in which torch uses one core. A forked process has none of its parent's, hence the key.
+    """Threads that wait for work. A forked process has none of its parent's, hence the key."""
+    return ThreadPoolExecutor(os.cpu_count(), WORKER, _use_one_core)
 
-    Torch sets a thread's number together with the one that new threads inherit; that one is restored at once.
-    """
-    count = os.cpu_count() or 1
-    pool, ready = ThreadPoolExecutor(count), Barrier(count + 1)
 
-    def use_one_core() -> None:
-        torch.get_num_threads()  # which a thread inherits at its first use of torch, whatever was set before
+def _use_one_core() -> None:
+    """Torch sets a thread's number together with the one that new threads inherit; another thread restores that at once."""
+    with _changing:
+        inherited = torch.get_num_threads()
         torch.set_num_threads(1)
-        ready.wait()
-
-    inherited = pool.submit(torch.get_num_threads).result()
-    for _ in range(count):
-        pool.submit(use_one_core)
-    ready.wait()
-    restoring = Thread(target=torch.set_num_threads, args=(inherited,))
-    restoring.start()
-    restoring.join()
-    return pool
+        restoring = Thread(target=torch.set_num_threads, args=(inherited,))
+        restoring.start()
+        restoring.join()

@@ -20,7 +20,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from lates.runtime import Array, as_tensor, check_members, map_threads, split_rows, thread_count
+from lates.runtime import ALONE, Array, as_tensor, check_members, map_threads, on_one_core, split_rows, thread_count
 
 CHUNK_BYTES = {"cpu": 6 * 2**20, "cuda": 384 * 2**20}
 """About the cache of a CPU's core, or enough to keep a GPU busy. Smaller chunks would fit it better, but the threads' short
@@ -46,10 +46,6 @@ class Chunk(NamedTuple):
         return values.sum(dim=0) if self.row_weights is None else self.row_weights @ values
 
 
-def in_this_process(sums: Tensor) -> Tensor:
-    return sums
-
-
 @dataclass(frozen=True)
 class MemberRows:
     """Labelled rows of member logits, drawn once or several times: by an ensemble's networks, or by MC dropout.
@@ -68,7 +64,7 @@ class MemberRows:
     labels: Tensor
     passes: int = 1
     row_weights: Tensor | None = None
-    reduce: Reduce = in_this_process
+    reduce: Reduce = ALONE.all_reduce
     rows: int = field(init=False)
 
     def __post_init__(self) -> None:
@@ -92,7 +88,7 @@ class MemberRows:
             raise ValueError(f"The networks have {', '.join(map(str, classes))} classes; they need the same.")
         checked = [check_members(draw, labels, least_rows=0 if reduce else 1) for draw in draws]
         names, logits, (checked_labels, *_) = zip(*checked, strict=True)
-        rows = cls(names[::samples], logits, checked_labels, passes, reduce=reduce or in_this_process)
+        rows = cls(names[::samples], logits, checked_labels, passes, reduce=reduce or ALONE.all_reduce)
         return rows if row_weights is None else rows._weighted(row_weights)
 
     def _weighted(self, given: Array) -> "MemberRows":
@@ -185,8 +181,8 @@ class MemberRows:
         def in_any_row(rows: slice) -> bool:
             return any(bool(condition(chunks).any()) for chunks in self._chunks(rows))
 
-        here = map_threads(in_any_row, [slice(0, len(self.labels))], self.device)
-        return bool(self.reduce(torch.tensor(here, dtype=torch.float64)))
+        here = on_one_core(in_any_row, slice(0, len(self.labels)), device=self.device)
+        return bool(self.reduce(torch.tensor([here], dtype=torch.float64)))
 
     @functools.cached_property
     def sizes(self) -> Tensor:

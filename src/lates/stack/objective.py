@@ -49,10 +49,6 @@ class Objective:
         def wrong(chunks: list[Chunk]) -> Tensor:
             return heads.mean_logits(chunks, heads.initial_weights).argmax(dim=1) != chunks[0].labels
 
-        def of_network(network: MemberRows, squares: Tensor) -> Objective:
-            deviations = (squares.view(samples, -1).sum(dim=0) / (samples * rows)).sqrt()
-            return cls(network, samples * rows, deviations, Prior.of(network, deviations, settings, all_right))
-
         all_right = settings.prior > 0 and members.classes > 1 and not heads.any(wrong)
         counts = members.row_weights
 
@@ -60,8 +56,13 @@ class Objective:
             return sizes.square().sum(dim=1) if counts is None else sizes.square() @ counts
 
         squares = members.reduce(on_one_core(sum_of_squares, members.sizes))
+        objectives, pooled_rows = [], samples * rows
         of_networks = squares.split([samples * len(names) for names in members.names])
-        return [of_network(*pair) for pair in zip(members.networks(), of_networks, strict=True)]
+        for network, of_draws in zip(members.networks(), of_networks, strict=True):
+            deviations = (of_draws.view(samples, -1).sum(dim=0) / pooled_rows).sqrt()
+            prior = Prior.of(network, deviations, settings, all_right)
+            objectives.append(cls(network, pooled_rows, deviations, prior))
+        return objectives
 
     def of_head(self) -> "Objective":
         """The same rows with the head as the only member: temperature scaling."""

@@ -61,10 +61,8 @@ class Prior:
             jacobian[0, -1], jacobian[1, :-1] = 1.0, PROBE_PENALTY * deviations[:-1] / reference
             strength = settings.prior * reference / inputs
             if all_right:
-                errors, error_differences = (
-                    1 / inputs,
-                    members.sum(_differences_of_errors) / (len(members.draws) * rows),
-                )
+                errors = 1 / inputs
+                error_differences = members.sum(_differences_of_errors) / (len(members.draws) * rows)
         return cls(strength, jacobian, errors, error_differences, settings.regularise / math.sqrt(inputs))
 
     def of_head(self) -> "Prior":
@@ -84,13 +82,9 @@ class Prior:
         hessian = self.strength * self.jacobian.T @ curvature @ self.jacobian
         hessian.diagonal().add_(self.penalty)
         value = self.strength * float(moved @ moved) / (1 + root) + self.penalty / 2 * float(weights @ weights)
-        return Expansion(
-            value - self.errors * float(self.error_differences @ weights),
-            self.strength * (moved @ self.jacobian) / root
-            - self.errors * self.error_differences
-            + self.penalty * weights,
-            hessian,
-        )
+        gradient = self.strength * (moved @ self.jacobian) / root + self.penalty * weights
+        slopes = self.errors * self.error_differences
+        return Expansion(value - float(slopes @ weights), gradient - slopes, hessian)
 
 
 def _differences_of_errors(chunk: Chunk) -> Tensor:

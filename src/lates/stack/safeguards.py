@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from lates.binomial import binomial_tail
-from lates.runtime import abbreviate, map_threads, on_one_core, warn_caller
+from lates.runtime import abbreviate, on_one_core, warn_caller
 from lates.stack.members import Chunk, MemberRows
 from lates.stack.record import Stack
 
@@ -64,10 +64,7 @@ class PredictionCounts:
         """Whether the network is no better than random guesses with its own class frequencies."""
         several = int((self.labels > 0).sum()) > 1
         chance = self.by_chance / self.rows
-        (tail,) = map_threads(
-            lambda right: binomial_tail(right, self.rows, chance), [self.right]
-        )  # of as many terms as rows
-        return several and tail > SIGNIFICANCE
+        return several and on_one_core(binomial_tail, self.right, self.rows, chance) > SIGNIFICANCE
 
     @property
     def by_chance(self) -> float:
@@ -162,14 +159,13 @@ def _warn_of_doubts(stack: Stack, counts: PredictionCounts, inputs: int, silent_
         )
     if counts.right == rows and classes > 1:
         meaning = "one error was assumed" if prior else "no finite weights are the best"
-        errors = counts.expected_errors
-        hint = (
-            f" By its confidence it should have erred in about {errors:.0f}: either it is underconfident or these rows "
-        )
+        hint = ""
+        if counts.expected_errors > 5:
+            hint = f" By its confidence it should have erred in about {counts.expected_errors:.0f}: either it is "
+            hint += "underconfident or these rows were used in training."
         warn_caller(
-            f"All {rows:,} hold-out rows are classified correctly, so they cannot show how wrong the network can be; {meaning}."
-            + (hint + "were used in training." if errors > 5 else "")
-            + " Use rows that were not used for training, and more of them."
+            f"All {rows:,} hold-out rows are classified correctly, so they cannot show how wrong the network can be; "
+            f"{meaning}.{hint} Use rows that were not used for training, and more of them."
         )
     missing = (counts.labels == 0).nonzero()[:, 0].tolist()
     if missing:

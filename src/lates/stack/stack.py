@@ -31,7 +31,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from lates.runtime import Array, map_threads
+from lates.runtime import Array, check_integer, on_one_core
 from lates.settings import DEFAULT, Settings
 from lates.stack.losses import LOSSES, NLL, Loss, find_loss
 from lates.stack.members import MemberRows, Reduce
@@ -87,8 +87,14 @@ def fit_stack(
         raise ValueError("expect_shift=True scales by copies of the rows; pass it or row_weights, not both.")
     if solver == "sgd" and reduce is not None:
         raise ValueError('solver="sgd" is for one process and takes no reduce; use solver="exact".')
+    check_integer(passes, "passes", least=2 if expect_shift else 1)
     settings = replace(DEFAULT, prior=prior, regularise=regularise, solver=solver)
     rows = MemberRows.of([members], labels, passes=passes, reduce=reduce, row_weights=row_weights)
+    copies = rows.labels[: len(labels) // passes].repeat(passes)
+    if len(labels) % passes or (expect_shift and not torch.equal(copies, rows.labels)):
+        raise ValueError(
+            f"passes={passes} of {len(labels)} rows: expected the same inputs and labels in each, in one order."
+        )
     return (fit_expecting_shift if expect_shift else fit_weights)(rows, loss, settings, seed)
 
 
@@ -116,7 +122,7 @@ def fit_optimum(members: MemberRows, loss: str, settings: Settings, seed: int = 
     temperature = _minimise(heads, of_heads, NLL, initial)
     if settings.solver == "sgd" and len(members.draws) == 1:
         # on one core: in thousands of small steps several threads would only wait for one another
-        (end,) = map_threads(lambda seed: _projected_sgd(objectives[0], LOSSES[loss], seed), [seed], members.device)
+        end = on_one_core(_projected_sgd, objectives[0], LOSSES[loss], seed, device=members.device)
     elif loss == "nll" and heads.names == members.names:
         end = temperature
     else:
