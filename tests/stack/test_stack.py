@@ -20,7 +20,7 @@ from lates.stack import combine, fit_stack, member_names
 from lates.stack.losses import LOSSES, NLL
 from lates.stack.members import CHUNK_BYTES, MemberRows
 from lates.stack.newton import TOLERANCE
-from lates.stack.stack import fit_optimum
+from lates.stack.optimum import fit_optimum
 from tests.problems import awkward, noisy_views, sharpened, two_signals
 from tests.stack.oracles import oracle, penalised
 

@@ -11,9 +11,9 @@ from lates.runtime import warn_caller
 from lates.settings import DEFAULT, Settings
 from lates.stack.members import MemberRows
 from lates.stack.objective import log_loss
+from lates.stack.optimum import fit_optimum, fit_weights
 from lates.stack.record import Stack, combine
 from lates.stack.safeguards import without_outliers
-from lates.stack.stack import fit_optimum, fit_weights
 
 SMALLEST_SCALE = 0.1
 """Below it the copies say that the stack knows next to nothing, and every prediction would be nearly uniform."""
