@@ -49,7 +49,8 @@ class PredictionCounts:
             labels = chunks[0].labels
             before, after = (members.mean_logits(chunks, each) for each in (network, weights))
             largest, predicted = before.max(dim=1)
-            confidence = (largest - before.logsumexp(dim=1)).exp()  # less work than a softmax
+            # powers of 2 take a third of the time of those of e
+            confidence = 1 / before.sub_(largest[:, None]).mul_(1 / math.log(2)).exp2_().sum(dim=1)
             was_right, now_right = predicted == labels, after.argmax(dim=1) == labels
             changes = was_right.sum(), (was_right & ~now_right).sum(), (now_right & ~was_right).sum()
             of_classes = [torch.bincount(values, minlength=classes) for values in (labels, predicted)]
