@@ -36,6 +36,12 @@ def test_released_networks_are_averaged_over_the_severities_of_their_recipe(tmp_
     assert row["NLL, corrupted"] == f"{mean(values[name] for name in sets[1:]):.4f}"
 
 
+def test_the_small_vit_trained_by_its_own_recipe_takes_the_place_of_the_other(tmp_path: Path) -> None:
+    paths = [write_cell(tmp_path, recipe, "cifar100", "small_vit", 0) for recipe in ("strong", "strong_vit")]
+    own = read_column(paths[1], "sms", "nll")["clean"]
+    assert fill("{{mean nll clean strong:cifar100/small_vit sms}}", read_measured(tmp_path), {}) == f"{own:.3f}"
+
+
 def test_natural_shift_is_compared_where_it_was_measured(tmp_path: Path) -> None:
     shares = {"train_fraction": 1.0, "holdout_fraction": 0.0}
     paths = [
