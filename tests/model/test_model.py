@@ -169,6 +169,8 @@ def test_the_state_dict_carries_everything(problem: Problem, features: Both, cal
     other.load_state_dict(copy.deepcopy(calibrated.state_dict()))
     assert torch.equal(logits_of(other, problem.images), logits_of(calibrated, problem.images))
     assert other.weights == calibrated.weights
+    earlier = {name: part for name, part in calibrated.state_dict().items() if name != "_extra_state"}
+    assert not any(other.load_state_dict(earlier)), "versions that do not say who votes"
     assert other.to("meta").state_dict().keys() == calibrated.state_dict().keys()
 
 

@@ -223,6 +223,11 @@ class CalibratedModel(nn.Module):
                 f"{voting[1]}. To move a calibration between models use save and lates.load."
             )
 
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *others: Any, **named: Any) -> None:
+        """State dicts of earlier versions do not say who votes."""
+        state_dict.setdefault(f"{prefix}_extra_state", self.get_extra_state())
+        super()._load_from_state_dict(state_dict, prefix, *others, **named)
+
     def __str__(self) -> str:
         """A table that fits 80 columns: one line per member, then the fit."""
         bars = {name: "#" * round(10 * share) for name, share in self.contributions.items()}
