@@ -20,7 +20,7 @@ from experiments.training.networks import DenseNet, ResNet
 RELEASED = "released.th"
 """The file of the weights in the folder of a run."""
 PROBE_IMAGES: Mapping[str, int] = {"cifar10": 2000, "cifar100": 200}
-"""Data set -> so many training images of each class teach the probes."""
+"""Data set -> number of training images of each class from which the probes learn."""
 EVERYWHERE = ((r"^module\.", ""), (r"^(linear|fc)\.", "head."))
 OUR_NAMES: Mapping[type[nn.Module], tuple[tuple[str, str], ...]] = {
     ResNet: ((r"^conv1\.", "stem.0."), (r"^bn1\.", "stem.1.")),
