@@ -60,7 +60,7 @@ MC_DROPOUT = Hyperparameters(
 STRONG = Hyperparameters(epochs=100, batch=128, rate=0.1, weight_decay=5e-4, nesterov=True, warmup_epochs=5, crop=4)
 # Transformers learn poorly by SGD: the small one had an accuracy of .58 on CIFAR-100.
 STRONG_VIT = Hyperparameters(
-    epochs=100, batch=128, rate=1e-3, weight_decay=0.05, warmup_epochs=5, crop=4, optimiser="adamw"
+    epochs=100, batch=128, rate=3e-4, weight_decay=0.05, warmup_epochs=5, crop=4, optimiser="adamw"
 )  # fmt: skip
 # Uncertainty Baselines' deterministic recipe for WRN-28-10. Its penalty is 2e-4·‖w‖² without the half, so the decay is 4e-4.
 STRONG_WIDE = replace(MC_DROPOUT, rate=0.1, weight_decay=4e-4)
