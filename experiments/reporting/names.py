@@ -100,6 +100,7 @@ LATES: Mapping[str, str] = {
     "lates_shift_1": "LATES, shifted views",
     "lates_jitter_1": "LATES, jittered views",
     "lates_robust_1": "LATES, robust views",
+    "lates_robust_5": "LATES, robust views, budget=0.05",
     "lates_robust_brier": "LATES, robust views, to Brier",
     "lates_jittered_holdout": "LATES, jittered views and hold-out",
     "lates_both_holdouts": "LATES, jittered views, hold-out plain and jittered",
