@@ -131,7 +131,7 @@ def _expand(chunk: Chunk, weights: Tensor) -> Tensor:
     peaks = roots.amax(dim=1, keepdim=True)
     probabilities = roots.sub_(peaks).exp2_().square()
     totals = probabilities.sum(dim=1, keepdim=True)
-    means = torch.einsum("krc,rc->kr", chunk.differences, probabilities) / totals.T
+    means = torch.linalg.vecdot(chunk.differences, probabilities) / totals.T
     of_rows = torch.cat([2 * math.log(2) * peaks + totals.log(), means.T], dim=1)
     row_weights = 1.0 if chunk.row_weights is None else chunk.row_weights[:, None]
     roots.mul_((row_weights / totals).sqrt())
