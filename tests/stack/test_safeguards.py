@@ -49,7 +49,7 @@ def shuffled(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
     [
         (
             few,
-            "The weights are fitted to 999 hold-out rows; the prior keeps them close to the network. Use about 1,000",
+            "The weights are fitted to 999 hold-out rows; the prior keeps them close to the network. Use 1,000 or more",
         ),
         (
             perfect,

@@ -157,9 +157,7 @@ def _warn_of_doubts(stack: Stack, counts: PredictionCounts, inputs: int, silent_
     prior, rows, classes = stack.prior > 0, counts.rows, len(counts.labels)
     if inputs < ENOUGH_ROWS:
         meaning = "; the prior keeps them close to the network" if prior else " without a prior, so that chance decides"
-        warn_caller(
-            f"The weights are fitted to {inputs} hold-out rows{meaning}. Use {ENOUGH_ROWS:,} or more."
-        )
+        warn_caller(f"The weights are fitted to {inputs} hold-out rows{meaning}. Use {ENOUGH_ROWS:,} or more.")
     if counts.right == rows and classes > 1:
         meaning = "one error was assumed" if prior else "no finite weights are the best"
         hint = ""
