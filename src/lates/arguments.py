@@ -34,10 +34,14 @@ class Plan:
             )
         if expect_shift:
             train = replace(train, settings=train.settings.expecting_shift())
-            views = {"views": train.views, "views_needed_by": "expect_shift=True"}
-        else:
-            views = {"views": holdout_views, "views_option": "holdout_views"}
-        holdout = replace(train, role="holdout", passes=None, plain_first=True, later_views=train.views, **views)
+        holdout = replace(
+            train,
+            role="holdout",
+            passes=None,
+            views=train.views if expect_shift else holdout_views,
+            copies_for="expect_shift" if expect_shift else "holdout_views",
+            train_views=train.views,
+        )
         return cls(replace(train, keep_logits=False), holdout, loss, expect_shift)
 
     def check(self, train: Iterable[Any] | None, holdout: Iterable[Any], ensemble: Ensemble, run: Run) -> None:

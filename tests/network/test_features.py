@@ -171,16 +171,16 @@ def test_networks_of_other_dtypes_keep_them(dtype: torch.dtype) -> None:
     assert torch.allclose(plain.logits, lates.extract(network(), loader()).logits, atol=0.05)
 
 
-@pytest.mark.parametrize("plain_first", [False, True])
-def test_all_passes_read_views_or_all_but_the_first(plain_first: bool) -> None:
+@pytest.mark.parametrize("copies_for", [None, "holdout_views"])
+def test_all_passes_read_views_or_all_but_the_first(copies_for: str | None) -> None:
     (features,) = extract_draws(
-        Ensemble((network(),)), loader(), [], views=lambda images: 2 * images, passes=2, plain_first=plain_first
+        Ensemble((network(),)), loader(), [], views=lambda images: 2 * images, passes=2, copies_for=copies_for
     )
     first, second = features.logits.split(20)
     images, _ = draw()
     with torch.no_grad():
         plain, viewed = network()(images), network()(2 * images)
-    torch.testing.assert_close(first, plain if plain_first else viewed)
+    torch.testing.assert_close(first, plain if copies_for else viewed)
     torch.testing.assert_close(second, viewed)
 
 

@@ -17,7 +17,7 @@ from lates.network.views import (
     NAMES,
     PIXELS,
     TABLE_NAMES,
-    DrawView,
+    View,
     ViewName,
     make_view,
 )
@@ -50,7 +50,7 @@ def view_once(name: ViewName, inputs: Tensor, seed: int = 0) -> Tensor:
     return make_view(name, measure_channels(inputs))(inputs, seeded(seed))
 
 
-def choose(views: Any, loader: Any, **options: Any) -> DrawView | None:
+def choose(views: Any, loader: Any, **options: Any) -> View | None:
     return Reading("train", views=views, **options).choose_view(loader, CPU)
 
 

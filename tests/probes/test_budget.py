@@ -69,7 +69,7 @@ def test_shuffling_loader_repeats_its_order_over_the_holdout(problem: Problem) -
     dataset = problem.holdout.dataset
     loader = DataLoader(dataset, batch_size=16, shuffle=True)
     (features,) = extract_draws(
-        Ensemble((problem.model,)), loader, [], views=lambda images: 2 * images, passes=3, plain_first=True
+        Ensemble((problem.model,)), loader, [], views=lambda images: 2 * images, passes=3, copies_for="holdout_views"
     )
     first, second, third = features.labels.view(3, -1)
     assert torch.equal(first, second)

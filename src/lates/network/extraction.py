@@ -83,8 +83,8 @@ def extract_draws(
     with ExitStack() as contexts:
         stores: list[RowStore] = []
         for number_of_pass in range(passes):
-            change = None if reading.plain_first and number_of_pass == 0 else view
-            order = mix_seeds(run.seed, 0 if reading.plain_first else number_of_pass)
+            change = None if reading.copies_for and number_of_pass == 0 else view
+            order = mix_seeds(run.seed, 0 if reading.copies_for else number_of_pass)
             contexts.enter_context(seeded_globally(order, run.device))
             for number, (inputs, labels) in enumerate(read_batches(loader, run.device, role)):
                 if not networks:
@@ -146,7 +146,7 @@ def _record_networks(
         surveys = [survey_network(*pair, inputs, rows, reading, ensemble.dropout, run) for pair in pairs]
         poolings = run.processes.gather(surveys)[0]
     if any(poolings):
-        reading.check_later_views(inputs)
+        reading.check_train_views(inputs)
     networks = [
         prepare_recorded(network, blocks, ensemble.dropout, run)
         for network, blocks in zip(ensemble.networks, poolings, strict=True)

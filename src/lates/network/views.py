@@ -18,7 +18,7 @@ from lates.settings import ImageView
 TableView = Literal["noise", "swap"]
 ViewName = ImageView | TableView
 Views = Literal["auto"] | ViewName | Callable[[Any], Any] | None
-DrawView = Callable[[Any, torch.Generator], Any]
+View = Callable[[Any, torch.Generator], Any]
 """A view as `extract` calls it: built-in views draw from the generator, a user's function from the seeded global one."""
 
 IMAGE_NAMES: tuple[ImageView, ...] = get_args(ImageView)
@@ -29,21 +29,24 @@ PIXELS = "pixel_values"
 """The key under which `transformers` passes images."""
 
 
-def find_inputs(name: ViewName, inputs: Any, option: str = "views", role: str = "given") -> Tensor:
-    """What the view of that name changes in a batch's inputs: images of at most four channels, or table rows."""
+def find_inputs(name: ViewName, inputs: Any) -> Tensor | None:
+    """What the view of that name changes in a batch's inputs, images of at most four channels or table rows; None where there
+    is no such tensor."""
     images = name in IMAGE_NAMES
-    values = inputs
-    if images and isinstance(inputs, Mapping):
-        values = inputs.get(PIXELS)
+    values = inputs.get(PIXELS) if images and isinstance(inputs, Mapping) else inputs
     if isinstance(values, tuple) and len(values) == 1:
         values = values[0]
-    if (
-        isinstance(values, Tensor)
-        and (values.is_floating_point() or values.dtype == torch.uint8)
-        and (values.dim() == 4 and values.shape[1] <= 4 if images else values.dim() == 2)
-    ):
+    if not isinstance(values, Tensor) or not (values.is_floating_point() or values.dtype == torch.uint8):
+        return None
+    fits = values.dim() == 4 and values.shape[1] <= 4 if images else values.dim() == 2
+    return values if fits else None
+
+
+def require_inputs(name: ViewName, inputs: Any, option: str = "views", role: str = "given") -> Tensor:
+    """The same; an error where there is none, which names the option and the loader."""
+    if (values := find_inputs(name, inputs)) is not None:
         return values
-    given = isinstance(inputs, Tensor)
+    images, given = name in IMAGE_NAMES, isinstance(inputs, Tensor)
     received = f"{inputs.dtype} tensor of shape {list(inputs.shape)}" if given else type(inputs).__name__
     needed = "images [n, channels, h, w]" if images else "table rows [n, columns]"
     most = ", of at most four channels" if images else ""
@@ -53,7 +56,7 @@ def find_inputs(name: ViewName, inputs: Any, option: str = "views", role: str = 
     )
 
 
-def make_view(name: ViewName, scale: ChannelScale) -> DrawView:
+def make_view(name: ViewName, scale: ChannelScale) -> View:
     """The built-in view of that name, for inputs that hold images or are table rows."""
     changes: dict[ViewName, Callable[[Tensor, torch.Generator], Tensor]] = {
         "flip": flip,
@@ -65,7 +68,7 @@ def make_view(name: ViewName, scale: ChannelScale) -> DrawView:
     }
 
     def view(inputs: Any, generator: torch.Generator) -> Any:
-        changed = changes[name](find_inputs(name, inputs), generator)
+        changed = changes[name](require_inputs(name, inputs), generator)
         return {**inputs, PIXELS: changed} if isinstance(inputs, Mapping) else changed
 
     return view
