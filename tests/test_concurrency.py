@@ -5,7 +5,6 @@ import threading
 import warnings
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager
 from operator import attrgetter
 from typing import Any
 
@@ -14,7 +13,7 @@ import pytest
 import torch
 
 import lates
-from lates.runtime import full_precision, single_threaded
+from lates.runtime import full_precision
 from tests.networks import draw, loader, network
 
 OPTIONS: dict[str, Any] = {"budget": None, "progress": False}
@@ -108,23 +107,18 @@ def test_threads_get_what_each_gets_alone_and_leave_the_process_as_it_was(monkey
         assert result == pytest.approx(expected, rel=1e-5)
 
 
-@pytest.mark.parametrize("switch", [lambda: full_precision(torch.device("cpu")), single_threaded])
-def test_of_threads_within_a_switch_of_the_process_the_first_may_leave_first(
-    switch: Callable[[], AbstractContextManager[None]],
-) -> None:
-    threads = torch.get_num_threads()
-    torch.set_num_threads(2)
+def test_of_threads_within_full_precision_the_first_may_leave_first() -> None:
     before, (entered, followed, left) = process_state(), [threading.Event() for _ in range(3)]
 
     def enter_and_leave_first() -> None:
-        with switch():
+        with full_precision(torch.device("cpu")):
             entered.set()
             assert followed.wait(10)
         left.set()
 
     def follow() -> None:
         assert entered.wait(10)
-        with switch():
+        with full_precision(torch.device("cpu")):
             followed.set()
             assert left.wait(10)
 
@@ -132,4 +126,3 @@ def test_of_threads_within_a_switch_of_the_process_the_first_may_leave_first(
         for work in [pool.submit(enter_and_leave_first), pool.submit(follow)]:
             work.result()
     assert process_state() == before
-    torch.set_num_threads(threads)

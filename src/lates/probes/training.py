@@ -29,7 +29,6 @@ from lates.runtime import (
     default_memory,
     full_precision,
     map_threads,
-    single_threaded,
     split_rows,
     thread_count,
     warn_caller,
@@ -121,8 +120,7 @@ def train_by_lbfgs(
     def descend(start: Variables, decay: float, tolerance: float) -> tuple[Variables, float]:
         precondition = _preconditioner(gram, decay, _curvature(rows, start))
         function = partial(_value_and_gradient, rows, loss, decay)
-        with single_threaded():  # what is worth it is shared among threads already
-            end = minimise(function, start, precondition, tolerance * first_norm, rows.processes.broadcast)
+        end = minimise(function, start, precondition, tolerance * first_norm, rows.processes.broadcast)
         return end, mean_loss(validation, loss, end)
 
     path: list[tuple[float, Variables, float]] = []

@@ -17,7 +17,7 @@ from lates.runtime.checks import warn_caller, warn_if_probabilities
 from lates.runtime.files import check_target, write_whole
 from lates.runtime.text import abbreviate, install_line, printable
 from lates.runtime.memory import RowStore, default_memory
-from lates.runtime.threads import map_threads, on_one_core, single_threaded, split_rows, thread_count
+from lates.runtime.threads import map_threads, on_one_core, split_rows, thread_count
 from lates.runtime.processes import ALONE, Processes
 from lates.runtime.process_state import full_precision, mix_seeds, process_lock, seeded_globally
 from lates.runtime.run import Progress, Run, shown

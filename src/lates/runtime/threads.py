@@ -5,9 +5,8 @@ where other programs want the cores too.
 """
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
-from contextlib import contextmanager
 from functools import cache
 from threading import Lock, Thread, current_thread
 from typing import Any, TypeVar
@@ -67,23 +66,6 @@ def map_threads(function: Callable[[Part], Result], parts: Sequence[Part], devic
 def on_one_core(function: Callable[..., Result], *arguments: Any, device: torch.device = CPU) -> Result:
     """One call on one core: for operations that take less time than to wake other threads."""
     return map_threads(lambda given: function(*given), [arguments], device)[0]
-
-
-@contextmanager
-def single_threaded() -> Iterator[None]:
-    """Let torch use this thread alone: for many small operations more threads cost more than they bring.
-
-    Threads that first use torch meanwhile inherit the 1 and keep it, so `map_threads` is better where it can be used.
-    """
-    threads = torch.get_num_threads()
-    if threads == 1:
-        yield
-        return
-    try:
-        torch.set_num_threads(1)
-        yield
-    finally:
-        torch.set_num_threads(threads)
 
 
 @cache
