@@ -127,7 +127,7 @@ def one_process_alone(at: Rank) -> Outcome | None:
 def collectives(at: Rank) -> dict[str, Any]:
     """Of tensors that are not contiguous."""
     values = (at.rank + 1) * torch.arange(6).view(2, 3).T
-    processes = Processes.current(torch.device("cpu"))
+    processes = Processes.current()
     sums = {"sum": processes.all_reduce(values), "first": processes.broadcast(values), "values": values}
     return {**sums, "gathered": processes.gather(at.rank), "on_this_host": processes.on_this_host()}
 

@@ -12,33 +12,30 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-CPU = torch.device("cpu")
-
 
 @dataclass(frozen=True)
 class Processes:
-    """The processes of a calibration, this one of rank `rank`; `device` is where the group can send tensors from."""
+    """The processes of a calibration, this one of rank `rank`."""
 
     rank: int = 0
     world_size: int = 1
-    device: torch.device = CPU
 
     @staticmethod
-    def current(device: torch.device) -> "Processes":
+    def current() -> "Processes":
         """The default process group of torch.distributed; a single process where there is none."""
         if not dist.is_available() or not dist.is_initialized() or dist.get_world_size() == 1:
             return ALONE
-        if CPU.type in _backend_devices():
-            device = CPU
-        elif device.type != "cuda":
-            device = torch.device("cuda", torch.cuda.current_device())
-        return Processes(dist.get_rank(), dist.get_world_size(), device)
+        return Processes(dist.get_rank(), dist.get_world_size())
 
     def all_reduce(self, values: Tensor) -> Tensor:
         """The sum over all processes of tensors of one shape and dtype: the same bits everywhere."""
         if self.world_size == 1:
             return values
-        device = values.device if values.device.type in _backend_devices() else self.device
+        kinds = [
+            part.partition(":")[0] for part in dist.get_backend_config().split(",")
+        ]  # of devices the group sends from
+        kind = next((kind for kind in (values.device.type, "cpu") if kind in kinds), kinds[0])
+        device = values.device if kind == values.device.type else torch.device(kind)
         total = values.detach().to(device).clone(memory_format=torch.contiguous_format)
         dist.all_reduce(total)
         return total.to(values.device)
@@ -61,8 +58,3 @@ class Processes:
 
 
 ALONE = Processes()
-
-
-def _backend_devices() -> list[str]:
-    """The device types whose tensors the default group can send."""
-    return [part.partition(":")[0] for part in dist.get_backend_config().split(",")]

@@ -49,7 +49,7 @@ class Run:
         seed = check_seed(seed)
         check_memory(memory)
         device = check_device(device)
-        processes = Processes.current(device) if distributed else ALONE
+        processes = Processes.current() if distributed else ALONE
         memory = default_memory(device, processes.on_this_host()) if memory is None else int(memory)
         with shown(progress if processes.rank == 0 else False) as callback, torch.inference_mode(False):
             yield Run(device, seed, memory, processes, callback, half=device.type == "cuda")
