@@ -48,13 +48,12 @@ def list_blocks(model: nn.Module) -> list[str]:
 def automatic_blocks(network: nn.Module, last_block: bool) -> list[str]:
     """The blocks that get a probe when the user names none: all, or, without the `last_block`, those whose output the head does
     not read. If that leaves none, as in a network of one composite, that one gets a probe."""
-    chosen = composites = _composite_names(network)
-    if composites and not last_block:
-        modules, last = dict(network.named_modules()), composites[-1]
-        later = list(modules)[list(modules).index(last) + 1 :]
-        after = sum(_is_layer(modules[name]) for name in later if not name.startswith(f"{last}."))
-        chosen = composites[:-1] if after <= LAYERS_OF_A_HEAD else composites
-    return [name for name in chosen or _natural_blocks(network) if name != HEAD]
+    chosen, modules = _natural_blocks(network), dict(network.named_modules())
+    if not last_block and len(chosen) > 1 and any(_composites(network, "")):
+        later = list(modules)[list(modules).index(chosen[-1]) + 1 :]
+        if sum(_is_layer(modules[name]) for name in later if not name.startswith(f"{chosen[-1]}.")) <= LAYERS_OF_A_HEAD:
+            chosen = chosen[:-1]
+    return [name for name in chosen if name != HEAD]
 
 
 def choose_blocks(model: nn.Module, blocks: Sequence[str] | int | None, last_block: bool = True) -> list[str]:
@@ -94,13 +93,9 @@ def layer_behind(modules: Mapping[str, nn.Module], name: str) -> nn.Module:
 
 
 def _natural_blocks(network: nn.Module) -> list[str]:
-    return _composite_names(network) or _single_layers(network)
-
-
-def _composite_names(network: nn.Module) -> list[str]:
-    """Rule 1 for the whole network; a block that occurs several times counts once, under the first of its names."""
+    """By rule 1, else by rule 2; a block that occurs several times counts once, under the first of its names."""
     known = dict(network.named_modules())
-    return [name for name in _composites(network, "") if name in known]
+    return [name for name in list(_composites(network, "")) or _single_layers(network) if name in known]
 
 
 def _composites(module: nn.Module, prefix: str) -> Iterator[str]:
@@ -131,8 +126,7 @@ def _single_layers(network: nn.Module) -> list[str]:
             names[-1] = name
         else:
             run_open = False
-    known = dict(network.named_modules())
-    return [name for name in names[:-1] if name in known]
+    return names[:-1]
 
 
 def _units(module: nn.Module, prefix: str) -> Iterator[tuple[str, nn.Module, bool]]:

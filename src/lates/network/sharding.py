@@ -35,11 +35,11 @@ def _shard(loader: Iterable[Any], rank: int, world_size: int) -> Iterable[Any]:
     if type(loader) is not DataLoader or isinstance(loader.dataset, IterableDataset) or loader.batch_size is None:
         return BatchShard(loader, rank, world_size)
     if isinstance(loader.sampler, DistributedSampler) and isinstance(loader.dataset, Sized):
-        rows = range(len(loader.dataset))  # that sampler repeats rows
+        indices = range(len(loader.dataset))  # that sampler repeats some
     else:
-        rows = sorted(loader.sampler)
+        indices = sorted(loader.sampler)
     options = {name: getattr(loader, name) for name in KEPT_OPTIONS}
-    return DataLoader(loader.dataset, loader.batch_size, sampler=rows[rank::world_size], **options)
+    return DataLoader(loader.dataset, loader.batch_size, sampler=indices[rank::world_size], **options)
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,5 @@ def refuse_shared_rows(digests: Tensor, role: str, processes: Processes) -> None
 
 def sampler_of(loader: Any) -> Any:
     """What chooses a loader's rows: where the user passes a `batch_sampler`, `loader.sampler` is a dummy."""
-    batch_sampler = getattr(
-        loader, "batch_sampler", None
-    )  # of an IterableDataset it has no length, and so no truth value
+    batch_sampler = getattr(loader, "batch_sampler", None)  # without a truth value where it has no length
     return getattr(loader if batch_sampler is None else batch_sampler, "sampler", None)
