@@ -55,7 +55,7 @@ def loader(n: int = 20, batch_size: int = 8, seed: int = 0) -> DataLoader:
     return DataLoader(TensorDataset(*draw(n, seed)), batch_size=batch_size)
 
 
-def extract_draws(
+def extract_samples(
     ensemble: Ensemble,
     loader: Iterable[Any],
     blocks: Any = None,
@@ -63,10 +63,10 @@ def extract_draws(
     half: bool = False,
     **options: Any,
 ) -> list[lates.Features]:
-    """All draws in one reading, with options of `Reading`."""
+    """All samples in one reading, with options of `Reading`."""
     with Run.start("cpu", memory=memory) as run:
         run = replace(run, half=half)
-        return network_package.extract_draws(ensemble, loader, Reading(blocks=blocks, **options), run)
+        return network_package.extract_samples(ensemble, loader, Reading(blocks=blocks, **options), run)
 
 
 def same(a: lates.Features, b: lates.Features) -> bool:

@@ -16,7 +16,7 @@ from lates.network import (
     Tokenizer,
     Views,
     device_of,
-    extract_draws,
+    extract_samples,
     extract_training,
     read_ensemble,
 )
@@ -91,7 +91,7 @@ def calibrate(
     with Run.start(device, seed=seed, memory=memory, distributed=distributed, progress=progress) as run:
         plan.check(train, holdout, ensemble, run)
         # The hold-out first: faults show at once.
-        holdouts = extract_draws(ensemble, holdout, plan.holdout, run.with_share(HOLDOUT_SHARE))
+        holdouts = extract_samples(ensemble, holdout, plan.holdout, run.with_share(HOLDOUT_SHARE))
         # Step 1: one linear probe per block, trained on the training split, cut to the budget.
         chosen = _choose_probes(ensemble, train, holdouts, plan, run)
         # Step 2: the logits of all members, the probes and the network itself, on the hold-out.
@@ -104,7 +104,7 @@ def calibrate(
 def _choose_probes(
     ensemble: Ensemble, train: Iterable[Any] | None, holdouts: Sequence[Features], plan: Plan, run: Run
 ) -> list[ChosenProbes]:
-    """The probes of each network, by the first of its draws. Training features are freed network by network."""
+    """The probes of each network, by the first of its samples. Training features are freed network by network."""
     firsts = holdouts[:: ensemble.samples]
     if plan.expect_shift:  # neither probes nor their ranks are fitted to the copies
         firsts = [features.first_pass() for features in firsts]
@@ -120,8 +120,8 @@ def _choose_probes(
 def _read_members(
     ensemble: Ensemble, chosen: Sequence[ChosenProbes], holdouts: Sequence[Features], run: Run
 ) -> MemberRows:
-    draws, memory = zip(ensemble.per_draw(chosen), holdouts, strict=True), run.memory // len(holdouts)
-    logits = [member_logits(network.probes, features, memory=memory) for network, features in draws]
+    samples, memory = zip(ensemble.per_sample(chosen), holdouts, strict=True), run.memory // len(holdouts)
+    logits = [member_logits(network.probes, features, memory=memory) for network, features in samples]
     passes, reduce = holdouts[0].passes, run.processes.all_reduce
     return MemberRows.of(logits, holdouts[0].labels, samples=ensemble.samples, passes=passes, reduce=reduce)
 

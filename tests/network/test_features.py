@@ -16,7 +16,7 @@ from torch.utils.data import DataLoader, TensorDataset
 import lates
 from lates.network import IGNORED, Ensemble
 from tests import processes
-from tests.networks import CLASSES, draw, extract_draws, loader, network, random_rows, same
+from tests.networks import CLASSES, draw, extract_samples, loader, network, random_rows, same
 
 
 def test_rows_hold_what_the_blocks_put_out() -> None:
@@ -117,17 +117,17 @@ def test_like_takes_blocks_and_poolings_from_earlier_features() -> None:
 
 def test_several_models_are_read_together_and_dropout_draws_each_time_anew() -> None:
     one, two = network(0), network(1)
-    together = extract_draws(Ensemble((one, two)), loader())
+    together = extract_samples(Ensemble((one, two)), loader())
     assert same(together[0], lates.extract(one, loader()))
     assert same(together[1], lates.extract(two, loader()))
-    first, second = extract_draws(Ensemble((one,), samples=2, dropout=True), loader())
+    first, second = extract_samples(Ensemble((one,), samples=2, dropout=True), loader())
     assert not torch.equal(first.logits, second.logits)
     assert torch.equal(first.blocks["body.9"], second.blocks["body.9"]), "before the dropout nothing differs"
 
 
 def test_logits_that_are_not_to_be_kept_leave_their_width() -> None:
     kept = lates.extract(network(), loader())
-    (without,) = extract_draws(Ensemble((network(),)), loader(), keep_logits=False)
+    (without,) = extract_samples(Ensemble((network(),)), loader(), keep_logits=False)
     assert list(without.logits.shape) == [0, 3]
     assert (without.rows, without.classes) == (kept.rows, kept.classes)
     assert all(torch.equal(without.blocks[name], kept.blocks[name]) for name in kept.blocks)
@@ -173,7 +173,7 @@ def test_networks_of_other_dtypes_keep_them(dtype: torch.dtype) -> None:
 
 @pytest.mark.parametrize("copies_for", [None, "holdout_views"])
 def test_all_passes_read_views_or_all_but_the_first(copies_for: str | None) -> None:
-    (features,) = extract_draws(
+    (features,) = extract_samples(
         Ensemble((network(),)), loader(), [], views=lambda images: 2 * images, passes=2, copies_for=copies_for
     )
     first, second = features.logits.split(20)
@@ -195,7 +195,7 @@ def test_a_network_that_writes_into_its_inputs_sees_them_fresh_each_time() -> No
 
     batches = [(images, labels) for images, labels in loader()]
     halved = lates.extract(network(), [(images / 2, labels) for images, labels in batches]).logits
-    for features in extract_draws(Ensemble((Careless().eval(),), samples=2), batches):
+    for features in extract_samples(Ensemble((Careless().eval(),), samples=2), batches):
         assert torch.allclose(features.logits, halved, atol=1e-6)
 
 
@@ -339,7 +339,7 @@ def test_sixteen_bits_halve_the_features_and_change_no_log_loss() -> None:
     sizes, fits = [], []
     for half in (False, True):
         train, holdout = (
-            extract_draws(Ensemble((network(),)), batches, half=half)[0] for batches in processes.loaders().values()
+            extract_samples(Ensemble((network(),)), batches, half=half)[0] for batches in processes.loaders().values()
         )
         probes = {name: trained.probe for name, trained in lates.train_probes(train, holdout).items()}
         fits.append(lates.fit_stack(lates.member_logits(probes, holdout), holdout.labels))
@@ -354,7 +354,7 @@ def test_features_beyond_the_range_of_sixteen_bits_keep_thirty_two_and_all_are_t
     images, labels = draw()
     batches = [(images, labels), (1e8 * images, labels)]
     kept, spilled = (
-        extract_draws(Ensemble((network(),)), batches, memory=memory, half=True, passes=2)[0] for memory in (None, 0)
+        extract_samples(Ensemble((network(),)), batches, memory=memory, half=True, passes=2)[0] for memory in (None, 0)
     )
     for name, values in lates.extract(network(), batches, passes=2).blocks.items():
         assert kept.blocks[name].dtype == (torch.float16 if name == "body.9" else torch.float32)

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 import lates
 from lates.network import Ensemble
-from tests.networks import Network, draw, extract_draws, fail_after, loader, network, same, untouched
+from tests.networks import Network, draw, extract_samples, fail_after, loader, network, same, untouched
 
 
 def awkward_network() -> Network:
@@ -30,7 +30,7 @@ def test_extraction_leaves_no_trace_in_any_mode_of_the_caller(mode: Callable[[],
     model = awkward_network()
     with mode(), untouched(model):
         features = lates.extract(model, loader(), views="jitter", passes=2)
-        extract_draws(Ensemble((model,), samples=2, dropout=True), loader())
+        extract_samples(Ensemble((model,), samples=2, dropout=True), loader())
     assert not features.logits.is_inference()
     assert not any(tensor.is_inference() for tensor in [*features.blocks.values(), *features.centre.values()])
     expected = lates.extract(copy.deepcopy(model).eval(), loader(), views="jitter", passes=2)

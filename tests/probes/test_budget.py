@@ -18,7 +18,7 @@ from lates.probes.budget import Cost, Search, choose_ranks, equal_share, fit_bud
 from lates.probes.probe import Probe
 from lates.stack.losses import NLL
 from tests.conftest import Problem
-from tests.networks import extract_draws
+from tests.networks import extract_samples
 from tests.problems import draw_labels
 
 Both = tuple[lates.Features, lates.Features]
@@ -68,7 +68,7 @@ def test_views_of_one_row_are_in_one_half(problem: Problem, trained: Trained, ro
 def test_shuffling_loader_repeats_its_order_over_the_holdout(problem: Problem) -> None:
     dataset = problem.holdout.dataset
     loader = DataLoader(dataset, batch_size=16, shuffle=True)
-    (features,) = extract_draws(
+    (features,) = extract_samples(
         Ensemble((problem.model,)), loader, [], views=lambda images: 2 * images, passes=3, copies_for="holdout_views"
     )
     first, second, third = features.labels.view(3, -1)

@@ -9,7 +9,7 @@ tokens         the same of token ids; the tokenizer says which
 views          changed copies of the inputs
 reading        how a loader is read
 survey         which blocks can be recorded, seen in the first batch
-sampling       MC dropout and ensembles: several draws
+sampling       MC dropout and ensembles: several samples of a prediction
 features       what a reading gives
 sharding       each process reads its own shard of the rows
 duplicates     rows that train and hold-out share
@@ -29,4 +29,4 @@ from lates.network.sampling import Ensemble, drawing_from, mc_dropout, mean_log_
 from lates.network.sharding import shard_loaders
 from lates.network.duplicates import refuse_overlap
 from lates.network.features import Features
-from lates.network.extraction import extract, extract_draws, extract_training
+from lates.network.extraction import extract, extract_samples, extract_training

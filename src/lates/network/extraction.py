@@ -1,6 +1,6 @@
 """Read a loader and record the network: loader -> batches -> outputs of the blocks -> pooled rows -> `Features`.
 
-`extract_draws` is all of it; the other functions say with which arguments, or are its steps.
+`extract_samples` is all of it; the other functions say with which arguments, or are its steps.
 """
 
 from collections.abc import Iterable, Sequence
@@ -54,64 +54,63 @@ def extract(
         raise ValueError("Both blocks= and like= were given; like= brings the blocks of earlier features. Pass one.")
     reading = Reading(role, blocks, views, passes, budget=check_budget(budget), settings=settings)
     with Run.start(device or device_of(model), seed=seed, memory=memory, progress=progress) as run:
-        return extract_draws(Ensemble((model,)), loader, reading, run, None if like is None else [like])[0]
+        return extract_samples(Ensemble((model,)), loader, reading, run, None if like is None else [like])[0]
 
 
-def extract_draws(
+def extract_samples(
     ensemble: Ensemble, loader: Iterable[Any], reading: Reading, run: Run, like: Sequence[Features] | None = None
 ) -> list[Features]:
-    """As `extract`, for all draws in one reading, so that their rows align: the networks of an ensemble, or one network several
-    times with dropout on. `like` has earlier features of each network.
+    """As `extract`, for every sample of a prediction in one reading, so that their rows align: each network of an ensemble, or
+    one network several times with dropout on. `like` has earlier features of each network.
 
     Views and dropout are drawn for each batch by its number: they do not depend on what was drawn before.
     """
-    models, role, processes = ensemble.per_draw(ensemble.networks), reading.role, run.processes
     asked = (
-        [reading.blocks for _ in ensemble.networks] if like is None else [list(features.poolings) for features in like]
+        [reading.blocks] * len(ensemble.networks) if like is None else [list(features.poolings) for features in like]
     )
     pairs = zip(ensemble.networks, asked, strict=True)
     names = [choose_blocks(network, blocks, reading.settings.last_block) for network, blocks in pairs]
-    if processes.world_size > 1:
-        refuse_padding(loader, role)
+    if run.processes.world_size > 1:
+        refuse_padding(loader, reading.role)
     with seeded_globally(run.seed, run.device):
         view = reading.choose_view(loader, run.device)
     passes, batches, read = reading.count_passes(view), count_batches(loader), 0
     generator = torch.Generator(run.device)
-    networks: list[RecordedNetwork] = []
-    poolings: list[dict[str, Pooling]] = []
+    samples: list[tuple[RecordedNetwork, dict[str, Pooling], RowStore]] = []
     digests: list[Tensor] = []
     with ExitStack() as contexts:
-        stores: list[RowStore] = []
         for number_of_pass in range(passes):
             change = None if reading.copies_for and number_of_pass == 0 else view
             order = mix_seeds(run.seed, 0 if reading.copies_for else number_of_pass)
             contexts.enter_context(seeded_globally(order, run.device))
-            for number, (inputs, labels) in enumerate(read_batches(loader, run.device, role)):
-                if not networks:
-                    networks, poolings = _record_networks(ensemble, names, inputs, len(labels), reading, run, like)
-                    opened = (RowStore(run.memory // len(models), blocks if run.half else ()) for blocks in poolings)
-                    stores = [contexts.enter_context(store) for store in opened]
+            for number, (inputs, labels) in enumerate(read_batches(loader, run.device, reading.role)):
+                if not samples:
+                    recorded = _record_networks(ensemble, names, inputs, len(labels), reading, run, like)
+                    memory = run.memory // len(recorded)
+                    for network, poolings in recorded:
+                        store = contexts.enter_context(RowStore(memory, poolings if run.half else ()))
+                        samples.append((network, poolings, store))
                 if number_of_pass == 0:
                     digests.append(digest_rows(inputs, len(labels)))
-                seed = mix_seeds(run.seed, number_of_pass, number * processes.world_size + processes.rank + 1)
+                seed = mix_seeds(run.seed, number_of_pass, number * run.processes.world_size + run.processes.rank + 1)
                 with seeded_globally(seed, run.device):
                     if change is not None:
                         inputs = change(copy_inputs(inputs), generator.manual_seed(seed))
-                    for network, store in zip(networks, stores, strict=True):
+                    for network, _, store in samples:
                         store.append(_read_rows(network, inputs, labels, reading))
                 read += 1
-                run.report(f"reading {role}", read, batches and batches * passes)
-            for store in stores:
+                run.report(f"reading {reading.role}", read, batches and batches * passes)
+            for *_, store in samples:
                 store.halve()
         inputs_read = torch.cat(digests)
-        refuse_shared_rows(inputs_read, role, processes)
-        draws = [
-            collect_features(store, pooling, count_parameters(model), passes, inputs_read, processes)
-            for store, pooling, model in zip(stores, poolings, models, strict=True)
+        refuse_shared_rows(inputs_read, reading.role, run.processes)
+        parts = (passes, inputs_read, run.processes)
+        features = [
+            collect_features(store, poolings, count_parameters(network), *parts) for network, poolings, store in samples
         ]
-    for features in draws:
-        check_features(features, role)
-    return draws
+    for sample in features:
+        check_features(sample, reading.role)
+    return features
 
 
 def extract_training(
@@ -121,7 +120,7 @@ def extract_training(
     loader is not read and the hold-out's features are returned."""
     if loader is None or not any(features.blocks for features in holdouts):
         return list(holdouts)
-    trainings = extract_draws(replace(ensemble, samples=1), loader, reading, run, holdouts)
+    trainings = extract_samples(replace(ensemble, samples=1), loader, reading, run, holdouts)
     warn_of_overlap(trainings[0], holdouts[0])
     return trainings
 
@@ -134,8 +133,8 @@ def _record_networks(
     reading: Reading,
     run: Run,
     like: Sequence[Features] | None,
-) -> tuple[list[RecordedNetwork], list[dict[str, Pooling]]]:
-    """The recorded network of every draw, and how its blocks are pooled: as `like` says, or as rank 0 sees it in the first
+) -> list[tuple[RecordedNetwork, dict[str, Pooling]]]:
+    """The recorded network of every sample, and how its blocks are pooled: as `like` says, or as rank 0 sees it in the first
     batch, of `rows` rows. The samples of MC dropout share one."""
     for network in ensemble.networks:
         check_call(network, inputs, reading.role)
@@ -147,18 +146,16 @@ def _record_networks(
         poolings = run.processes.gather(surveys)[0]
     if any(poolings):
         reading.check_train_views(inputs)
-    networks = [
-        prepare_recorded(network, blocks, ensemble.dropout, run)
-        for network, blocks in zip(ensemble.networks, poolings, strict=True)
-    ]
-    return ensemble.per_draw(networks), ensemble.per_draw(poolings)
+    pairs = zip(ensemble.networks, poolings, strict=True)
+    recorded = [(prepare_recorded(network, blocks, ensemble.dropout, run), blocks) for network, blocks in pairs]
+    return ensemble.per_sample(recorded)
 
 
 def _read_rows(network: RecordedNetwork, inputs: Any, labels: Tensor, reading: Reading) -> dict[str, Tensor]:
     """The features of every block, the logits and the labels of one batch, without rows whose label is `IGNORED`."""
     logits, recorded = call_recorded(network, inputs)
-    rows = {HEAD: logits, **{name: only_output(recorded, name) for name in network.blocks}}
-    for name, values in rows.items():
+    tensors = {HEAD: logits, **{name: only_output(recorded, name) for name in network.blocks}}
+    for name, values in tensors.items():
         if len(values) != len(labels):
             what = "logits" if name == HEAD else f'features of block "{name}"'
             raise ValueError(
@@ -167,7 +164,7 @@ def _read_rows(network: RecordedNetwork, inputs: Any, labels: Tensor, reading: R
     kept = labels != IGNORED
     labels = check_labels(labels[kept], int(kept.sum()), logits.shape[1], name=f"The {reading.role} labels")
     # copies, because a network may reuse the memory of its outputs
-    rows = {name: values[kept].float() for name, values in rows.items()}
+    tensors = {name: values[kept].float() for name, values in tensors.items()}
     if not reading.keep_logits:
-        rows[HEAD] = logits.new_empty(0, logits.shape[1]).float()
-    return {**rows, LABELS: labels.to(logits.device, non_blocking=logits.device.type != "cpu")}
+        tensors[HEAD] = tensors[HEAD].new_empty(0, logits.shape[1])
+    return {**tensors, LABELS: labels.to(logits.device, non_blocking=logits.device.type != "cpu")}

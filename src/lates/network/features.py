@@ -67,9 +67,9 @@ class Features:
 
     def first_pass(self) -> "Features":
         """The first row of each input; the moments stay those of all passes."""
-        rows = slice(self.rows // self.passes)
-        blocks = {name: values[rows] for name, values in self.blocks.items()}
-        return replace(self, blocks=blocks, logits=self.logits[rows], labels=self.labels[rows], passes=1)
+        first = slice(self.rows // self.passes)
+        blocks = {name: values[first] for name, values in self.blocks.items()}
+        return replace(self, blocks=blocks, logits=self.logits[first], labels=self.labels[first], passes=1)
 
     @property
     def bytes_in_memory(self) -> int:
@@ -85,7 +85,7 @@ class Features:
 def collect_features(
     store: RowStore, poolings: dict[str, Pooling], parameters: int, passes: int, digests: Tensor, processes: Processes
 ) -> Features:
-    """The rows read of one draw, with their moments."""
+    """The rows read of one sample, with their moments."""
     mapped, tensors = store.spilled, store.collect()
     shards = tuple(processes.gather(len(tensors[LABELS]) // passes))
     if not sum(shards):

@@ -61,7 +61,7 @@ class Reading:
         return "holdout_views" if self.copies_for == "holdout_views" else "views"
 
     def choose_view(self, loader: Iterable[Any], device: torch.device) -> View | None:
-        """The function that draws views: None, the user's, or a built-in one on the scale of the loader's channels."""
+        """What makes views of a batch: None, the user's, or a built-in one on the scale of the loader's channels."""
         view = self._find_view(loader, device)
         if view is None and self.copies_for == "expect_shift":
             why = "which is None" if self.views is None else 'and "auto" has none for such inputs'

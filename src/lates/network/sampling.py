@@ -45,7 +45,7 @@ class MCDropout(nn.Module):
 
 
 def mc_dropout(model: nn.Module, samples: int = 10, *, seed: int = 0) -> MCDropout:
-    """Predict with dropout on: the mean of `samples` draws. Pass the result to `calibrate` like any model.
+    """Predict with dropout on: the mean of `samples` predictions. Pass the result to `calibrate` like any model.
 
     >>> sampled = lates.mc_dropout(model, samples=10)
     >>> calibrated = lates.calibrate(sampled, train=train_loader, holdout=holdout_loader)
@@ -55,14 +55,15 @@ def mc_dropout(model: nn.Module, samples: int = 10, *, seed: int = 0) -> MCDropo
 
 @dataclass(frozen=True)
 class Ensemble:
-    """The networks behind a prediction. A plain model is an ensemble of one; MC dropout has one too, drawn `samples` times."""
+    """The networks behind a prediction. A plain model is an ensemble of one; MC dropout has one network and `samples` of its
+    predictions, each with other units dropped."""
 
     networks: tuple[nn.Module, ...]
     samples: int = 1
     dropout: bool = False
 
-    def per_draw(self, items: Sequence[T]) -> list[T]:
-        """The item of each network, once for each of its draws."""
+    def per_sample(self, items: Sequence[T]) -> list[T]:
+        """The item of each network, once for each of its samples."""
         return [item for item in items for _ in range(self.samples)]
 
 
