@@ -66,19 +66,19 @@ def shift(images: Tensor, generator: torch.Generator | None = None) -> Tensor:
         offsets = torch.randint(-largest, largest + 1, (n, 1), generator=generator, device=images.device)
         return (torch.arange(length, device=images.device) + offsets).clamp(0, length - 1)
 
-    rows, columns = positions(height), positions(width)
+    down, across = positions(height), positions(width)
     batch = torch.arange(n, device=images.device)[:, None, None]
-    return images.permute(0, 2, 3, 1)[batch, rows[:, :, None], columns[:, None, :]].permute(0, 3, 1, 2)
+    return images.permute(0, 2, 3, 1)[batch, down[:, :, None], across[:, None, :]].permute(0, 3, 1, 2)
 
 
 def jitter(images: Tensor, scale: ChannelScale, generator: torch.Generator | None = None) -> Tensor:
     """Brightness, tint, contrast and light noise, each drawn per image, within the range of the training inputs."""
-    draws = _Random(images, generator)
-    values = images.to(draws.dtype)
+    random = _Random(images, generator)
+    values = images.to(random.dtype)
     centre = values.mean((2, 3), keepdim=True)
-    contrast = torch.exp(CONTRAST * draws.normal())
-    offset = BRIGHTNESS * draws.normal() + TINT * draws.normal(images.shape[1])
-    noise = draws.uniform(0, NOISE) * draws.normal(*images.shape[1:])
+    contrast = torch.exp(CONTRAST * random.normal())
+    offset = BRIGHTNESS * random.normal() + TINT * random.normal(images.shape[1])
+    noise = random.uniform(0, NOISE) * random.normal(*images.shape[1:])
     changed = centre + contrast * (values - centre) + scale.deviation * (offset + noise)
     return as_dtype_of(images, changed.clamp(scale.low, scale.high))
 
@@ -88,9 +88,9 @@ def robust(images: Tensor, scale: ChannelScale, generator: torch.Generator | Non
     extent = (scale.high - scale.low).clamp(min=torch.finfo(scale.low.dtype).tiny)
 
     def mix_and_jitter(images: Tensor) -> Tensor:
-        draws = _Random(images, generator)
-        unit = ((images.to(draws.dtype) - scale.low) / extent).clamp(0, 1)
-        return as_dtype_of(images, jitter(scale.low + extent * _mix_chains(unit, draws), scale, generator))
+        random = _Random(images, generator)
+        unit = ((images.to(random.dtype) - scale.low) / extent).clamp(0, 1)
+        return as_dtype_of(images, jitter(scale.low + extent * _mix_chains(unit, random), scale, generator))
 
     shifted = shift(images, generator)
     return _where(_Random(images, generator).uniform() >= SHIFTED_ONLY, mix_and_jitter, shifted)
@@ -101,8 +101,8 @@ def _where(chosen: Tensor, change: Callable[[Tensor], Tensor], images: Tensor) -
     to wait for it to know which."""
     if images.device.type != "cpu":
         return torch.where(chosen, change(images), images)
-    rows = chosen.flatten().nonzero()[:, 0]
-    return images.index_copy(0, rows, change(images[rows])) if len(rows) else images
+    indices = chosen.flatten().nonzero()[:, 0]
+    return images.index_copy(0, indices, change(images[indices])) if len(indices) else images
 
 
 class _Random:
@@ -131,30 +131,30 @@ class _Random:
         return torch.empty(self.n, columns, height, width, device=self.device, dtype=self.dtype)
 
 
-def _mix_chains(images: Tensor, draws: _Random) -> Tensor:
+def _mix_chains(images: Tensor, random: _Random) -> Tensor:
     """(1 - m) x + m sum_j w_j chain_j(x), images in [0, 1]"""
-    weights, mixed_in = draws.simplex(CHAINS), draws.uniform()
+    weights, mixed_in = random.simplex(CHAINS), random.uniform()
     mixed = (1 - mixed_in) * images
     for weight in weights.split(1, dim=1):
-        mixed += mixed_in * weight * _apply_chain(images, draws)
+        mixed += mixed_in * weight * _apply_chain(images, random)
     return mixed
 
 
-def _apply_chain(images: Tensor, draws: _Random) -> Tensor:
+def _apply_chain(images: Tensor, random: _Random) -> Tensor:
     """One affine change (rotation, shear and translation at once), then one operation on the values, or none."""
     images = warp(
         images,
-        angle=draws.uniform(-ANGLE, ANGLE),
-        shear=(draws.uniform(-SHEAR, SHEAR), draws.uniform(-SHEAR, SHEAR)),
-        translation=(draws.uniform(-TRANSLATION, TRANSLATION), draws.uniform(-TRANSLATION, TRANSLATION)),
+        angle=random.uniform(-ANGLE, ANGLE),
+        shear=(random.uniform(-SHEAR, SHEAR), random.uniform(-SHEAR, SHEAR)),
+        translation=(random.uniform(-TRANSLATION, TRANSLATION), random.uniform(-TRANSLATION, TRANSLATION)),
     )
     operations = (
         autocontrast,
         equalize,
-        lambda images: posterize(images, bits=_Random(images, draws.generator).integer(3, 6)),
-        lambda images: solarize(images, threshold=_Random(images, draws.generator).uniform(0.5, 1)),
+        lambda images: posterize(images, bits=_Random(images, random.generator).integer(3, 6)),
+        lambda images: solarize(images, threshold=_Random(images, random.generator).uniform(0.5, 1)),
     )
-    choice = draws.integer(0, len(operations))  # 0: none
+    choice = random.integer(0, len(operations))  # 0: none
     for number, operation in enumerate(operations, start=1):
         images = _where(choice == number, operation, images)
     return images
