@@ -28,7 +28,10 @@ def survey_network(
     network = prepare_recorded(model, dict.fromkeys(names, lambda output, mask: output), dropout, run)
     with refuse_originals(model):
         logits, outputs = call_recorded(network, inputs)
-    if rows > 1 and any(_is_square(output, rows) for recorded in outputs.values() for output in recorded):
+    shapes = [tensor.shape for tensor in tensors_in(outputs) if not tensor.is_nested]
+    if rows > 1 and any(
+        len(shape) == 3 and shape[:2] == (rows, rows) for shape in shapes
+    ):  # which axis is the tokens'?
         inputs, rows = take_rows(inputs, rows, rows - 1), rows - 1
         logits, outputs = call_recorded(network, inputs)
     width = None
@@ -76,9 +79,3 @@ def only_output(outputs: Mapping[str, Sequence[Any]], name: str) -> Any:
 
 def count_parameters(model: nn.Module) -> int:
     return sum(parameter.numel() for parameter in model.parameters())
-
-
-def _is_square(output: Any, rows: int) -> bool:
-    """Whether rows and tokens cannot be told apart: as many of the one as of the other."""
-    dense = (tensor for tensor in tensors_in(output) if not tensor.is_nested)
-    return any(tensor.dim() == 3 and list(tensor.shape[:2]) == [rows, rows] for tensor in dense)

@@ -3,9 +3,8 @@
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
-from numbers import Real
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 import numpy as np
 import torch
@@ -23,11 +22,6 @@ def default_memory(device: torch.device, neighbours: int = 1) -> int:
     if device.type == "cuda":
         return int(SHARE_OF_DEVICE * torch.cuda.mem_get_info(device)[0])
     return int(SHARE_OF_HOST * free_memory()) // neighbours
-
-
-def check_memory(memory: Any) -> None:
-    if memory is not None and (not isinstance(memory, Real) or not float(memory) >= 0):
-        raise ValueError(f"memory={memory!r}: expected a number of bytes, such as 2 * 2**30 for 2 GiB.")
 
 
 def free_memory(root: Path = Path("/")) -> int:

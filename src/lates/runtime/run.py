@@ -1,14 +1,15 @@
-"""How a calibration runs, and nothing of what it computes: one object instead of arguments handed from function to function."""
+"""How a calibration runs, and nothing of what it computes."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from numbers import Real
 from typing import Any
 
 import torch
 
 from lates.runtime.checks import check_seed
-from lates.runtime.memory import check_memory, default_memory
+from lates.runtime.memory import default_memory
 from lates.runtime.processes import ALONE, Processes
 from lates.runtime.text import printable
 
@@ -18,7 +19,7 @@ Progress = Callable[[str, int, int | None], None]
 
 @dataclass(frozen=True)
 class Run:
-    """How a calibration runs: one object instead of five arguments handed on.
+    """One object instead of five arguments handed from function to function.
 
     device     where networks run and probes are trained
     seed       of everything that is drawn
@@ -47,7 +48,8 @@ class Run:
     ) -> Iterator["Run"]:
         """Check the arguments, join the other processes if `distributed`, and show progress on rank 0."""
         seed = check_seed(seed)
-        check_memory(memory)
+        if memory is not None and (not isinstance(memory, Real) or not float(memory) >= 0):
+            raise ValueError(f"memory={memory!r}: expected a number of bytes, such as 2 * 2**30 for 2 GiB.")
         device = check_device(device)
         processes = Processes.current() if distributed else ALONE
         memory = default_memory(device, processes.on_this_host()) if memory is None else int(memory)
