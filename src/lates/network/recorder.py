@@ -176,13 +176,9 @@ def _shared_tensors(module: nn.Module) -> Iterator[Tensor]:
 
 def unwrap(model: nn.Module) -> nn.Module:
     """The network inside DataParallel, DistributedDataParallel and `torch.compile`, however nested."""
-    while True:
-        if isinstance(model, nn.DataParallel | nn.parallel.DistributedDataParallel):
-            model = model.module
-        elif isinstance(inner := getattr(model, "_orig_mod", None), nn.Module):
-            model = inner
-        else:
-            return model
+    parallel = isinstance(model, nn.DataParallel | nn.parallel.DistributedDataParallel)
+    inner = model.module if parallel else getattr(model, "_orig_mod", None)
+    return unwrap(inner) if isinstance(inner, nn.Module) else model
 
 
 @contextmanager

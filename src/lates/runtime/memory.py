@@ -83,11 +83,11 @@ class RowStore:
     def spilled(self) -> bool:
         return bool(self._files)
 
-    def append(self, rows: Mapping[str, Tensor]) -> None:
-        """Add one batch: the same names every time."""
+    def append(self, batch: Mapping[str, Tensor]) -> None:
+        """Add the rows of one batch: the same names every time."""
         if not self._chunks:
-            self.halved = frozenset(name for name in self.halved if _survives_rounding(rows[name]))
-        for name, values in rows.items():
+            self.halved = frozenset(name for name in self.halved if _survives_rounding(batch[name]))
+        for name, values in batch.items():
             if name in self.halved:
                 half = values.half()
                 values = torch.where(half.isfinite(), half.float(), values)
