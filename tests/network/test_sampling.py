@@ -170,7 +170,7 @@ def test_an_ensemble_has_weights_for_each_network_draws_nothing_and_has_the_log_
     assert lates.metrics.nll(logits, labels) == pytest.approx(ensemble_calibrated.fit.nll, abs=1e-5)
 
 
-def test_members_of_several_draws_come_draw_by_draw(
+def test_members_of_several_samples_come_sample_by_sample(
     problem: Problem, sampled_and_calibrated: lates.CalibratedModel, ensemble_calibrated: lates.CalibratedModel
 ) -> None:
     for calibrated in (sampled_and_calibrated, ensemble_calibrated):
@@ -182,12 +182,12 @@ def test_members_of_several_draws_come_draw_by_draw(
             logits = calibrated(problem.images[:7])
         assert isinstance(members, list)
         parts: list[Tensor] = []
-        for place, draw in enumerate(members):
+        for place, sample in enumerate(members):
             prefix = f"{place}/" if several else ""
             names = [name for name in calibrated.member_names if name.startswith(prefix)]
             weights = torch.tensor([calibrated.weights[name] for name in names])
-            assert draw.shape == (7, 10, len(names))
-            parts.append((draw @ weights).softmax(1))
+            assert sample.shape == (7, 10, len(names))
+            parts.append((sample @ weights).softmax(1))
         torch.testing.assert_close(torch.stack(parts).mean(0), logits.exp(), atol=1e-5, rtol=0)
 
 

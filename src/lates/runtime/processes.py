@@ -31,10 +31,8 @@ class Processes:
         """The sum over all processes of tensors of one shape and dtype: the same bits everywhere."""
         if self.world_size == 1:
             return values
-        kinds = [
-            part.partition(":")[0] for part in dist.get_backend_config().split(",")
-        ]  # of devices the group sends from
-        kind = next((kind for kind in (values.device.type, "cpu") if kind in kinds), kinds[0])
+        sendable = [part.partition(":")[0] for part in dist.get_backend_config().split(",")]
+        kind = next((kind for kind in (values.device.type, "cpu") if kind in sendable), sendable[0])
         device = values.device if kind == values.device.type else torch.device(kind)
         total = values.detach().to(device).clone(memory_format=torch.contiguous_format)
         dist.all_reduce(total)
