@@ -25,6 +25,9 @@ from lates.network.views import Views
 from lates.runtime import Progress, RowStore, Run, check_budget, check_labels, mix_seeds, seeded_globally
 from lates.settings import DEFAULT, Settings
 
+Sample = tuple[RecordedNetwork, dict[str, Pooling], RowStore]
+"""A network recorded, how its blocks are pooled, and the rows read of it."""
+
 
 def extract(
     model: nn.Module,
@@ -76,7 +79,7 @@ def extract_samples(
         view = reading.choose_view(loader, run.device)
     passes, batches, read = reading.count_passes(view), count_batches(loader), 0
     generator = torch.Generator(run.device)
-    samples: list[tuple[RecordedNetwork, dict[str, Pooling], RowStore]] = []
+    samples: list[Sample] = []
     digests: list[Tensor] = []
     with ExitStack() as contexts:
         for number_of_pass in range(passes):
@@ -85,11 +88,9 @@ def extract_samples(
             contexts.enter_context(seeded_globally(order, run.device))
             for number, (inputs, labels) in enumerate(read_batches(loader, run.device, reading.role)):
                 if not samples:
-                    recorded = _record_networks(ensemble, names, inputs, len(labels), reading, run, like)
-                    memory = run.memory // len(recorded)
-                    for network, poolings in recorded:
-                        store = contexts.enter_context(RowStore(memory, poolings if run.half else ()))
-                        samples.append((network, poolings, store))
+                    samples = _record_networks(ensemble, names, inputs, len(labels), reading, run, like)
+                    for *_, store in samples:
+                        contexts.enter_context(store)
                 if number_of_pass == 0:
                     digests.append(digest_rows(inputs, len(labels)))
                 seed = mix_seeds(run.seed, number_of_pass, number * run.processes.world_size + run.processes.rank + 1)
@@ -133,9 +134,9 @@ def _record_networks(
     reading: Reading,
     run: Run,
     like: Sequence[Features] | None,
-) -> list[tuple[RecordedNetwork, dict[str, Pooling]]]:
-    """The recorded network of every sample, and how its blocks are pooled: as `like` says, or as rank 0 sees it in the first
-    batch, of `rows` rows. The samples of MC dropout share one."""
+) -> list[Sample]:
+    """Every sample, pooled as `like` says, or as rank 0 sees it in the first batch, of `rows` rows. Those of MC dropout share a
+    network."""
     for network in ensemble.networks:
         check_call(network, inputs, reading.role)
     if like is not None:
@@ -148,7 +149,8 @@ def _record_networks(
         reading.check_train_views(inputs)
     pairs = zip(ensemble.networks, poolings, strict=True)
     recorded = [(prepare_recorded(network, blocks, ensemble.dropout, run), blocks) for network, blocks in pairs]
-    return ensemble.per_sample(recorded)
+    samples = ensemble.per_sample(recorded)
+    return [(*sample, RowStore(run.memory // len(samples), sample[1] if run.half else ())) for sample in samples]
 
 
 def _read_rows(network: RecordedNetwork, inputs: Any, labels: Tensor, reading: Reading) -> dict[str, Tensor]:
