@@ -24,6 +24,7 @@ from experiments.evaluation.prepared import (
     PAPER,
     VIEWS,
     Prepared,
+    Recorded,
     prepare,
 )
 
@@ -124,17 +125,12 @@ def fit_methods(
     described = {name: method.describe(parameters, flops) for name, method in fitted.items()}
 
     def predict(test: ImageSet) -> Mapping[str, Tensor]:
-        return predict_methods(fitted, record(prepared, test))
+        return predict_methods(fitted, prepared.read(test))
 
-    return FittedMethods(predict, described, measure_probes(prepared, prepared.readers["plain"](data.test)))
-
-
-def record(prepared: Prepared, images: ImageSet) -> dict[str, lates.Features]:
-    """All that methods predict from: a forward pass for most, several for averages over copies of an image."""
-    return {name: read(images) for name, read in prepared.readers.items()}
+    return FittedMethods(predict, described, measure_probes(prepared, prepared.readers["plain"](data.test, {})))
 
 
-def predict_methods(fitted: Mapping[str, Fitted], recorded: Mapping[str, lates.Features]) -> dict[str, Tensor]:
+def predict_methods(fitted: Mapping[str, Fitted], recorded: Recorded) -> dict[str, Tensor]:
     """method -> logits [n, classes]"""
     with torch.no_grad():
         return {name: method.predict(recorded[method.reads]).float() for name, method in fitted.items()}
