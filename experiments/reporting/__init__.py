@@ -6,7 +6,10 @@ summaries     results as numbers
 significance  paired gains, intervals and tests
 shift_search  the rule that chose the default views
 tables        every table
-prose         numbers in sentences
+places        networks and columns that a template names
+quantities    numbers in sentences
+method_tables tables inside of pages
+prose         templates, filled in
 document      the pages in pages/, filled in, and every table as CSV
 figures       every figure
 """
