@@ -18,15 +18,7 @@ from experiments.evaluation.image_blocks import Blocks
 from experiments.evaluation.measured_sets import MeasuredSets
 from experiments.evaluation.measuring import CorruptedSets, PredictAll, Report, Scores, measure_sets
 from experiments.evaluation.methods import HEAD, METHODS, Fitted
-from experiments.evaluation.prepared import (
-    DENSITY,
-    MIRRORED,
-    PAPER,
-    VIEWS,
-    Prepared,
-    Recorded,
-    prepare,
-)
+from experiments.evaluation.prepared import DENSITY, MIRRORED, PAPER, VIEWS, Prepared, Recorded, prepare
 
 KIND_OF = {PAPER: "lates_paper", DENSITY: "density", MIRRORED: "tta_mirror"}
 """What must be prepared, beside the views -> how the names of the methods that need it begin."""

@@ -7,14 +7,7 @@ import torch
 
 from experiments.data.archives import DataError
 from experiments.data.corruptions import corrupt
-from experiments.data.datasets import (
-    TINY_IMAGENET,
-    FolderSet,
-    ImageSet,
-    decode_batches,
-    in_order,
-    load_dataset,
-)
+from experiments.data.datasets import TINY_IMAGENET, FolderSet, ImageSet, decode_batches, in_order, load_dataset
 from experiments.data.natural import select_natural
 from experiments.data.splits import divide, first_of_each_class
 from experiments.evaluation.measuring import CorruptedSets
