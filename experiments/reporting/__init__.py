@@ -4,7 +4,6 @@ names         of metrics, data sets, networks, methods
 paper         what the paper prints
 summaries     results as numbers
 significance  paired gains, intervals and tests
-shift_search  the rule that chose the default views
 tables        every table
 places        networks and columns that a template names
 quantities    numbers in sentences
