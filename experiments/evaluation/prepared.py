@@ -22,12 +22,9 @@ AVERAGE = "average"
 """The module that every network of ours ends in: the head reads its output."""
 STEM = "stem"
 """The module that most of them begin with."""
-VIEWS: Mapping[str, Literal["shift", "jitter", "robust"] | None] = {
-    "none": None,
-    "shift": "shift",
-    "jitter": "jitter",
-    "robust": "robust",
-}
+PASSES = 2
+VIEWS: Mapping[str, int] = {"none": 1, "shift": PASSES, "jitter": PASSES, "robust": lates.DEFAULT.passes}
+"""Of the training images, from which probes learn -> the passes over these, as in the recorded results."""
 PAPER: Final = "paper"
 DENSITY: Final = "density"
 MIRRORED: Final = "mirrored"
@@ -36,9 +33,6 @@ KINDS = (*VIEWS, PAPER, DENSITY, MIRRORED)
 over an image and its mirror image."""
 PAPER_BUDGET = 0.01
 PAPER_BLOCKS = replace(lates.DEFAULT, last_block=False)
-PASSES = 2
-PASSES_OF: Mapping[str, int] = {"none": 1, "shift": PASSES, "jitter": PASSES, "robust": lates.DEFAULT.passes}
-"""Over the training images, by their views, as in the recorded results."""
 HoldOut = Literal["plain", "jittered", "both", "robust", "paper", "density", "mirrored"]
 Recorded = Mapping[HoldOut, lates.Features]
 Read = Callable[[ImageSet, Recorded], lates.Features]
@@ -128,13 +122,11 @@ def prepare(
         with clock("extraction_robust_holdout"):
             holdouts["robust"] = with_robust_copies(network, holdout, plain, seed)
     probes: dict[str, Mapping[str, lates.TrainedProbe]] = {}
-    for name, views in VIEWS.items():
-        if name not in kinds:
-            continue
+    for name in filter(kinds.__contains__, VIEWS):
         with clock(f"extraction_{name}"):
-            like = everything if views is None else plain
-            features = read(train, "train", like=like, views=views, passes=PASSES_OF[name])
-        if views is None and DENSITY in kinds:
+            changed: dict[str, Any] = {"like": everything} if name == "none" else {"like": plain, "views": name}
+            features = read(train, "train", passes=VIEWS[name], **changed)
+        if name == "none" and DENSITY in kinds:
             with clock("extraction_density"):
                 readers[DENSITY] = _density_reader(network, features)
                 holdouts[DENSITY] = readers[DENSITY](holdout, {"plain": everything})
@@ -194,7 +186,8 @@ def _density_reader(network: nn.Module, train: lates.Features) -> Read:
     device = next(network.parameters()).device  # features may lie on the host
 
     def averaged(features: lates.Features) -> dict[str, Tensor]:
-        """Over the image: over the cells of a block, which are alike where its sides are even."""
+        """Over the image: over the cells of a block, which are alike where its sides are even. Of the networks here one has odd
+        sides: in the last stage of ImageNet's ResNet50, 7 x 7, the middle row and column count twice."""
         cells = {name: (-1, math.prod(features.poolings[name].size)) for name in names}
         layers = {name: features.blocks[name].float().unflatten(1, cells[name]).mean(2).to(device) for name in names}
         return {**layers, "logits": features.logits.to(device)}
