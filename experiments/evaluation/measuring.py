@@ -110,9 +110,7 @@ def measure_sets(
             left_out = () if name == CLEAN else (BEST_AUC, *(() if per_class else PER_CLASS))
             names = [metric for metric in METRICS if metric not in left_out]
             predicted, labels = predict(test), test.labels.cpu().numpy()
-            logits = (
-                torch.stack([*predicted.values()]).cpu().numpy()
-            )  # at once: other processes' work may be in between
+            logits = torch.stack([*predicted.values()]).cpu().numpy()  # one wait for the device
             collect()  # logits of two sets at most are held
             pending[name] = {
                 method: pool.submit(_measure, of_method, labels, names)
