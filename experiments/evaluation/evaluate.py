@@ -18,14 +18,7 @@ from experiments.evaluation.image_blocks import Blocks
 from experiments.evaluation.measured_sets import MeasuredSets
 from experiments.evaluation.measuring import CorruptedSets, PredictAll, Report, Scores, measure_sets
 from experiments.evaluation.methods import HEAD, METHODS, Fitted
-from experiments.evaluation.prepared import (
-    DENSITY,
-    MIRRORED,
-    PAPER,
-    VIEWS,
-    Prepared,
-    prepare,
-)
+from experiments.evaluation.prepared import DENSITY, MIRRORED, PAPER, VIEWS, Prepared, Recorded, prepare
 
 KIND_OF = {PAPER: "lates_paper", DENSITY: "density", MIRRORED: "tta_mirror"}
 """What must be prepared, beside the views -> how the names of the methods that need it begin."""
@@ -124,17 +117,12 @@ def fit_methods(
     described = {name: method.describe(parameters, flops) for name, method in fitted.items()}
 
     def predict(test: ImageSet) -> Mapping[str, Tensor]:
-        return predict_methods(fitted, record(prepared, test))
+        return predict_methods(fitted, prepared.read(test))
 
-    return FittedMethods(predict, described, measure_probes(prepared, prepared.readers["plain"](data.test)))
-
-
-def record(prepared: Prepared, images: ImageSet) -> dict[str, lates.Features]:
-    """All that methods predict from: a forward pass for most, several for averages over copies of an image."""
-    return {name: read(images) for name, read in prepared.readers.items()}
+    return FittedMethods(predict, described, measure_probes(prepared, prepared.readers["plain"](data.test, {})))
 
 
-def predict_methods(fitted: Mapping[str, Fitted], recorded: Mapping[str, lates.Features]) -> dict[str, Tensor]:
+def predict_methods(fitted: Mapping[str, Fitted], recorded: Recorded) -> dict[str, Tensor]:
     """method -> logits [n, classes]"""
     with torch.no_grad():
         return {name: method.predict(recorded[method.reads]).float() for name, method in fitted.items()}

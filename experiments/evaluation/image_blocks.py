@@ -35,7 +35,7 @@ def group_of(test_set: str) -> str:
     return LIKE_GROUP if corruption in LIKE_JITTER else UNLIKE_GROUP
 
 
-def block_means(logits: Tensor, labels: Tensor) -> Array:
+def block_means(logits: Tensor | np.ndarray, labels: Tensor | np.ndarray) -> Array:
     """[metrics, blocks]: the scores of images averaged over each block."""
     rows, blocks = lates.metrics.describe_rows(logits, labels), min(BLOCKS, len(labels))
     values = torch.stack([rows.nll, rows.brier, rows.correct])

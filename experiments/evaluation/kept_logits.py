@@ -11,16 +11,10 @@ from torch import Tensor, nn
 from experiments.data.datasets import ImageSet
 from experiments.data.files import write_whole
 from experiments.evaluation.measuring import CLEAN, NATURAL
-from experiments.evaluation.prepared import Batches
+from experiments.evaluation.prepared import read_logits
 
 HOLDOUT = "holdout"
 KEPT_SETS = (CLEAN, NATURAL, "gaussian_noise-3", "defocus_blur-3", "fog-3", "contrast-3", "jpeg_compression-3")
-
-
-def read_logits(network: nn.Module, images: ImageSet) -> Tensor:
-    """[n, classes]"""
-    with torch.no_grad():
-        return torch.cat([network(inputs) for inputs, _ in Batches(images)])
 
 
 def keep_logits(path: Path, network: nn.Module, holdout: ImageSet, sets: Mapping[str, ImageSet]) -> None:

@@ -10,8 +10,10 @@ import numpy as np
 
 from experiments.data.files import DamagedError, format_json, parse_json, write_whole
 
-Measurement = Mapping[str, tuple[Mapping[str, float], np.ndarray]]
-"""method -> its metrics on one test set, and the block means [metrics, blocks]"""
+Measured = tuple[Mapping[str, float], np.ndarray]
+"""Metrics, and block means [metrics, blocks]."""
+Measurement = Mapping[str, Measured]
+"""Of one test set, by method."""
 
 
 @dataclass(frozen=True)

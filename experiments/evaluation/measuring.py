@@ -16,7 +16,7 @@ from experiments.data.corruptions import corrupt
 from experiments.data.datasets import ImageSet
 from experiments.evaluation.clock import OutOfTimeError
 from experiments.evaluation.image_blocks import NATURAL_GROUP, Blocks, block_means, group_of
-from experiments.evaluation.measured_sets import MeasuredSets, Measurement
+from experiments.evaluation.measured_sets import Measured, MeasuredSets, Measurement
 
 CLEAN, NATURAL = "clean", NATURAL_GROUP
 METRICS: tuple[str, ...] = (
@@ -91,11 +91,11 @@ def measure_sets(
     measured: dict[str, Measurement] = {}
     if kept is not None:
         measured = {name: found for name in sets if (found := kept.load(name)) is not None}
-    pending: dict[str, Mapping[str, tuple[Future[dict[str, float]], np.ndarray]]] = {}
+    pending: dict[str, Mapping[str, Future[Measured]]] = {}
 
     def collect() -> None:
         for name, methods in pending.items():
-            measured[name] = {method: (future.result(), means) for method, (future, means) in methods.items()}
+            measured[name] = {method: future.result() for method, future in methods.items()}
             if kept is not None:
                 kept.save(name, measured[name])
         pending.clear()
@@ -110,14 +110,19 @@ def measure_sets(
             left_out = () if name == CLEAN else (BEST_AUC, *(() if per_class else PER_CLASS))
             names = [metric for metric in METRICS if metric not in left_out]
             predicted, labels = predict(test), test.labels.cpu().numpy()
+            logits = torch.stack([*predicted.values()]).cpu().numpy()  # one wait for the device
             collect()  # logits of two sets at most are held
             pending[name] = {
-                method: (pool.submit(score, logits.cpu().numpy(), labels, names), block_means(logits, test.labels))
-                for method, logits in predicted.items()
+                method: pool.submit(_measure, of_method, labels, names)
+                for method, of_method in zip(predicted, logits, strict=True)
             }
             report("evaluating", done + 1, len(sets))
         collect()
     return _gather({name: measured[name] for name in sets})
+
+
+def _measure(logits: np.ndarray, labels: np.ndarray, names: Collection[str]) -> Measured:
+    return score(logits, labels, names), block_means(logits, labels)
 
 
 def _gather(measured: Mapping[str, Measurement]) -> tuple[Scores, Blocks]:

@@ -21,17 +21,7 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 import lates
-from experiments.evaluation.prepared import (
-    AVERAGE,
-    DENSITY,
-    MIRRORED,
-    PAPER,
-    VIEWS,
-    HoldOut,
-    Prepared,
-    fit_model,
-    only,
-)
+from experiments.evaluation.prepared import AVERAGE, DENSITY, MIRRORED, PAPER, VIEWS, HoldOut, Prepared, fit_model, only
 from experiments.evaluation.rivals import (
     Rival,
     density,

@@ -7,7 +7,6 @@ trained. What stays is the hold-out and the probes.
 import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any, Final, Literal
 
 import torch
@@ -16,19 +15,16 @@ from torch import Tensor, nn
 import lates
 from experiments.data.datasets import ImageSet, as_inputs
 from experiments.evaluation.clock import Clock
-from experiments.evaluation.rivals.augmentation import mirrored_logits
+from experiments.evaluation.rivals.augmentation import log_mean_probabilities
 from experiments.evaluation.rivals.density import Neighbours
 
 AVERAGE = "average"
 """The module that every network of ours ends in: the head reads its output."""
 STEM = "stem"
 """The module that most of them begin with."""
-VIEWS: Mapping[str, Literal["shift", "jitter", "robust"] | None] = {
-    "none": None,
-    "shift": "shift",
-    "jitter": "jitter",
-    "robust": "robust",
-}
+PASSES = 2
+VIEWS: Mapping[str, int] = {"none": 1, "shift": PASSES, "jitter": PASSES, "robust": lates.DEFAULT.passes}
+"""Of the training images, from which probes learn -> the passes over these, as in the recorded results."""
 PAPER: Final = "paper"
 DENSITY: Final = "density"
 MIRRORED: Final = "mirrored"
@@ -37,11 +33,10 @@ KINDS = (*VIEWS, PAPER, DENSITY, MIRRORED)
 over an image and its mirror image."""
 PAPER_BUDGET = 0.01
 PAPER_BLOCKS = replace(lates.DEFAULT, last_block=False)
-PASSES = 2
-PASSES_OF: Mapping[str, int] = {"none": 1, "shift": PASSES, "jitter": PASSES, "robust": lates.DEFAULT.passes}
-"""Over the training images, by their views, as in the recorded results."""
 HoldOut = Literal["plain", "jittered", "both", "robust", "paper", "density", "mirrored"]
-Read = Callable[[ImageSet], lates.Features]
+Recorded = Mapping[HoldOut, lates.Features]
+Read = Callable[[ImageSet, Recorded], lates.Features]
+"""Images, and what was read of them before, the plain features first -> features."""
 
 
 @dataclass(frozen=True)
@@ -71,7 +66,8 @@ class Prepared:
                "both" and "robust", the plain one followed by one jittered or robust view of each of its images; and what
                `readers` make of it
     readers    what methods predict from -> how images are read. "plain"; "paper", pooled flat; "density", a block "nearest" and
-               a block "kth" of squared distances [n, layers]; "mirrored", logits averaged over an image and its mirror image
+               a block "kth" of squared distances [n, layers], from the plain features; "mirrored", logits averaged over an
+               image, as it was read plainly, and its mirror image
     probes     kind -> block -> the probe trained on those views of the training split, uncut; "paper": on flips, by SGD
     """
 
@@ -90,25 +86,34 @@ class Prepared:
     def last_block(self) -> str:
         return lates.list_blocks(self.network)[-1]
 
+    def read(self, images: ImageSet) -> Recorded:
+        """All that methods predict from."""
+        recorded: dict[HoldOut, lates.Features] = {}
+        for name, read in self.readers.items():
+            recorded[name] = read(images, recorded)
+        return recorded
+
 
 def prepare(
     network: nn.Module, train: ImageSet, holdout: ImageSet, seed: int, clock: Clock, kinds: Collection[str] = KINDS
 ) -> Prepared:
     """Read each split once per view and prepare these `kinds`, each a stage of the `clock`.
 
-    A jittered or robust hold-out is read where such probes are wanted.
+    A jittered or robust hold-out is read where such probes are wanted. Distances need the training images as they are: the
+    kind "none".
     """
 
     def read(data: ImageSet, role: str, **options: Any) -> lates.Features:
         return lates.extract(network, Batches(data), seed=seed, role=role, **options)
 
     def reader(like: lates.Features, **options: Any) -> Read:
-        return lambda images: read(images, "test", like=like, **options)
+        return lambda images, _: read(images, "test", like=_without_rows(like), **options)
 
     with clock("extraction_holdout"):
-        plain = read_plain(network, holdout, seed)
+        everything = read_plain(network, holdout, seed, [STEM] if DENSITY in kinds and _has_stem(network) else [])
+        plain = only(everything, recorded_blocks(network))
     holdouts: dict[HoldOut, lates.Features] = {"plain": plain}
-    readers: dict[HoldOut, Read] = {"plain": reader(plain)}
+    readers: dict[HoldOut, Read] = {"plain": reader(everything)}
     if "jitter" in kinds:
         with clock("extraction_jittered_holdout"):
             jittered = read(holdout, "holdout", like=plain, views="jitter", passes=PASSES)
@@ -117,31 +122,30 @@ def prepare(
         with clock("extraction_robust_holdout"):
             holdouts["robust"] = with_robust_copies(network, holdout, plain, seed)
     probes: dict[str, Mapping[str, lates.TrainedProbe]] = {}
-    for name, views in VIEWS.items():
-        if name not in kinds:
-            continue
+    for name in filter(kinds.__contains__, VIEWS):
         with clock(f"extraction_{name}"):
-            features = read(train, "train", like=plain, views=views, passes=PASSES_OF[name])
+            changed: dict[str, Any] = {"like": everything} if name == "none" else {"like": plain, "views": name}
+            features = read(train, "train", passes=VIEWS[name], **changed)
+        if name == "none" and DENSITY in kinds:
+            with clock("extraction_density"):
+                readers[DENSITY] = _density_reader(network, features)
+                holdouts[DENSITY] = readers[DENSITY](holdout, {"plain": everything})
         with clock(f"probes_{name}"):
-            probes[name] = lates.train_probes(features, plain, seed=seed)
+            probes[name] = lates.train_probes(only(features, plain.blocks), plain, seed=seed)
         del features
     if PAPER in kinds:
         with clock("extraction_paper"):
             options = {"settings": lates.PAPER_LITERAL, "budget": PAPER_BUDGET}
             features = read(train, "train", views="flip", passes=lates.PAPER_LITERAL.passes, **options)
-            readers[PAPER] = reader(_without_rows(features), settings=lates.PAPER_LITERAL)
-            holdouts[PAPER] = readers[PAPER](holdout)
+            readers[PAPER] = reader(features, settings=lates.PAPER_LITERAL)
+            holdouts[PAPER] = readers[PAPER](holdout, holdouts)
         with clock("probes_paper"):
             probes[PAPER] = lates.train_probes(features, seed=seed, settings=lates.PAPER_LITERAL)
         del features
-    if DENSITY in kinds:
-        with clock("extraction_density"):
-            readers[DENSITY] = _density_reader(network, train, seed)
-            holdouts[DENSITY] = readers[DENSITY](holdout)
     if MIRRORED in kinds:
         with clock("extraction_mirrored"):
-            readers[MIRRORED] = partial(_read_mirrored, network, plain)
-            holdouts[MIRRORED] = readers[MIRRORED](holdout)
+            readers[MIRRORED] = lambda images, recorded: _with_mirror_images(network, images, recorded["plain"])
+            holdouts[MIRRORED] = readers[MIRRORED](holdout, holdouts)
     return Prepared(network, seed, blocks_of_the_paper(network, holdout), holdouts, readers, probes)
 
 
@@ -153,8 +157,9 @@ def recorded_blocks(network: nn.Module) -> list[str]:
     return list(dict.fromkeys([*lates.list_blocks(network), AVERAGE]))
 
 
-def read_plain(network: nn.Module, holdout: ImageSet, seed: int = 0) -> lates.Features:
-    return lates.extract(network, Batches(holdout), blocks=recorded_blocks(network), seed=seed, role="holdout")
+def read_plain(network: nn.Module, holdout: ImageSet, seed: int = 0, besides: Collection[str] = ()) -> lates.Features:
+    names = [*besides, *recorded_blocks(network)]
+    return lates.extract(network, Batches(holdout), blocks=names, seed=seed, role="holdout")
 
 
 def with_robust_copies(network: nn.Module, holdout: ImageSet, plain: lates.Features, seed: int = 0) -> lates.Features:
@@ -163,23 +168,36 @@ def with_robust_copies(network: nn.Module, holdout: ImageSet, plain: lates.Featu
     return followed_by(plain, lates.extract(network, Batches(holdout), **options), number_of_pass=1)
 
 
-def _density_reader(network: nn.Module, train: ImageSet, seed: int) -> Read:
+def read_logits(network: nn.Module, images: ImageSet) -> Tensor:
+    """[n, classes]"""
+    with torch.no_grad():
+        return torch.cat([network(inputs) for inputs, _ in Batches(images)])
+
+
+def _has_stem(network: nn.Module) -> bool:
+    return STEM in dict(network.named_children())
+
+
+def _density_reader(network: nn.Module, train: lates.Features) -> Read:
     """Distances in the stem, at the quarter points of the depth (the stages' ends of a ResNet18) and in the logits."""
     blocks = lates.list_blocks(network)
     layers = dict.fromkeys(blocks[math.ceil(len(blocks) * part / 4) - 1] for part in range(1, 5))
-    names = [*([STEM] if STEM in dict(network.named_children()) else []), *layers]
-    averaged = replace(lates.DEFAULT, grid=1)
-    seen = lates.extract(network, Batches(train), blocks=names, settings=averaged, seed=seed)
+    names = [*([STEM] if _has_stem(network) else []), *layers]
     device = next(network.parameters()).device  # features may lie on the host
-    layers_seen = {name: values.to(device) for name, values in {**seen.blocks, "logits": seen.logits}.items()}
-    neighbours = Neighbours.of(layers_seen, seen.classes)
-    like = _without_rows(seen)
 
-    def read(images: ImageSet) -> lates.Features:
-        features = lates.extract(network, Batches(images), like=like, settings=averaged, seed=seed)
-        distances = neighbours.squared_distances({**features.blocks, "logits": features.logits})
-        nearest, kth = distances.to(features.logits.device).unbind(2)
-        return replace(features, blocks={"nearest": nearest, "kth": kth}, poolings={}, centre={}, deviation={})
+    def averaged(features: lates.Features) -> dict[str, Tensor]:
+        """Over the image: over the cells of a block, which are alike where its sides are even. Of the networks here one has odd
+        sides: in the last stage of ImageNet's ResNet50, 7 x 7, the middle row and column count twice."""
+        cells = {name: (-1, math.prod(features.poolings[name].size)) for name in names}
+        layers = {name: features.blocks[name].float().unflatten(1, cells[name]).mean(2).to(device) for name in names}
+        return {**layers, "logits": features.logits.to(device)}
+
+    neighbours = Neighbours.of(averaged(train), train.classes)
+
+    def read(images: ImageSet, recorded: Recorded) -> lates.Features:
+        features = recorded["plain"]
+        nearest, kth = neighbours.squared_distances(averaged(features)).to(features.logits.device).unbind(2)
+        return replace(only(features, ()), blocks={"nearest": nearest, "kth": kth})
 
     return read
 
@@ -190,10 +208,10 @@ def _without_rows(features: lates.Features) -> lates.Features:
     return replace(features, blocks={}, logits=logits, labels=labels)
 
 
-def _read_mirrored(network: nn.Module, like: lates.Features, images: ImageSet) -> lates.Features:
+def _with_mirror_images(network: nn.Module, images: ImageSet, plain: lates.Features) -> lates.Features:
     """Logits alone, averaged over each image and its mirror image."""
-    logits = mirrored_logits(network, Batches(images))
-    return replace(only(like, ()), logits=logits, labels=images.labels, passes=1)
+    mirrored = read_logits(network, replace(images, images=images.images.flip(-1))).to(plain.logits)
+    return replace(only(plain, ()), logits=log_mean_probabilities(torch.stack([plain.logits, mirrored])))
 
 
 def followed_by(plain: lates.Features, changed: lates.Features, number_of_pass: int = 0) -> lates.Features:

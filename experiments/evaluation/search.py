@@ -26,7 +26,7 @@ from experiments.evaluation.environment import multiply_in_float32
 from experiments.evaluation.loading import add_arguments, load_network
 from experiments.evaluation.methods import METHODS, PROBES, WEIGHTS, Predict
 from experiments.evaluation.prepared import (
-    PASSES_OF,
+    VIEWS,
     Batches,
     HoldOut,
     Prepared,
@@ -127,7 +127,7 @@ def calibrate_all(
 
     @lru_cache(maxsize=1)  # it is large
     def features(views: str) -> lates.Features:
-        options: dict[str, Any] = {"views": views, "passes": PASSES_OF[views]}
+        options: dict[str, Any] = {"views": views, "passes": VIEWS[views]}
         return lates.extract(network, Batches(train), like=rows[0]["plain"], role="train", **options)
 
     @lru_cache(maxsize=len(holdouts))

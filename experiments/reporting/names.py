@@ -83,16 +83,8 @@ VIEW_RIVALS: Mapping[str, str] = {
     "density_kth_ets": "density-aware, k-th neighbour, then ETS",
 }
 """What sees views, features or training images too."""
-EXPENSIVE: Mapping[str, str] = {
-    "tta_mirror": "test-time augmentation, 2 passes",
-    "ensemble": "ensemble of the seeds",
-}
-RIVALS: Mapping[str, str] = {
-    "temperature": "temperature",
-    **LOGIT_RIVALS,
-    **VIEW_RIVALS,
-    **EXPENSIVE,
-}
+EXPENSIVE: Mapping[str, str] = {"tta_mirror": "test-time augmentation, 2 passes", "ensemble": "ensemble of the seeds"}
+RIVALS: Mapping[str, str] = {"temperature": "temperature", **LOGIT_RIVALS, **VIEW_RIVALS, **EXPENSIVE}
 """Every method that is not LATES and is solved to its optimum."""
 LATES: Mapping[str, str] = {
     "lates_paper": "LATES, the paper's words taken literally",

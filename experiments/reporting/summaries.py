@@ -32,6 +32,7 @@ from experiments.recipes import (
     STRONG_WIDE,
 )
 from experiments.reporting import paper
+from experiments.reporting.names import in_words
 from experiments.runner.results import CellResults, find_results
 
 MISSING = math.nan
@@ -93,6 +94,10 @@ class Measured(CellResults):
     @cached_property
     def sets(self) -> Collection[str]:
         return {name for _, name in self.scores}
+
+    @property
+    def title(self) -> str:
+        return in_words(self.cell.network)
 
     @property
     def training(self) -> str:

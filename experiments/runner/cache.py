@@ -1,20 +1,12 @@
 """The data of a recipe: read once, kept on the device, corrupted once."""
 
-from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import torch
 
 from experiments.data.archives import DataError
 from experiments.data.corruptions import corrupt
-from experiments.data.datasets import (
-    TINY_IMAGENET,
-    FolderSet,
-    ImageSet,
-    decode_batches,
-    in_order,
-    load_dataset,
-)
+from experiments.data.datasets import TINY_IMAGENET, FolderSet, ImageSet, decode_batches, in_order, load_dataset
 from experiments.data.natural import select_natural
 from experiments.data.splits import divide, first_of_each_class
 from experiments.evaluation.measuring import CorruptedSets
@@ -56,15 +48,13 @@ class DataCache:
         if dataset not in self.sets:
             _, test = self.load(dataset)
             synsets = self.recipe.natural.get(dataset)
-            natural = self.natural(synsets, test.classes) if synsets else None
+            natural = None
+            if synsets:  # photographs of these classes, from a data set that lies beside the others
+                available, _ = load_dataset(TINY_IMAGENET, self.folder)
+                assert isinstance(available, FolderSet)
+                natural = self.resident(select_natural(available, synsets, test.classes))
             self.sets[dataset] = CorruptedSets(test, self.recipe.corruptions, self.recipe.severities, natural)
         return self.sets[dataset]
-
-    def natural(self, synsets: Mapping[str, Sequence[str]], classes: Sequence[str]) -> ImageSet:
-        """Photographs of these classes from Tiny-ImageNet, which lies beside the other data sets."""
-        available, _ = load_dataset(TINY_IMAGENET, self.folder)
-        assert isinstance(available, FolderSet)
-        return self.resident(select_natural(available, synsets, classes))
 
     def fitting_part(self, dataset: str, split: ImageSet | FolderSet) -> ImageSet:
         """What probes or weights learn from, on the device: all of a split, or the first images of each class."""

@@ -17,8 +17,8 @@ from torch import Tensor
 
 from experiments.data.datasets import ImageSet
 from experiments.evaluation.environment import describe_environment, multiply_in_float32
-from experiments.evaluation.kept_logits import read_logits
 from experiments.evaluation.measuring import measure_sets
+from experiments.evaluation.prepared import read_logits
 from experiments.evaluation.rivals import temperature
 from experiments.evaluation.rivals.augmentation import log_mean_probabilities
 from experiments.recipes import RECIPES, Cell, Recipe, ensemble_cell

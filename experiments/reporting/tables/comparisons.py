@@ -10,16 +10,7 @@ from experiments.data.corruptions import CIFAR100_C, NAMES
 from experiments.evaluation.image_blocks import IMAGE_METRICS
 from experiments.reporting import paper
 from experiments.reporting.names import CIFAR, DEFAULT, PRIMARY_RIVAL, in_words
-from experiments.reporting.significance import (
-    Array,
-    Gain,
-    anova,
-    compare,
-    count_better,
-    holm,
-    mean_gains,
-    signed_rank,
-)
+from experiments.reporting.significance import Array, Gain, anova, compare, count_better, holm, mean_gains, signed_rank
 from experiments.reporting.summaries import (
     CORRUPTED,
     GROUPS,
@@ -33,15 +24,7 @@ from experiments.reporting.summaries import (
     trained,
     with_common_seeds,
 )
-from experiments.reporting.tables.markdown import (
-    ABSENT,
-    NOT_RUN,
-    Table,
-    interval,
-    merge_missing,
-    p_value,
-    signed,
-)
+from experiments.reporting.tables.markdown import ABSENT, NOT_RUN, Table, interval, merge_missing, p_value, signed
 from experiments.reporting.tables.scores import mc_title
 
 

@@ -6,14 +6,7 @@ from itertools import product
 from experiments.data.datasets import LARGE
 from experiments.evaluation.dropout import OFF, ON, SAMPLES
 from experiments.reporting import paper
-from experiments.reporting.names import (
-    CIFAR,
-    DATASET_TITLES,
-    DEFAULT,
-    EXPECT_SHIFT,
-    METHOD_TITLES,
-    in_words,
-)
+from experiments.reporting.names import CIFAR, DATASET_TITLES, DEFAULT, EXPECT_SHIFT, METHOD_TITLES, in_words
 from experiments.reporting.summaries import (
     CLEAN_SET,
     CORRUPTED,

@@ -79,16 +79,8 @@ NETWORKS: dict[str, Callable[..., nn.Module]] = {
 
 def build_network(name: str, classes: int, *, dropout: float = 0.0, large_images: bool = False) -> nn.Module:
     """The network called `name`; dropout exists in wide_resnet_28_10 only, an ImageNet stem in the ResNets only."""
-    if name not in NETWORKS:
-        raise ValueError(f'Unknown network "{name}". Networks: {", ".join(NETWORKS)}.')
-    options: dict[str, Any] = {}
-    if dropout > 0:
-        if name != "wide_resnet_28_10":
-            raise ValueError(f"{name} has no dropout; only wide_resnet_28_10 takes a rate.")
-        options["dropout"] = dropout
+    options: dict[str, Any] = {"dropout": dropout} if dropout else {}
     if large_images:
-        if name not in ("resnet18", "resnet50"):
-            raise ValueError(f"{name} has no ImageNet stem; only resnet18 and resnet50 have one.")
         options["stem"] = "large"
     return NETWORKS[name](classes, **options)
 

@@ -129,8 +129,6 @@ class WideResNet(nn.Sequential):
     """WRN-depth-widen for 32 x 32 images: three stages of (depth − 4) / 6 blocks, 16·widen, 32·widen, 64·widen wide."""
 
     def __init__(self, depth: int, widen: int, classes: int, dropout: float = 0.0) -> None:
-        if not 0 <= dropout < 1:
-            raise ValueError(f"dropout is a rate in [0, 1); got {dropout}.")
         widths = (16, 16 * widen, 32 * widen, 64 * widen)
         stem = convolution(3, 16, 3)
         stages = residual_stages(partial(WideBlock, dropout=dropout), [(depth - 4) // 6] * 3, widths)

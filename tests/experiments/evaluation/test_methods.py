@@ -9,10 +9,12 @@ import torch
 from torch import Tensor, nn
 
 import lates
+from experiments.data.datasets import as_inputs
 from experiments.evaluation.clock import Clock
-from experiments.evaluation.evaluate import measure_probes, predict_methods, record
+from experiments.evaluation.evaluate import measure_probes, predict_methods
 from experiments.evaluation.methods import BUDGETS, HEAD, METHODS, Fitted
-from experiments.evaluation.prepared import AVERAGE, PAPER_BLOCKS, VIEWS, Batches, HoldOut, Prepared, prepare
+from experiments.evaluation.prepared import AVERAGE, PAPER_BLOCKS, STEM, VIEWS, Batches, HoldOut, Prepared, prepare
+from experiments.evaluation.rivals.density import Neighbours
 from tests.experiments.sample import accuracy_of, sample_data, tiny_network
 
 
@@ -122,8 +124,8 @@ def test_a_refitted_head_is_a_linear_map_of_what_the_head_reads(
 
 def test_the_holdout_orders_the_methods(prepared: Prepared, fitted: dict[str, Fitted]) -> None:
     """Each stack contains temperature scaling, and temperature scaling the network."""
-    recorded = {name: prepared.holdouts[name] for name in prepared.readers}
-    losses = {name: nll(each, prepared.holdout.labels) for name, each in predict_methods(fitted, recorded).items()}
+    predicted = predict_methods(fitted, prepared.holdouts)
+    losses = {name: nll(logits, prepared.holdout.labels) for name, logits in predicted.items()}
     assert losses["temperature"] <= losses["temperature_sgd"] <= losses["network"]
     assert losses["vector_scaling"] <= losses["sms"] <= losses["svs"] <= losses["temperature"] + 1e-3
     assert losses["lates_robust_sms"] <= losses["lates_robust_1"] + 1e-3
@@ -172,7 +174,7 @@ def test_predictions_from_features_equal_the_calibrated_model(
 ) -> None:
     """From end to end on test images: shared features, cut probes and weights give what `calibrate` gives on images."""
     data, prepared = sample_data(), prepared_for(name)
-    ours = predict_methods({method: METHODS[method](prepared)}, record(prepared, data.test))[method]
+    ours = predict_methods({method: METHODS[method](prepared)}, prepared.read(data.test))[method]
     arguments = {"settings": PAPER_BLOCKS, **arguments}
     calibrated = lates.calibrate(
         tiny_network(name), train=Batches(data.train), holdout=Batches(data.holdout), progress=False, **arguments
@@ -224,10 +226,28 @@ def test_the_best_layer_predicts_the_holdout_best_of_all_alone(prepared: Prepare
 
 def test_distances_of_training_images_to_themselves_are_zero(prepared: Prepared) -> None:
     """Read as test images are: in the stem, four blocks and the logits."""
-    found = prepared.readers["density"](sample_data().train).blocks
+    found = prepared.read(sample_data().train)["density"].blocks
     assert found["nearest"].shape == (280, 6)
     torch.testing.assert_close(found["nearest"], torch.zeros(280, 6), atol=1e-5, rtol=0)
     assert (found["kth"] > 1e-4).float().mean() > 0.99
+
+
+def test_distances_are_between_features_averaged_over_the_image(network: nn.Module, prepared: Prepared) -> None:
+    data, averaged = sample_data(), replace(lates.DEFAULT, grid=1)
+    names = [STEM, *lates.list_blocks(network)]
+    train, test = (lates.extract(network, Batches(x), names, settings=averaged) for x in (data.train, data.test))
+    layers = ({**features.blocks, "logits": features.logits} for features in (train, test))
+    expected = Neighbours.of(next(layers), 10).squared_distances(next(layers))
+    found = prepared.read(data.test)["density"].blocks
+    torch.testing.assert_close(torch.stack([found["nearest"], found["kth"]], 2), expected)
+
+
+def test_mirrored_logits_are_logs_of_mean_probabilities(network: nn.Module, prepared: Prepared) -> None:
+    images = as_inputs(sample_data().test.images)
+    with torch.no_grad():
+        expected = (network(images).softmax(1) + network(images.flip(-1)).softmax(1)) / 2
+    found = prepared.read(sample_data().test)["mirrored"].logits
+    torch.testing.assert_close(found.exp(), expected, rtol=1e-4, atol=1e-6)
 
 
 def test_rivals_learn_as_many_numbers_as_their_formulas_have(fitted: dict[str, Fitted]) -> None:
@@ -262,7 +282,7 @@ def test_the_seed_reaches_views_and_probes(network: nn.Module, prepared: Prepare
 
 def test_probe_accuracies_are_in_depth_order_with_the_head(network: nn.Module, prepared: Prepared) -> None:
     test = sample_data().test
-    accuracies = measure_probes(prepared, prepared.readers["plain"](test))
+    accuracies = measure_probes(prepared, prepared.readers["plain"](test, {}))
     assert list(accuracies) == ["layer1.0", "layer2.0", "layer3.0", HEAD]
     assert accuracies[HEAD] == pytest.approx(accuracy_of(network, test))
     assert all(0 < value < 1 for value in accuracies.values())

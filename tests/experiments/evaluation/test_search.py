@@ -15,7 +15,7 @@ from experiments.data.splits import split_indices
 from experiments.evaluation import search, timing
 from experiments.evaluation.methods import METHODS
 from experiments.evaluation.prepared import PAPER_BLOCKS, Batches
-from experiments.reporting.shift_search import THIRD_ROUND, read_search
+from experiments.reporting.tables.searches import THIRD_ROUND, read_search
 from experiments.training.hyperparameters import Hyperparameters
 from experiments.training.loop import train_network
 from experiments.training.networks import build_network

@@ -16,7 +16,8 @@ from experiments.data.archives import DataError
 from experiments.data.datasets import FolderSet, load_folder
 from experiments.evaluation.environment import require_commit
 from experiments.evaluation.evaluate import evaluate_network
-from experiments.evaluation.kept_logits import load_logits, read_logits
+from experiments.evaluation.kept_logits import load_logits
+from experiments.evaluation.prepared import read_logits
 from experiments.recipes import RECIPES
 from experiments.runner.cache import DataCache
 from experiments.runner.cells import Outcome, choose_cells, read_status, run_cells

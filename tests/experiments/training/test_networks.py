@@ -1,6 +1,5 @@
 """The networks have the published sizes, the paper's numbers of members, and behave as their formulas say."""
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -15,7 +14,6 @@ from experiments.training.networks import (
     PaddedShortcut,
     ResNet,
     WideBlock,
-    WideResNet,
     build_network,
 )
 
@@ -111,17 +109,3 @@ def test_dropout_acts_in_training_alone_and_elementwise() -> None:
     assert not zeros.flatten(2).all(2).any(), "whole channels are dropped"
     block.eval()
     assert torch.equal(block(x), block(x))
-
-
-@pytest.mark.parametrize(
-    ("build", "message"),
-    [
-        (lambda: build_network("resnet19", 10), r'Unknown network "resnet19"\. Networks: vgg16, .*tiny_resnet\.'),
-        (lambda: build_network("vgg16", 10, dropout=0.1), "vgg16 has no dropout; only wide_resnet_28_10"),
-        (lambda: build_network("vgg16", 10, large_images=True), "vgg16 has no ImageNet stem; only resnet18"),
-        (lambda: WideResNet(10, 1, 10, dropout=1.0), r"rate in \[0, 1\); got 1\.0"),
-    ],
-)
-def test_errors_name_what_came_and_what_there_is(build: Callable[[], nn.Module], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        build()

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from experiments.evaluation.clock import Clock
-from experiments.evaluation.evaluate import predict_methods, record
+from experiments.evaluation.evaluate import predict_methods
 from experiments.evaluation.methods import METHODS
 from experiments.evaluation.prepared import prepare
 from experiments.training.hyperparameters import STRONG
@@ -46,7 +46,7 @@ def test_a_small_network_of_each_kind_trains_and_calibrates(name: str) -> None:
     kinds = ("none", "robust", "density")
     prepared = prepare(network, data.train, data.holdout, 0, Clock(torch.device("cpu")), kinds)
     fitted = {method: METHODS[method](prepared) for method in SOME}
-    predictions = predict_methods(fitted, record(prepared, data.test))
+    predictions = predict_methods(fitted, prepared.read(data.test))
     for method, logits in predictions.items():
         assert logits.shape == (200, 10), method
         assert logits.isfinite().all(), method

@@ -4,8 +4,7 @@ from pathlib import Path
 
 import lates
 from experiments.data.shifts import FAMILIES
-from experiments.reporting.shift_search import read_search
-from experiments.reporting.tables.searches import round_tables
+from experiments.reporting.tables.searches import read_search, round_tables
 from lates.settings import SHIFT_EXPECTED
 
 RESULTS = Path(__file__).parents[3] / "results"
