@@ -106,7 +106,7 @@ class Recipe:
     natural       data set -> class -> synsets of Tiny-ImageNet whose images are one more test set
     methods       those compared; None: all
     per_class     also under corruption the metrics that take a pass for each class, such as the AUC: most of the time of all
-    cost          of the whole grid, in words; `expected`, where the numbers are that it should show
+    cost          of the whole grid, in words; `expected`, the numbers that it should show
     """
 
     name: str
@@ -161,7 +161,9 @@ _STRONG = Recipe(
     per_class=False,
     cost="30 cells: 3 to 11 minutes of training each, several side by side, one to fit all methods and three to measure "
     "them; ResNet50 and MobileNet not yet measured",
-    expected="See results/clean.md and results/corrupted.md.",
+    expected="Seed 0, temperature scaling against LATES with its defaults, clean NLL, then corrupted: CIFAR-100, ResNet18 "
+    "(accuracy .769) .914 -> .841, 2.427 -> 2.060; VGG16 (.734) 1.068 -> .941, 2.484 -> 2.043; the group-norm ConvNet "
+    "(.712) 1.127 -> 1.023, 2.113 -> 1.790. CIFAR-10, ResNet18 (.948) .177 -> .167, 1.006 -> .772. See results/clean.md.",
 )
 _RECIPES = (
     Recipe(
@@ -171,7 +173,8 @@ _RECIPES = (
         datasets=CIFAR_SETS,
         corruptions=(),
         cost="50 cells: about 5 hours of training, and a minute each to fit all methods",
-        expected="A lower NLL than that of temperature scaling on every network. See results/clean.md.",
+        expected="LATES with shifted views against temperature scaling: a lower NLL on every network, for instance ResNet18 on "
+        "CIFAR-100 1.336 -> 1.163 and on CIFAR-10 .312 -> .291, means of three seeds. See results/clean.md.",
     ),
     Recipe(
         name="out_of_distribution",
@@ -180,7 +183,9 @@ _RECIPES = (
         networks=CIFAR_NETWORKS,
         datasets=CIFAR_SETS,
         cost="50 cells: the training of in_distribution, which they share, and two minutes each",
-        expected="A lower NLL and ECE than those of temperature scaling on every network. See results/corrupted.md.",
+        expected="LATES with jittered views against temperature scaling: a lower NLL and ECE on every network, for instance "
+        "ResNet18 on CIFAR-100 2.335 -> 2.067 and .098 -> .074, means over corruptions and three seeds. See "
+        "results/corrupted.md.",
     ),
     Recipe(
         name="low_data",
@@ -190,7 +195,8 @@ _RECIPES = (
         fractions=((0.25, 0.1), (0.5, 0.1), (0.9, 0.1)),
         corruptions=(),
         cost="150 cells, of which 50 share their network with in_distribution: about 4 hours of training more",
-        expected="A lower NLL than that of temperature scaling at every share. See results/less-data.md.",
+        expected="LATES with shifted views against temperature scaling, ResNet18 on CIFAR-100, seed 0: NLL 2.414 -> 2.152 at "
+        "25 %, 1.938 -> 1.596 at 50 %, 1.294 -> 1.139 at 90 %. See results/less-data.md.",
     ),
     Recipe(
         name="holdout_size",
@@ -200,7 +206,8 @@ _RECIPES = (
         fractions=((0.98, 0.02), (0.96, 0.04), (0.94, 0.06), (0.92, 0.08), (0.9, 0.1)),
         corruptions=(),
         cost="250 cells, of which 50 share their network with in_distribution: about 20 hours of training more",
-        expected="See results/less-data.md.",
+        expected="LATES with shifted views against temperature scaling, ResNet18 on CIFAR-100, seed 0: NLL 1.267 -> 1.121 at "
+        "2 %, 1.294 -> 1.139 at 10 %. See results/less-data.md.",
     ),
     Recipe(
         name="mc_dropout",
@@ -210,7 +217,8 @@ _RECIPES = (
         dropouts=(0.2, 0.1),
         corruptions=(),
         cost="20 cells: about 13 minutes of training each, and one to fit and measure; only the clean test set",
-        expected="See results/mc-dropout.md, which has the paper's numbers too.",
+        expected="MC dropout alone, with temperature scaling, with LATES without views, seed 0, rate 0.2: NLL .163, .148, .139 "
+        "on CIFAR-10; .833, .825, .741 on CIFAR-100. See results/mc-dropout.md, which has the paper's numbers too.",
     ),
     Recipe(
         name=AGAIN,
@@ -257,7 +265,8 @@ _RECIPES = (
         networks=("small_vit",),
         training=hyperparameters.STRONG_VIT,
         cost="6 cells: 8 minutes of training beside five other networks, one to fit all methods and two to measure them",
-        expected="See results/clean.md.",
+        expected="Seed 0, temperature scaling against LATES with its defaults, clean NLL, then corrupted: CIFAR-100 (accuracy "
+        ".578) 1.758 -> 1.516, 2.710 -> 2.244; CIFAR-10 (.846) .496 -> .458, 1.108 -> .906. See results/clean.md.",
     ),
     replace(
         _STRONG,
@@ -268,7 +277,8 @@ _RECIPES = (
         training=hyperparameters.STRONG_WIDE,
         methods=READ_ONCE,
         cost="6 cells; about 13 minutes of training each, and fitting all rivals, which was never timed",
-        expected="Not yet measured. See results/wide-resnet.md, which has the published numbers.",
+        expected="Not yet measured. Published, on the whole training split, clean test set: accuracy .960 on CIFAR-10, .798 on "
+        "CIFAR-100.",
     ),
     Recipe(
         name=PUBLIC,
@@ -293,8 +303,11 @@ _RECIPES = (
         natural=SYNSETS,
         methods=READ_ONCE,
         cost="4 cells: 15 to 30 minutes each on a CPU; nothing is trained",
-        expected="Accuracies of the networks as they are on all 10,000 test images: ResNet32 .9263, ResNet56 .9339. See "
-        "results/clean.md and results/natural-shift.md.",
+        expected="Accuracies of the networks as they are on all 10,000 test images: ResNet32 .9263, ResNet56 .9339. "
+        "Temperature scaling, then LATES with robust views: ResNet32 clean NLL .234 -> .229, corrupted .976 -> .869; ResNet56 "
+        ".203 -> .197, .923 -> .762. Under natural shift, expecting shift: 1.094 -> .964 and 1.124 -> .958. "
+        "DenseNet-BC-100 with the defaults: CIFAR-10 .174 -> .172, .999 -> .902, natural shift .971 -> .927; CIFAR-100 .873 -> "
+        ".867, 2.587 -> 2.507, 3.727 -> 3.617.",
     ),
     Recipe(
         name="smoke",
