@@ -12,13 +12,14 @@ row; those that look at single classes keep the logits. In a `MetricCollection`,
 
 from collections.abc import Callable
 from dataclasses import astuple
+from inspect import signature
 from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
 from lates import metrics
-from lates.metrics import BINS, METRICS, Rows, checked, describe_rows
+from lates.metrics import METRICS, Rows, checked, describe_rows
 from lates.runtime import install_line
 
 try:
@@ -32,7 +33,8 @@ except ImportError as fault:
 
 
 class _Metric(Metric):
-    """A class for one function of `lates.metrics`, with torchmetrics' own options, such as dist_sync_on_step."""
+    """A class for one function of `lates.metrics`. It takes the function's options, such as bins, by name, and torchmetrics' own,
+    such as dist_sync_on_step."""
 
     is_differentiable = False
     full_state_update = False
@@ -44,8 +46,9 @@ class _Metric(Metric):
             cls.function, cls.higher_is_better = staticmethod(function), METRICS[function.__name__].larger_is_better
 
     def __init__(self, **options: Any) -> None:
+        own = signature(self.function).parameters.keys() & options.keys()
+        self.arguments = {name: options.pop(name) for name in own}
         super().__init__(**options)
-        self.arguments: dict[str, Any] = {}
         for name in self.states:
             self.add_state(name, default=[], dist_reduce_fx="cat")
 
@@ -82,14 +85,6 @@ class LogitMetric(_Metric):
         return torch.tensor(value, dtype=torch.float64, device=self.device)
 
 
-class Binned(_Metric):
-    """A metric with bins."""
-
-    def __init__(self, bins: int = BINS, binning: str = "width", **options: Any) -> None:
-        super().__init__(**options)
-        self.arguments = {"bins": bins, "binning": binning}
-
-
 class Accuracy(RowMetric, function=metrics.accuracy):
     """`lates.metrics.accuracy`"""
 
@@ -106,16 +101,12 @@ class BrierPaper(RowMetric, function=metrics.brier_paper):
     """`lates.metrics.brier_paper`"""
 
 
-class ECE(Binned, RowMetric, function=metrics.ece):
+class ECE(RowMetric, function=metrics.ece):
     """`lates.metrics.ece`"""
 
 
-class ECEDebiased(Binned, RowMetric, function=metrics.ece_debiased):
+class ECEDebiased(RowMetric, function=metrics.ece_debiased):
     """`lates.metrics.ece_debiased`"""
-
-    def __init__(self, bins: int = BINS, binning: str = "mass", **options: Any) -> None:
-        super().__init__(bins, binning, **options)
-
 
 class ECESmooth(RowMetric, function=metrics.ece_smooth):
     """`lates.metrics.ece_smooth`"""
@@ -128,12 +119,7 @@ class AURC(RowMetric, function=metrics.aurc):
 class CoverageAtRisk(RowMetric, function=metrics.coverage_at_risk):
     """`lates.metrics.coverage_at_risk`"""
 
-    def __init__(self, risk: float = 0.05, **options: Any) -> None:
-        super().__init__(**options)
-        self.arguments = {"risk": risk}
-
-
-class ClasswiseECE(Binned, LogitMetric, function=metrics.classwise_ece):
+class ClasswiseECE(LogitMetric, function=metrics.classwise_ece):
     """`lates.metrics.classwise_ece`"""
 
 
