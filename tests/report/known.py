@@ -6,9 +6,9 @@ from typing import Any
 
 import torch
 
-from lates.metrics import Comparison, Interval, Intervals, Selection, Selector
+from lates.metrics import Comparison, Interval, Intervals, Reliability, Selection, Selector
 from lates.report import LATES, NETWORK, TEMPERATURE
-from lates.report.findings import Bin, ClassScore, Findings, Member
+from lates.report.findings import ClassScore, Findings, Member
 from lates.stack import Stack
 
 METHODS = (NETWORK, TEMPERATURE, LATES)
@@ -69,10 +69,10 @@ MEMBERS = (
 )
 
 
-def bins(count: int, correct: int, confidence: float) -> tuple[Bin, ...]:
+def diagram(count: int, correct: int, confidence: float) -> Reliability:
     """Nothing below a half, and `count` above."""
-    nothing = [math.nan] * 4
-    return Bin(0.0, 0.5, 0, 0, *nothing), Bin(0.5, 1.0, count, correct, confidence, correct / count, 0.7, 0.9)
+    edges, means = torch.tensor([0.0, 0.5, 1.0]), [[math.nan, mean] for mean in (confidence, correct / count)]
+    return Reliability(edges.double(), torch.tensor([0, count]), *torch.tensor(means, dtype=torch.float64))
 
 
 CAT = (0.2, 1100, 0.91, 0.52), (0.15, 1100, 0.81, 0.52), (0.125, 1300, 0.71, 0.53)
@@ -88,7 +88,10 @@ KNOWN = Findings(
         "classwise_ece": {NETWORK: 0.15, TEMPERATURE: 0.1, LATES: 0.075},
         "auc": {NETWORK: 0.9111, TEMPERATURE: 0.9222, LATES: 0.9333},
     },
-    bins={NETWORK: bins(2000, 1600, 0.92), TEMPERATURE: bins(2000, 1600, 0.79), LATES: bins(2000, 1624, 0.8)},
+    diagrams={
+        method: diagram(2000, correct, confidence)
+        for method, correct, confidence in zip(METHODS, (1600, 1600, 1624), (0.92, 0.79, 0.8), strict=True)
+    },
     coverage={
         method: tuple((tenth / 10, tenth * slope) for tenth in range(1, 11))
         for method, slope in zip(METHODS, (0.02, 0.02, 0.0188), strict=True)

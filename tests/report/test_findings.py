@@ -8,7 +8,7 @@ import torch
 import lates
 from lates import metrics
 from lates.report import LATES, NETWORK, TEMPERATURE, Predictions, read_predictions
-from lates.report.findings import Findings, bins_of, measure
+from lates.report.findings import Findings, measure
 from lates.report.predictions import methods_of
 from tests.conftest import Problem, loader_of
 
@@ -42,20 +42,14 @@ def test_each_set_is_compared_on_its_own_draws_from_the_seed(
     assert {member.name: member.contribution for member in found.members} == calibrated.contributions
 
 
-def test_bins_sum_up_to_the_ece_and_to_all_rows(findings: Findings) -> None:
-    for method, bins in findings.bins.items():
-        assert sum(one.count for one in bins) == findings.test.rows
-        assert all(one.low <= one.confidence <= one.high for one in bins if one.count)
-        gap = sum(abs(one.correct - one.count * one.confidence) for one in bins if one.count) / findings.test.rows
-        assert gap == pytest.approx(findings.test.measured[method]["ece"].value, abs=1e-9)
-
-
-def test_bin_counts_correct_answers_despite_rounding() -> None:
+def test_diagrams_count_wrong_answers_despite_rounding(findings: Findings) -> None:
     """49 times 1 / 49 is less than 1 in floating point."""
     logits, labels = torch.tensor([[2.0, 0.0]]).repeat(49, 1), torch.ones(49).long()
     labels[0] = 0
-    (full,) = [one for one in bins_of(metrics.reliability(logits, labels)) if one.count]
-    assert (full.correct, full.count) == (1, 49)
+    assert metrics.reliability(logits, labels).errors.sum() == 48
+    for method, diagram in findings.diagrams.items():
+        wrong = findings.test.rows * (1 - findings.test.measured[method]["accuracy"].value)
+        assert int(diagram.errors.sum()) == pytest.approx(wrong)
 
 
 def test_coverage_curve_ends_at_the_error_rate_and_its_area_is_the_aurc(

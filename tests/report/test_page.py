@@ -17,7 +17,7 @@ import lates
 from lates import metrics
 from lates.report import LATES, NETWORK, sentences
 from lates.report.charts import contribution_chart, depth_chart, draw_all, metric_chart
-from lates.report.findings import Bin, Findings
+from lates.report.findings import Findings
 from lates.report.page import embedded, page_of
 from tests.report.known import KNOWN, MEMBERS, PLAIN, stand_in
 from tests.report.pages import Page, charts_in
@@ -57,9 +57,9 @@ def test_charts_of_methods_are_switchable() -> None:
 
 def test_errors_have_a_scale_of_their_own(findings: Findings) -> None:
     charts = draw_all(findings)
-    for method, bins in findings.bins.items():
+    for method, diagram in findings.diagrams.items():
         chart = charts[f"wrong-{method}"]
-        wrong = [one.count - one.correct for one in bins]
+        wrong = diagram.errors.tolist()
         assert [row["wrong"] for row in chart["data"]["values"]] == wrong
         assert chart["layer"][0]["encoding"]["y"]["scale"]["domain"][1] == pytest.approx(1.05 * max(wrong))
 
@@ -132,10 +132,7 @@ def test_numbers_that_are_not_finite_are_named_and_draw_nothing(findings: Findin
     test = replace(
         findings.test, measured={m: {**values, "nll": broken} for m, values in findings.test.measured.items()}
     )
-    empty = Bin(0.0, 0.1, 0, 0, *[math.nan] * 4)
-    odd = replace(
-        findings, sets={**findings.sets, "clean": test}, bins={m: (empty, *b) for m, b in findings.bins.items()}
-    )
+    odd = replace(findings, sets={**findings.sets, "clean": test})
     html = page_of(odd, "odd")
     assert "not finite" in html
     assert "NaN" not in html.split('id="charts">')[1].split("</script>")[0]

@@ -57,6 +57,11 @@ class Reliability:
         return self.counts.double() / self.counts.sum()
 
     @property
+    def errors(self) -> Tensor:
+        """How many rows of each bin [bins] are wrong."""
+        return (self.counts * (1 - self.accuracy)).nan_to_num(0.0).round().long()
+
+    @property
     def gaps(self) -> Tensor:
         """Accuracy minus confidence [bins]: negative where overconfident, 0 where empty."""
         return (self.accuracy - self.confidence).nan_to_num(0.0)

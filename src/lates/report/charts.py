@@ -11,7 +11,7 @@ from typing import Any
 
 import altair as alt
 
-from lates.metrics import Comparison
+from lates.metrics import Comparison, Reliability
 from lates.report import sentences
 from lates.report.findings import Findings, Member
 from lates.report.predictions import LATES, NETWORK, TEMPERATURE
@@ -93,7 +93,7 @@ def _member_chart(members: list[Member]) -> alt.Chart:
 
 def reliability_chart(findings: Findings, method: str) -> Spec:
     """A square of accuracy over confidence, one dot per bin with its gap to the diagonal."""
-    filled = [one for one in findings.bins[method] if one.count]
+    filled = [row for row in bin_rows(findings.diagrams[method]) if row["count"]]
     hints = [
         *tooltip(".1%", ("low", "confidence above"), ("high", "up to")),
         *tooltip(",", ("count", "inputs")),
@@ -112,10 +112,10 @@ def reliability_chart(findings: Findings, method: str) -> Spec:
         chart_of([side]).mark_text(align=align, color="var(--soft)").encode(x=x, y=y, text="side:N")
         for side, align in zip(sides, ("left", "right"), strict=True)
     ]
-    base = chart_of([asdict(one) for one in filled]).encode(x=x, tooltip=hints)
+    base = chart_of(filled).encode(x=x, tooltip=hints)
     gaps = base.mark_rule(strokeWidth=6, opacity=0.25, color=ink).encode(y=alt.Y("confidence:Q"), y2="accuracy:Q")
     whiskers = base.mark_rule(color=ink, strokeWidth=1.5).encode(y=alt.Y("likely_low:Q"), y2="likely_high:Q")
-    size = alt.Size("count:Q", legend=None).scale(domain=[0, max(one.count for one in filled)], range=[25, 220])
+    size = alt.Size("count:Q", legend=None).scale(domain=[0, max(row["count"] for row in filled)], range=[25, 220])
     dots = base.mark_point(filled=True, color=ink, opacity=1, shape=SHAPES[method]).encode(y=y, size=size)
     alt_text = f"{LABELS[method]}: {sentences.reliability(findings, method)}"
     spec = finished([*corners, diagonal, gaps, whiskers, dots], alt_text, 280)
@@ -124,19 +124,31 @@ def reliability_chart(findings: Findings, method: str) -> Spec:
 
 def histogram_chart(findings: Findings, method: str, of_errors: bool) -> Spec:
     """Inputs per bin of confidence, or errors, which have a scale of their own: beside all inputs they are hardly visible."""
-    rows = [
-        {"low": one.low, "high": one.high, "foot": 0, "count": one.count, "wrong": one.count - one.correct}
-        for one in findings.bins[method]
-    ]
+    rows = bin_rows(findings.diagrams[method])
     top, title, ink = ("wrong", "errors", "var(--wrong)") if of_errors else ("count", "inputs", f"var(--{method})")
     hints = tooltip(".1%", ("low", "confidence above"), ("high", "up to"))
     hints += tooltip(",", ("count", "inputs"), ("wrong", "errors"))
-    y = alt.Y("foot:Q", title=title).scale(domain=[0, 1.05 * max(1, *(row[top] for row in rows))], nice=False)
+    y = alt.Y(f"{top}:Q", title=title).scale(domain=[0, 1.05 * max(1, *(row[top] for row in rows))], nice=False)
     y = y.axis(tickCount=3, tickMinStep=1, format="~s", minExtent=38, maxExtent=38)
     bars = chart_of(rows).mark_rect(stroke="var(--paper)", strokeWidth=1, color=ink)
     x = unit_axis("low:Q", "confidence" if of_errors else None)
-    bars = bars.encode(x=x, x2="high:Q", y=y, y2=f"{top}:Q", tooltip=hints)
+    bars = bars.encode(x=x, x2="high:Q", y=y, y2=alt.datum(0), tooltip=hints)
     return finished([bars], f"{LABELS[method]}: {sentences.histogram(findings, method)}", 60)
+
+
+def bin_rows(diagram: Reliability) -> list[Row]:
+    """A row for each bin: confidences in ]low, high], and Wilson's 95 % interval of the accuracy."""
+    columns = {
+        "low": diagram.edges[:-1],
+        "high": diagram.edges[1:],
+        "count": diagram.counts,
+        "wrong": diagram.errors,
+        "confidence": diagram.confidence,
+        "accuracy": diagram.accuracy,
+        **dict(zip(("likely_low", "likely_high"), diagram.bands, strict=True)),
+    }
+    values = zip(*(column.tolist() for column in columns.values()), strict=True)
+    return [dict(zip(columns, row, strict=True)) for row in values]
 
 
 def coverage_chart(findings: Findings) -> Spec:

@@ -18,23 +18,6 @@ RISKS = (0.01, 0.02, 0.05, 0.1)
 
 
 @dataclass(frozen=True)
-class Bin:
-    """Confidences in ]low, high]: how many, how many of them correct; means are NaN where empty.
-
-    `likely_low` and `likely_high` are Wilson's 95 % interval of the accuracy.
-    """
-
-    low: float
-    high: float
-    count: int
-    correct: int
-    confidence: float
-    accuracy: float
-    likely_low: float
-    likely_high: float
-
-
-@dataclass(frozen=True)
 class Member:
     """One member of the stack. `accuracy`, alone on the hold-out and as trained, is None where the file does not say."""
 
@@ -73,7 +56,7 @@ class Findings:
     calibrated: CalibratedModel
     sets: dict[str, Comparison]
     points: dict[str, dict[str, float]]
-    bins: dict[str, tuple[Bin, ...]]
+    diagrams: dict[str, Reliability]
     coverage: dict[str, tuple[tuple[float, float], ...]]
     members: tuple[Member, ...]
     classes: dict[str, tuple[ClassScore, ...]]
@@ -118,20 +101,11 @@ def measure(
             "classwise_ece": {method: float(values.mean()) for method, values in errors.items()},
             "auc": plain.by_method(metrics.auc),
         },
-        bins={method: bins_of(diagram) for method, diagram in plain.by_method(metrics.reliability).items()},
+        diagrams=plain.by_method(metrics.reliability),
         coverage={method: metrics.risk_coverage_of_rows(described) for method, described in rows.items()},
         members=members_of(calibrated),
         classes=classes_of(plain, rows, errors, class_names),
         selectors={risk: plain.by_method(partial(fit_selector, risk=risk, seed=seed)) for risk in RISKS},
-    )
-
-
-def bins_of(diagram: Reliability) -> tuple[Bin, ...]:
-    edges, counts = diagram.edges.tolist(), diagram.counts.tolist()
-    means = (each.tolist() for each in (diagram.confidence, diagram.accuracy, *diagram.bands))
-    return tuple(
-        Bin(low, high, count, round(accuracy * count) if count else 0, confidence, accuracy, *band)
-        for low, high, count, confidence, accuracy, *band in zip(edges[:-1], edges[1:], counts, *means, strict=True)
     )
 
 

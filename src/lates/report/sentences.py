@@ -156,8 +156,8 @@ def calibration(findings: Findings) -> str:
 
 
 def reliability(findings: Findings, method: str) -> str:
-    ece, bins = findings.test.measured[method]["ece"], findings.bins[method]
-    gap = sum(one.count * one.confidence - one.correct for one in bins if one.count) / findings.test.rows
+    ece, diagram = findings.test.measured[method]["ece"], findings.diagrams[method]
+    gap = -float(diagram.shares @ diagram.gaps)
     return (
         f"Calibration error {number(ece.value, 'ece')} (95\u00a0% interval {between(ece, 'ece')}; "
         f"{number(findings.test.ece_floor[method], 'ece')} expected by chance alone). Overall "
@@ -166,10 +166,11 @@ def reliability(findings: Findings, method: str) -> str:
 
 
 def histogram(findings: Findings, method: str) -> str:
-    top = findings.bins[method][-1]
+    diagram = findings.diagrams[method]
+    top = int(diagram.counts[-1])
     return (
-        f"{share(top.count / findings.test.rows)} of the inputs have a confidence above {percent(top.low, 0)}; of those "
-        f"{top.count - top.correct:,} of {top.count:,} are wrong."
+        f"{share(top / findings.test.rows)} of the inputs have a confidence above {percent(float(diagram.edges[-2]), 0)}; of "
+        f"those {int(diagram.errors[-1]):,} of {top:,} are wrong."
     )
 
 
