@@ -173,7 +173,7 @@ def test_a_missing_package_names_its_extra(
 ) -> None:
     for package in ("onnxruntime", "onnxscript"):
         monkeypatch.setitem(sys.modules, package, None)
-    with pytest.raises(ImportError, match=r'needs the package onnxruntime.*Run: pip install "\.\[export\]"'):
+    with pytest.raises(ImportError, match=r'needs onnxruntime.*Run: pip install "\.\[export\]"'):
         check_onnx(all_vote, file, problem.images)
-    with pytest.raises(ImportError, match=r'needs the package onnxscript.*Run: pip install "\.\[export\]"'):
+    with pytest.raises(ImportError, match=r'needs onnxscript.*Run: pip install "\.\[export\]"'):
         export_onnx(all_vote, problem.images[:2], tmp_path / "network.onnx")

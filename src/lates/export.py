@@ -25,7 +25,7 @@ from torch.backends import mha
 
 from lates.model import CalibratedModel
 from lates.network import LABEL_KEYS, call_arguments, copy_inputs, count_rows, device_of, move_inputs, take_rows
-from lates.runtime import check_target, install_line, process_lock, write_whole
+from lates.runtime import OptionalImport, check_target, process_lock, write_whole
 
 OPSET = 18
 """The ONNX operator set written: the one that PyTorch's exporter is written in, and that runtimes since 2023 read."""
@@ -238,10 +238,5 @@ def _exporting(category: type[Warning]) -> Iterator[None]:
 
 
 def import_package(package: str) -> Any:
-    """A package that ONNX needs; the error says how to install it."""
-    try:
+    with OptionalImport("export", "ONNX"):
         return import_module(package)
-    except ImportError as fault:
-        raise ImportError(
-            f"ONNX needs the package {package}, which does not import ({fault}). {install_line('export')}"
-        ) from fault

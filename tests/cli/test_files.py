@@ -82,7 +82,7 @@ def test_export_keeps_no_graph_that_fails_its_check(folder: Folder, monkeypatch:
 def test_export_misses_the_runtime_before_any_work(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "onnxruntime", None)
     printed = error_of("export", "not-yet.safetensors", *sources(folder), "-o", "their.onnx", "--check")
-    assert printed.startswith("Error: ONNX needs the package onnxruntime")
+    assert printed.startswith("Error: ONNX needs onnxruntime")
 
 
 def test_export_writes_a_program_that_agrees(folder: Folder) -> None:

@@ -7,14 +7,10 @@
 
 from lates.integrations.after_training import AfterTraining
 from lates.integrations.loggers import scalars
-from lates.runtime import install_line
+from lates.runtime import OptionalImport
 
-try:
+with OptionalImport("lightning", "lates.integrations.lightning"):
     from lightning.pytorch import Callback, LightningModule, Trainer
-except ImportError as fault:
-    raise ImportError(
-        f"lates.integrations.lightning needs Lightning, which does not import ({fault}). {install_line('lightning')}"
-    ) from fault
 
 
 class CalibrateAfterFit(AfterTraining, Callback):

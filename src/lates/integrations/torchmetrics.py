@@ -20,21 +20,16 @@ from torch import Tensor
 
 from lates import metrics
 from lates.metrics import METRICS, Rows, checked, describe_rows
-from lates.runtime import install_line
+from lates.runtime import OptionalImport
 
-try:
+with OptionalImport("torchmetrics", "lates.integrations.torchmetrics"):
     from torchmetrics import Metric
     from torchmetrics.utilities import dim_zero_cat
-except ImportError as fault:
-    raise ImportError(
-        f"lates.integrations.torchmetrics needs torchmetrics, which does not import ({fault}). "
-        f"{install_line('torchmetrics')}"
-    ) from fault
 
 
 class _Metric(Metric):
-    """A class for one function of `lates.metrics`. It takes the function's options, such as bins, by name, and torchmetrics' own,
-    such as dist_sync_on_step."""
+    """A class for one function of `lates.metrics`. It takes, by name, the function's options, such as bins, and torchmetrics'
+    own, such as dist_sync_on_step."""
 
     is_differentiable = False
     full_state_update = False
@@ -108,6 +103,7 @@ class ECE(RowMetric, function=metrics.ece):
 class ECEDebiased(RowMetric, function=metrics.ece_debiased):
     """`lates.metrics.ece_debiased`"""
 
+
 class ECESmooth(RowMetric, function=metrics.ece_smooth):
     """`lates.metrics.ece_smooth`"""
 
@@ -118,6 +114,7 @@ class AURC(RowMetric, function=metrics.aurc):
 
 class CoverageAtRisk(RowMetric, function=metrics.coverage_at_risk):
     """`lates.metrics.coverage_at_risk`"""
+
 
 class ClasswiseECE(LogitMetric, function=metrics.classwise_ece):
     """`lates.metrics.classwise_ece`"""

@@ -9,15 +9,10 @@ from typing import Any
 
 from lates.integrations.after_training import AfterTraining
 from lates.integrations.loggers import scalars
-from lates.runtime import install_line
+from lates.runtime import OptionalImport
 
-try:
+with OptionalImport("transformers", "lates.integrations.transformers"):
     from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
-except ImportError as fault:
-    raise ImportError(
-        f"lates.integrations.transformers needs transformers, which does not import ({fault}). "
-        f"{install_line('transformers')}"
-    ) from fault
 
 
 class CalibrateAfterTraining(AfterTraining, TrainerCallback):

@@ -8,7 +8,7 @@ from itertools import cycle
 from typing import TYPE_CHECKING, Any, cast
 
 from lates.metrics import Array
-from lates.runtime import install_line
+from lates.runtime import OptionalImport
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -59,14 +59,8 @@ def open_axes(given: "Axes | Iterable[Axes] | None", panels: int, width: float, 
 
 
 def new_figure(width: float, height: float) -> "Figure":
-    try:
+    with OptionalImport("plot", "lates.plot"):
         from lates.plot.notebook import NotebookFigure
-    except ModuleNotFoundError as fault:
-        if fault.name != "matplotlib":
-            raise
-        raise ModuleNotFoundError(
-            f"Pictures are drawn with matplotlib, which is not installed. {install_line('plot')}", name=fault.name
-        ) from fault
     figure = NotebookFigure(figsize=(width, height), dpi=150)
     figure.set_layout_engine("constrained", wspace=0.06)
     return figure

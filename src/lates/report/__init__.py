@@ -16,11 +16,9 @@ from typing import Any
 from lates.model import CalibratedModel
 from lates.report.predictions import LATES, NETWORK, TEMPERATURE, Predictions, read_predictions
 from lates.report.findings import measure
-from lates.runtime import Progress, check_seed, check_target, install_line, write_whole
+from lates.runtime import OptionalImport, Progress, check_seed, check_target, write_whole
 
 __all__ = ["LATES", "NETWORK", "TEMPERATURE", "Predictions", "read_predictions", "write_report"]
-
-NEEDED = "altair", "vl_convert"
 
 
 def write_report(
@@ -61,15 +59,8 @@ def write_report(
         raise ValueError(
             f"{len(class_names)} class names came for {calibrated.fit.classes} classes; expected one for each."
         )
-    try:
+    with OptionalImport("report", "The report"):
         from lates.report.page import page_of
-    except ModuleNotFoundError as fault:
-        if fault.name not in NEEDED:
-            raise
-        raise ModuleNotFoundError(
-            f"The report is drawn with {fault.name}, which is not installed. {install_line('report')}",
-            name=fault.name,
-        ) from fault
     predictions = read_predictions(calibrated, sets, seed=seed, progress=progress)
     findings = measure(calibrated, predictions, class_names, seed)
     heading = title or f"{type(calibrated.networks[0].network.network).__name__}, {calibrated.fit.classes:,} classes"

@@ -15,7 +15,7 @@ from lates.runtime.checks import check_finite, check_form, check_labels, check_l
 from lates.runtime.checks import check_budget, check_integer, check_seed, check_share
 from lates.runtime.checks import warn_caller, warn_if_probabilities
 from lates.runtime.files import check_target, write_whole
-from lates.runtime.text import abbreviate, install_line, printable
+from lates.runtime.text import OptionalImport, abbreviate, printable
 from lates.runtime.memory import RowStore, default_memory
 from lates.runtime.threads import map_threads, on_one_core, split_rows, thread_count
 from lates.runtime.processes import ALONE, Processes

@@ -18,6 +18,18 @@ def abbreviate(items: Sequence[object], most: int = 8) -> str:
     return ", ".join(map(str, items[:most])) + (f" and {more:,} more" if more > 0 else "")
 
 
-def install_line(extra: str) -> str:
-    """For the end of an error about a package that is missing: how to install it, from a clone or not."""
-    return f'Run: pip install ".[{extra}]" in a clone of lates, or pip install "lates[{extra}]"'
+class OptionalImport:
+    """Around imports of what an extra installs: an error says what needs them, and how to install it, from a clone or not."""
+
+    def __init__(self, extra: str, purpose: str) -> None:
+        self.extra, self.purpose = extra, purpose
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: object, fault: BaseException | None, trace: object) -> None:
+        if isinstance(fault, ImportError):
+            raise ModuleNotFoundError(
+                f"{self.purpose} needs {fault.name or 'a package'}, which does not import ({fault}). Run: pip install "
+                f'".[{self.extra}]" in a clone of lates, or pip install "lates[{self.extra}]"'
+            ) from fault
