@@ -14,10 +14,8 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 import lates
-from lates.export import OPSET, Check, check_onnx, export_onnx, export_program, make_onnx
-from lates.model import NetworkCalibration, StackedNetwork
+from lates.export import OPSET, check_onnx, export_onnx, export_program, make_onnx
 from tests.conftest import Problem, draw_patterns
-from tests.model.test_model import NO_FIT
 from tests.test_export import Both, FixedRows, assert_same, of_rows, voting
 
 
@@ -54,7 +52,7 @@ def test_onnx_runtime_gives_what_pytorch_gives(
 ) -> None:
     images = scale * draw_patterns(rows, 10, seed)[0]
     check = check_onnx(all_vote, file, images)
-    assert check == Check(rows, check.difference, True)
+    assert check.rows == rows
     assert check.difference < 1e-5
     assert check.passed
 
@@ -66,32 +64,12 @@ def test_the_check_measures_against_the_model_that_it_is_given(
     check = check_onnx(other, file, problem.images)
     gap = (other.predict_proba(problem.images) - all_vote.predict_proba(problem.images)).abs().max()
     assert check.difference == pytest.approx(float(gap), abs=1e-5)
-    assert not check.same_top_class
     assert not check.passed
     surer = voting(problem, features, [4.0, 2.0, 3.0, 8.0])
     gap = (surer.predict_proba(problem.images) - all_vote.predict_proba(problem.images)).abs().max()
     assert check_onnx(surer, file, problem.images).difference == pytest.approx(float(gap), abs=1e-5)
     nearly = voting(problem, features, [0.4, 0.2, 0.3, 0.801])
     assert not check_onnx(nearly, file, problem.images).passed, "a thousandth of one weight is beyond rounding"
-
-
-def of_its_head(network: nn.Module) -> lates.CalibratedModel:
-    return lates.CalibratedModel(
-        [StackedNetwork(network, NetworkCalibration(("head",), torch.ones(1), {}, {}))], NO_FIT
-    )
-
-
-@pytest.mark.parametrize(("gap", "tied"), [(1e-5, True), (1e-3, False)])
-def test_a_tie_that_rounding_breaks_the_other_way_is_no_other_top_class(gap: float, tied: bool) -> None:
-    rows, models = torch.zeros(3, 1), []
-    for bias in ([gap, 0.0], [0.0, gap]):
-        network = nn.Linear(1, 2)
-        network.load_state_dict({"weight": torch.zeros(2, 1), "bias": torch.tensor(bias)})
-        models.append(of_its_head(network.eval()))
-    check = check_onnx(models[0], make_onnx(models[1], rows), rows)
-    assert check == Check(3, check.difference, tied)
-    assert check.difference == pytest.approx(gap / 2, rel=0.2)
-    assert check.passed == tied
 
 
 def test_a_model_too_large_for_one_file_is_refused(

@@ -3,7 +3,7 @@
 import math
 from dataclasses import dataclass, replace
 from numbers import Real
-from typing import Literal, get_args, get_type_hints
+from typing import Literal, get_args, get_origin, get_type_hints
 
 ImageView = Literal["flip", "shift", "jitter", "robust"]
 
@@ -50,13 +50,14 @@ class Settings:
     solver: Literal["exact", "sgd"] = "exact"
     prior: float = 2.0
     regularise: float = 0.0
-    views: ImageView | None = "robust"
+    views: Literal[None, ImageView] = "robust"
     passes: int = 4
 
     def __post_init__(self) -> None:
         """A misspelt option would otherwise quietly mean another one."""
         for name, hint in get_type_hints(Settings).items():
-            value, options = getattr(self, name), _options(hint)
+            options = (True, False) if hint is bool else get_args(hint) if get_origin(hint) is Literal else ()
+            value = getattr(self, name)
             if options and value not in options:
                 raise ValueError(f"{name}={value!r}: expected one of {', '.join(map(repr, options))}.")
         for name in ("grid", "passes"):
@@ -75,15 +76,6 @@ class Settings:
             name: value for name, value in SHIFT_EXPECTED.items() if getattr(self, name) == getattr(DEFAULT, name)
         }
         return replace(self, **changed)
-
-
-def _options(hint: object) -> tuple[object, ...]:
-    """The values that a `Literal`, a `Literal | None` or a `bool` allows; empty for other types."""
-    inner = (True, False) if hint is bool else get_args(hint)
-    if type(None) not in inner:
-        return inner
-    options = tuple(option for part in inner for option in get_args(part))
-    return (None, *options) if options else ()
 
 
 DEFAULT = Settings()
