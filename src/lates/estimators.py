@@ -65,18 +65,8 @@ class Calibrator:
         """Calibrated logits [n, classes], for two classes as well."""
         if not self.__sklearn_is_fitted__():
             raise _not_fitted(f"This {type(self).__name__} is not fitted yet: call fit(X, y) first.")
-        given, names = self._members_in(X), self.stack_.names
-        if set(given) != set(names):
-            raise ValueError(f"The members are {', '.join(given)}; this stack was fitted to {', '.join(names)}.")
-        logits = [check_logits(given[name], f'logits of member "{name}"') for name in names]
-        for name, member in zip(names, logits, strict=True):
-            if member.shape != (len(logits[-1]), self.n_features_in_):
-                raise ValueError(
-                    f'Member "{name}" has shape {list(member.shape)}; expected [{len(logits[-1])}, {self.n_features_in_}]: as '
-                    "many rows as the head and as many classes as in fit."
-                )
-        wide = [member.to(torch.promote_types(member.dtype, torch.float32)) for member in logits]
-        return _like(given[names[-1]], check_logits(combine(wide, self.stack_.weights), "calibrated logits"))
+        members = self._members_in(X)
+        return _like(next(iter(members.values())), apply_stack(self.stack_, members))
 
     def predict_proba(self, X: Any) -> Array:
         """Calibrated probabilities [n, classes]."""
@@ -179,6 +169,22 @@ class LogitStack(Calibrator):
                 f"members have shape {list(X.shape)}; expected [n, classes, members], a list or a mapping."
             )
         return {name: X[:, :, column] for column, name in enumerate(default_names(X.shape[2]))}
+
+
+def apply_stack(stack: Stack, members: Mapping[str, Array]) -> Tensor:
+    """The calibrated logits [n, classes], on any rows, of the members that the stack was fitted to."""
+    if set(members) != set(stack.names):
+        raise ValueError(f"The members are {', '.join(members)}; this stack was fitted to {', '.join(stack.names)}.")
+    logits = [check_logits(members[name], f'logits of member "{name}"') for name in stack.names]
+    expected = [len(logits[-1]), stack.classes]
+    for name, member in zip(stack.names, logits, strict=True):
+        if list(member.shape) != expected:
+            raise ValueError(
+                f'Member "{name}" has shape {list(member.shape)}; expected {expected}: as many rows as the head and as many '
+                "classes as in fit."
+            )
+    wide = [member.to(torch.promote_types(member.dtype, torch.float32)) for member in logits]
+    return check_logits(combine(wide, stack.weights), "calibrated logits")
 
 
 def _array(values: Any) -> Any:

@@ -232,6 +232,14 @@ def test_evaluate_measures_saved_logits_before_and_after(tmp_path: Path) -> None
     assert max(map(len, table.splitlines())) <= 80
 
 
+def test_a_fitted_file_of_an_earlier_version_is_read(tmp_path: Path) -> None:
+    fit = {"loss": "nll", "rows": 400, "classes": 3, "nll": 0.8, "nll_before": 0.9, "certified": True, "bounded": False}
+    fitted = {"names": ["head"], "weights": [0.5], **fit}
+    write_calibration(tmp_path / "fitted", {"weights": torch.tensor([0.5]).double()}, {"fitted": fitted})
+    contents = results_of("inspect", tmp_path / "fitted")
+    assert (contents["temperature"], contents["fit"]["nll_before"]) == (2, 0.9)
+
+
 @pytest.mark.parametrize("fields", [{}, {"weights": 3}, []], ids=["none", "few", "a list"])
 def test_damaged_weights_are_refused(tmp_path: Path, fields: Any) -> None:
     write_calibration(tmp_path / "fitted.safetensors", {"weights": torch.ones(1)}, {"fitted": fields})
@@ -258,8 +266,16 @@ def test_weights_for_other_logits_are_refused(tmp_path: Path) -> None:
     write(tmp_path / "narrow.npz", LOGITS[:, :2], LABELS.clip(max=1))
     run("fit", tmp_path / "test.npz", "-o", tmp_path / "temperature.safetensors")
     for arguments, message in {
-        ("test.npz", "--fitted", tmp_path / "stack.safetensors"): "for the members a, head; the logits have head.",
-        ("narrow.npz", "--fitted", tmp_path / "temperature.safetensors"): "for 3 classes; the logits have 2.",
+        (
+            "test.npz",
+            "--fitted",
+            tmp_path / "stack.safetensors",
+        ): "The members are head; this stack was fitted to a, head.",
+        (
+            "narrow.npz",
+            "--fitted",
+            tmp_path / "temperature.safetensors",
+        ): 'Member "head" has shape [400, 2]; expected [400, 3]',
         ("stack.safetensors",): "if `lates fit` wrote it, pass saved logits first and this file as --fitted",
         (
             "stack.safetensors",

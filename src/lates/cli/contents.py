@@ -13,6 +13,7 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from lates.cli.saved_logits import read_logits
+from lates.estimators import apply_stack
 from lates.model import (
     FITTED,
     KEY,
@@ -27,10 +28,9 @@ from lates.model import (
 )
 from lates.network import HEAD
 from lates.report import Predictions
-from lates.stack import Stack, combine
+from lates.stack import Stack
 
 CALIBRATION, FITTED_WEIGHTS = "calibration of a network", "weights for saved logits"
-SAVED = ("loss", "prior", "regularise", "rows", "classes", "nll", "certified", "unbounded", "residual")
 
 
 def read_contents(path: Path) -> tuple[Stack, dict[str, Any]]:
@@ -38,7 +38,7 @@ def read_contents(path: Path) -> tuple[Stack, dict[str, Any]]:
     tensors, metadata = read_calibration(path)
     file = {"file": str(path), "bytes": path.stat().st_size}
     if FITTED in metadata:
-        stack = parse_fitted(metadata, path)
+        stack = parse_fitted(tensors, metadata, path)
         return stack, {**file, **fitted_contents(stack)}
     saved = parse_saved(tensors, metadata, path)
     return saved.fit, {**file, **_calibration_contents(saved)}
@@ -49,7 +49,7 @@ def fitted_contents(stack: Stack) -> dict[str, Any]:
         "kind": FITTED_WEIGHTS,
         "members": _members(stack),
         "temperature": stack.temperature if len(stack.names) == 1 else None,
-        "fit": {**fit_record(stack), "outcome": stack.outcome},
+        "fit": {**stack.numbers, "nll_before": stack.nll_network, "outcome": stack.outcome},
     }
 
 
@@ -116,25 +116,19 @@ def _describe_probe(member: Mapping[str, Any]) -> str:
     return f"{probe['features']} features" + (f", rank {probe['rank']}" if probe["rank"] else "")
 
 
-def fit_record(stack: Stack) -> dict[str, Any]:
-    """What is saved of a fit besides its members; `nll_before` is the log-loss of the head alone."""
-    numbers = {name: value for name, value in stack.numbers.items() if name in SAVED}
-    return {**numbers, "nll_before": stack.nll_network}
-
-
 def save_fitted(stack: Stack, path: Path) -> None:
-    """The weights are also saved as a tensor, for readers that know only safetensors."""
-    members = {"names": stack.names, "weights": stack.weights.tolist()}
-    write_calibration(path, {"weights": stack.weights}, {FITTED: {**members, **fit_record(stack)}})
+    tensors = {"weights": stack.weights, "deviations": stack.deviations}
+    write_calibration(path, tensors, {FITTED: {"names": stack.names, **stack.numbers}})
 
 
-def parse_fitted(metadata: dict[str, Any], path: Path) -> Stack:
+def parse_fitted(tensors: Mapping[str, Tensor], metadata: Mapping[str, Any], path: Path) -> Stack:
     with naming_damaged_file(path, "Fit again."):
-        saved = {**metadata[FITTED]}
-        saved["weights"] = torch.tensor(saved["weights"], dtype=torch.float64)
-        saved["nll_network"] = saved.pop("nll_before")
-        unknown = {"deviations": torch.full_like(saved["weights"], math.nan), "nll_temperature": math.nan}
-        return read_stack({**saved, **unknown, "temperature_weights": []})
+        unknown = {
+            "nll_temperature": math.nan,
+            "temperature_weights": [],
+        }  # to files of earlier versions, as is the next
+        deviations = torch.full_like(tensors["weights"], math.nan)
+        return read_stack({**unknown, "deviations": deviations, **metadata[FITTED], **tensors})
 
 
 def read_methods(path: Path, labels: Path | None, fitted: Path | None) -> Predictions:
@@ -147,12 +141,13 @@ def read_methods(path: Path, labels: Path | None, fitted: Path | None) -> Predic
     members, truth = read_logits(path, labels)
     if fitted is None:
         return Predictions(truth, members)
-    _, metadata = read_calibration(fitted)
+    tensors, metadata = read_calibration(fitted)
     if FITTED not in metadata:
         raise ValueError(f"{fitted} calibrates a network; expected a file written by `lates fit`.")
-    stack = parse_fitted(metadata, fitted)
+    stack = parse_fitted(tensors, metadata, fitted)
     method = "temperature" if len(stack.names) == 1 else "stack"
-    return Predictions(truth, {"logits": members[HEAD], method: apply_fitted(stack, members)})
+    chosen = {name: logits.double() for name, logits in members.items() if name in stack.names}
+    return Predictions(truth, {"logits": members[HEAD], method: apply_stack(stack, chosen)})
 
 
 def _holds_calibration(path: Path) -> bool:
@@ -162,14 +157,3 @@ def _holds_calibration(path: Path) -> bool:
             return KEY in (file.metadata() or {})
     except (SafetensorError, OSError):
         return False
-
-
-def apply_fitted(stack: Stack, members: Mapping[str, Tensor]) -> Tensor:
-    """The calibrated logits [n, classes] of the same members, on any rows."""
-    if not set(stack.names) <= set(members):
-        raise ValueError(
-            f"The weights are for the members {', '.join(stack.names)}; the logits have {', '.join(members)}."
-        )
-    if (classes := members[HEAD].shape[1]) != stack.classes:
-        raise ValueError(f"The weights are for {stack.classes} classes; the logits have {classes}.")
-    return combine(tuple(members[name].double() for name in stack.names), stack.weights)

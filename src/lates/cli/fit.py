@@ -59,8 +59,9 @@ def fit_cached(
     if output is not None:
         check_output(output, force, [logits, labels])
     from lates import metrics
-    from lates.cli.contents import apply_fitted, describe_contents, fitted_contents, save_fitted
+    from lates.cli.contents import describe_contents, fitted_contents, save_fitted
     from lates.cli.saved_logits import read_logits
+    from lates.estimators import apply_stack
     from lates.network import HEAD
     from lates.stack import fit_stack
 
@@ -73,7 +74,7 @@ def fit_cached(
     if output is not None:
         save_fitted(stack, output)
         print_written(output)
-    before, after = (metrics.ece(values, truth) for values in (members[HEAD], apply_fitted(stack, members)))
+    before, after = (metrics.ece(values, truth) for values in (members[HEAD], apply_stack(stack, members)))
     contents = fitted_contents(stack)
     results = {**contents, "ece": {"before": before, "after": after}, "residual": stack.residual}
     text = f"{describe_contents(stack, contents)}\nECE there: {before:.4f} before, {after:.4f} after. Evaluate on other rows."

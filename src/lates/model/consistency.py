@@ -25,7 +25,7 @@ T = TypeVar("T")
 
 FITTED = "fitted"
 """In the metadata of what `lates fit` wrote: weights for saved logits, without a network."""
-RENAMED = {"bounded": "unbounded"}
+RENAMED = {"bounded": "unbounded", "nll_before": "nll_network"}
 """Fields of records that files of earlier versions have by another name."""
 PAPER_METHODS = ("spatial", "flat")
 METHODS = {
