@@ -109,8 +109,7 @@ def ece(logits: Array, labels: Array, bins: int = BINS, binning: str = "width") 
 
     Biased upwards: a perfectly calibrated predictor does not measure 0 but about `ece_floor`.
     """
-    rows = describe_rows(logits, labels)
-    return on_all_rows(ece_of_draws(rows, bins, binning), rows)
+    return on_all_rows(ece_of_draws, describe_rows(logits, labels), bins=bins, binning=binning)
 
 
 def ece_debiased(logits: Array, labels: Array, bins: int = BINS, binning: str = "mass") -> float:

@@ -17,8 +17,8 @@ from lates.metrics.calibration import (
 from lates.metrics.ranking import auc, auc_keras, aurc, aurc_of_draws, coverage_at_risk, coverage_of_rows
 from lates.metrics.rows import (
     Array,
+    OfDraws,
     Rows,
-    Statistic,
     accuracy,
     brier,
     brier_paper,
@@ -31,7 +31,6 @@ from lates.metrics.rows import (
 from lates.metrics.smoothing import ece_smooth, ece_smooth_of_rows
 
 Bounds = tuple[float, float]
-OfDraws = Callable[..., Statistic]
 
 
 @dataclass(frozen=True)
@@ -52,16 +51,16 @@ class Metric:
 
     def of_rows(self, rows: Rows, **options: Any) -> float:
         """Of a metric that does not need the logits."""
-        return on_all_rows(cast(OfDraws, self.of_draws)(rows, **options), rows)
+        return on_all_rows(cast(OfDraws, self.of_draws), rows, **options)
 
 
 METRICS = {
     metric.function.__name__: metric
     for metric in (
-        Metric(accuracy, lambda rows: mean_of(rows.correct), larger_is_better=True),
-        Metric(nll, lambda rows: mean_of(rows.nll), bounds=(0.0, math.inf)),
-        Metric(brier, lambda rows: mean_of(rows.brier), bounds=(0.0, 2.0)),
-        Metric(brier_paper, lambda rows: lambda counts: mean_of(rows.brier)(counts) - 1, bounds=(-1.0, 1.0)),
+        Metric(accuracy, mean_of("correct"), larger_is_better=True),
+        Metric(nll, mean_of("nll"), bounds=(0.0, math.inf)),
+        Metric(brier, mean_of("brier"), bounds=(0.0, 2.0)),
+        Metric(brier_paper, lambda rows: lambda counts: mean_of("brier")(rows)(counts) - 1, bounds=(-1.0, 1.0)),
         Metric(ece, ece_of_draws, binned=True),
         # a bin of two rows, one of them right, has a variance of 1/4
         Metric(ece_debiased, computed_anew(ece_debiased_of_rows), bounds=(-0.25, 1.0), binned=True),

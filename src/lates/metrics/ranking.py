@@ -95,8 +95,7 @@ def aurc(logits: Array, labels: Array) -> float:
     Confidence is the largest probability. Rows of equal confidence enter in random order, and the expectation over
     that order is taken: each counts as its tie's mean error, so the order of rows does not matter. 0 is best.
     """
-    rows = describe_rows(logits, labels)
-    return on_all_rows(aurc_of_draws(rows), rows)
+    return on_all_rows(aurc_of_draws, describe_rows(logits, labels))
 
 
 def coverage_of_rows(rows: Rows, risk: float = 0.05) -> float:

@@ -29,6 +29,8 @@ COLUMNS = 32  # classes at once
 Result = TypeVar("Result")
 Statistic = Callable[[Tensor], Tensor]
 """How often each row is drawn [n], n rows in all -> the value on that draw."""
+OfDraws = Callable[..., Statistic]
+"""`Rows`, with a metric's options -> its statistic."""
 
 
 def checked(logits: Array, labels: Array) -> tuple[Tensor, Tensor]:
@@ -129,12 +131,12 @@ def describe_rows(logits: Array, labels: Array) -> Rows:
     return Rows(*_of_rows(describe, logits).cpu())
 
 
-def mean_of(values: Tensor) -> Statistic:
-    """The mean of a value per row [n]."""
-    return lambda counts: counts @ values / len(values)
+def mean_of(column: str) -> OfDraws:
+    """The mean of a value per row."""
+    return lambda rows: lambda counts: counts @ getattr(rows, column) / len(rows)
 
 
-def computed_anew(of_rows: Callable[..., float]) -> Callable[..., Statistic]:
+def computed_anew(of_rows: Callable[..., float]) -> OfDraws:
     """The statistic of a function of rows that knows no shortcut: the drawn rows are described to it again."""
 
     def of_draws(rows: Rows, **options: Any) -> Statistic:
@@ -148,26 +150,23 @@ def computed_anew(of_rows: Callable[..., float]) -> Callable[..., Statistic]:
     return of_draws
 
 
-def on_all_rows(statistic: Statistic, rows: Rows) -> float:
-    return float(statistic(torch.ones_like(rows.confidence)))
+def on_all_rows(of_draws: OfDraws, rows: Rows, **options: Any) -> float:
+    return float(of_draws(rows, **options)(torch.ones_like(rows.confidence)))
 
 
 def accuracy(logits: Array, labels: Array) -> float:
     """The share of rows whose largest logit is the label's; among equal largest logits the first class counts."""
-    rows = describe_rows(logits, labels)
-    return on_all_rows(mean_of(rows.correct), rows)
+    return on_all_rows(mean_of("correct"), describe_rows(logits, labels))
 
 
 def nll(logits: Array, labels: Array) -> float:
     """Negative log-likelihood, the mean of -log p_y (natural logarithm); inf where a label had probability zero."""
-    rows = describe_rows(logits, labels)
-    return on_all_rows(mean_of(rows.nll), rows)
+    return on_all_rows(mean_of("nll"), describe_rows(logits, labels))
 
 
 def brier(logits: Array, labels: Array) -> float:
     """The standard Brier score, the mean of sum_c (p_c - [c = y])^2: 0 at best, 2 at worst."""
-    rows = describe_rows(logits, labels)
-    return on_all_rows(mean_of(rows.brier), rows)
+    return on_all_rows(mean_of("brier"), describe_rows(logits, labels))
 
 
 def brier_paper(logits: Array, labels: Array) -> float:
