@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from lates.runtime import Array, as_tensor, check_labels, check_logits, default_names
+from lates.runtime import Array, as_tensor, check_labels, check_logits, name_members
 from lates.settings import DEFAULT
 from lates.stack import Stack, combine, fit_stack
 
@@ -160,15 +160,7 @@ class LogitStack(Calibrator):
     prior: float = DEFAULT.prior
 
     def _named_members(self, X: Array | Mapping[str, Array]) -> Mapping[str, Array]:
-        if isinstance(X, Mapping):
-            return X
-        if isinstance(X, list | tuple):
-            return dict(zip(default_names(len(X)), X, strict=True))
-        if as_tensor(X, "members").ndim != 3:
-            raise ValueError(
-                f"members have shape {list(X.shape)}; expected [n, classes, members], a list or a mapping."
-            )
-        return {name: X[:, :, column] for column, name in enumerate(default_names(X.shape[2]))}
+        return name_members(X)
 
 
 def apply_stack(stack: Stack, members: Mapping[str, Array]) -> Tensor:

@@ -10,7 +10,7 @@ checks      what every function demands of logits, labels and arguments
 text        words in messages: names safe to print, and not too many; how to install what is optional
 """
 
-from lates.runtime.checks import FLOATS, Array, as_tensor, default_names, form_of, plain_tensor
+from lates.runtime.checks import FLOATS, Array, as_tensor, default_names, form_of, name_members, plain_tensor
 from lates.runtime.checks import check_finite, check_form, check_labels, check_logits, check_members
 from lates.runtime.checks import check_budget, check_integer, check_seed, check_share
 from lates.runtime.checks import warn_caller, warn_if_probabilities

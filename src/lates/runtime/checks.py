@@ -154,25 +154,30 @@ def default_names(members: int) -> tuple[str, ...]:
     return (*map(str, range(members - 1)), "head")
 
 
+def name_members(members: Array | Sequence[Array] | Mapping[str, Array]) -> Mapping[str, Array]:
+    """Name -> logits of members: an array [n, classes, members], or a sequence or mapping of [n, classes]."""
+    if isinstance(members, Mapping):
+        return members
+    if not isinstance(members, Sequence):
+        if plain_tensor(members, "members").ndim != 3:
+            raise ValueError(
+                f"members have shape {list(members.shape)}; expected [n, classes, members]. "
+                "For the head alone pass logits[:, :, None] or [logits]."
+            )
+        members = [members[:, :, column] for column in range(members.shape[2])]
+    return dict(zip(default_names(len(members)), members, strict=len(members) > 0))
+
+
 def check_members(
     members: Array | Sequence[Array] | Mapping[str, Array], labels: Array, least_rows: int = 1
 ) -> tuple[tuple[str, ...], tuple[Tensor, ...], Tensor]:
-    """Names, logits and labels of members: an array [n, classes, members], or a sequence or mapping of [n, classes]."""
-    if isinstance(members, Array):
-        stacked = plain_tensor(members, "members")
-        if stacked.ndim != 3:
-            raise ValueError(
-                f"members have shape {list(stacked.shape)}; expected [n, classes, members]. "
-                "For the head alone pass logits[:, :, None] or [logits]."
-            )
-        members = stacked.unbind(dim=2)
-    given = list(members.values()) if isinstance(members, Mapping) else list(members)
-    names = tuple(members) if isinstance(members, Mapping) else default_names(len(given))
-    if not given:
+    """Names, logits and labels of members."""
+    named = name_members(members)
+    names = tuple(named)
+    if not named:
         raise ValueError("There are no members; expected at least the head's logits [n, classes].")
     logits = tuple(
-        check_form(member, f'logits of member "{name}"', least_rows).detach()
-        for name, member in zip(names, given, strict=True)
+        check_form(member, f'logits of member "{name}"', least_rows).detach() for name, member in named.items()
     )
     shape = logits[-1].shape
     for name, member in zip(names, logits, strict=True):
