@@ -118,12 +118,12 @@ def bounded() -> Iterator[None]:
 
 
 def refused(path: Path, read: Callable[[], Any]) -> bool:
-    """Whether a file is refused; only by a ValueError that names it."""
+    """Whether a file is refused; only by an error of the checks that names it."""
     try:
         with bounded():
             read()
         return False
-    except ValueError as error:
+    except (ValueError, TypeError) as error:
         message = str(error)
     assert path.name in message
     assert len(message) < 3000

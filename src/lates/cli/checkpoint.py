@@ -10,7 +10,7 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from lates.model import differences
-from lates.runtime import abbreviate, form_of
+from lates.runtime import abbreviate, plain_tensor
 
 NESTS = ("state_dict", "model_state_dict", "model")
 """Keys under which training scripts save the state_dict among other things."""
@@ -78,7 +78,15 @@ def strip_prefixes(state: dict[str, Any], expected: Mapping[str, Any]) -> dict[s
 
 
 def check_names(state: Mapping[str, Any], expected: Mapping[str, Any], path: Path) -> None:
-    """Refuse missing names, unexpected names and other shapes; a weight tied to one that is there is not missing."""
+    """Refuse missing names, unexpected names, other shapes and kinds of numbers; a weight tied to one that is there is not
+    missing."""
+    for name, tensor in expected.items():
+        if name in state and isinstance(tensor, Tensor):
+            value = plain_tensor(state[name], f"{path}: {name}")
+            if (value.is_floating_point(), value.is_complex()) != (tensor.is_floating_point(), tensor.is_complex()):
+                raise TypeError(
+                    f"{path}: {name} is {value.dtype}, expected {tensor.dtype}. Save the state_dict as it is."
+                )
     loaded = {value.data_ptr() for name, value in expected.items() if name in state and isinstance(value, Tensor)}
     needed = {
         name: value.shape
@@ -86,27 +94,6 @@ def check_names(state: Mapping[str, Any], expected: Mapping[str, Any], path: Pat
         if isinstance(value, Tensor) and (name in state or not value.numel() or value.data_ptr() not in loaded)
     }
     others = expected.keys() - needed.keys()
-    given = {
-        name: value.shape if isinstance(value, Tensor) and not value.is_nested else needed.get(name, ())
-        for name, value in state.items()
-        if name not in others
-    }
+    given = {name: getattr(value, "shape", ()) for name, value in state.items() if name not in others}
     if listed := differences(given, needed):
         raise ValueError(f"{path} belongs to another network than --model makes. {listed}.")
-    unfit = [
-        f"{name} is {fault}" for name in needed if name in state and (fault := fault_of(state[name], expected[name]))
-    ]
-    if unfit:
-        raise ValueError(
-            f"{path} holds no weights for this network: {abbreviate(unfit, 4)}. Save its state_dict as it is."
-        )
-
-
-def fault_of(value: Any, expected: Tensor) -> str:
-    """Why a value cannot take the place of a network's tensor: load_state_dict would cast it silently, or fail."""
-    if not isinstance(value, Tensor):
-        return f"a {type(value).__name__}, expected a tensor"
-    if form := form_of(value):
-        return f"a {form} tensor"
-    kinds = [(tensor.is_floating_point(), tensor.is_complex()) for tensor in (value, expected)]
-    return "" if kinds[0] == kinds[1] else f"{value.dtype}, expected {expected.dtype}"
