@@ -137,6 +137,20 @@ def check_onnx(calibrated: CalibratedModel, graph: str | os.PathLike[str] | byte
     return Check(len(expected), float((torch.from_numpy(output).double() - expected).abs().max()))
 
 
+def check_sizes(calibrated: CalibratedModel, graph: bytes, inputs: Any) -> list[Check]:
+    """Run the graph on one row, on the traced batch and on a larger one: a trace may fix the batch size."""
+    rows = count_rows(inputs)
+    checks = [check_onnx(calibrated, graph, take_rows(inputs, rows, count)) for count in sorted({1, rows, rows + 2})]
+    for one in checks:
+        if not one.passed:
+            raise ValueError(
+                f"The exported graph does not compute what the model computes: on {one.rows} rows, probabilities differ by "
+                f"up to {one.difference:.1e}; expected at most {TOLERANCE:.0e}. Does the network draw at random, or "
+                "compute with values that it keeps in Python? Tracing fixes such values in the graph. Nothing was written."
+            )
+    return checks
+
+
 class _Graph(nn.Module):
     """The calibrated model called with one argument, the inputs as a loader gives them: logits, or also probabilities."""
 

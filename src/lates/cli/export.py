@@ -3,16 +3,12 @@
 import io
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
 import typer
 
 from lates.cli import options
 from lates.cli.console import print_results, print_written
-
-if TYPE_CHECKING:
-    from lates.export import Check
-    from lates.model import CalibratedModel
 
 ONNX, PROGRAM = ".onnx", ".pt2"
 
@@ -55,7 +51,7 @@ def export_calibration(
     import torch
 
     from lates.cli.user_code import first_inputs, load_calibrated
-    from lates.export import export_program, import_package, make_onnx
+    from lates.export import check_sizes, export_program, import_package, make_onnx
     from lates.runtime import write_whole
 
     if check:
@@ -79,20 +75,3 @@ def export_calibration(
             f"probabilities differ by at most {max(one.difference for one in checks):.1e}."
         )
     print_results(results, text, as_json)
-
-
-def check_sizes(calibrated: "CalibratedModel", graph: bytes, inputs: Any) -> list["Check"]:
-    """Run the graph on one row, on the traced batch and on a larger one: a trace may fix the batch size."""
-    from lates.export import TOLERANCE, check_onnx
-    from lates.network import count_rows, take_rows
-
-    rows = count_rows(inputs)
-    checks = [check_onnx(calibrated, graph, take_rows(inputs, rows, count)) for count in sorted({1, rows, rows + 2})]
-    for one in checks:
-        if not one.passed:
-            raise ValueError(
-                f"The exported graph does not compute what the model computes: on {one.rows} rows, probabilities differ by "
-                f"up to {one.difference:.1e}; expected at most {TOLERANCE:.0e}. Does the network draw at random, or "
-                "compute with values that it keeps in Python? Tracing fixes such values in the graph. Nothing was written."
-            )
-    return checks
