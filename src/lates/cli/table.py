@@ -144,8 +144,11 @@ def show_demo_results(results: Results, console: Console) -> None:
     console.print(comparison_text(sets, results.auc, TEMPERATURE, intervals=False), soft_wrap=True)
     say("")
     for method in (NO_VIEWS, LATES):
-        counts = count_verdicts(sets, method, TEMPERATURE)
-        say(f"{method}: {counts['better']} better, {counts['worse']} worse.")
+        differences = [
+            (one.differences[method][TEMPERATURE][metric], metric) for one in sets.values() for metric in METRICS
+        ]
+        verdicts = [verdict(*difference) for difference in differences]
+        say(f"{method}: {verdicts.count('better')} better, {verdicts.count('worse')} worse.")
     say(
         "\nLATES trains its probes on views: four randomly changed copies of each image. Noise and contrast resemble them, "
         "blur does not. Other networks give other results: try `lates demo --train --seed 1`.\n"
@@ -170,10 +173,3 @@ def cost_table(results: Results, brick: str) -> Table:
     table.add_row("time to predict", *(f"{cost.prediction_time:.2f} x the network's" for cost in costs))
     table.add_row("time to calibrate", *(f"{cost.calibration_seconds:.1f} s" for cost in costs))
     return table
-
-
-def count_verdicts(sets: Mapping[str, Comparison], method: str, baseline: str) -> dict[str, int]:
-    """How often the table marks the method "better" and "worse" than the baseline."""
-    differences = [comparison.differences[method][baseline] for comparison in sets.values()]
-    verdicts = [verdict(difference[metric], metric) for difference in differences for metric in METRICS]
-    return {mark: verdicts.count(mark) for mark in ("better", "worse")}

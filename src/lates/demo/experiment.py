@@ -3,6 +3,8 @@
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import product
+from operator import truediv
 from statistics import median
 from typing import Any
 
@@ -85,21 +87,17 @@ def predict_all(
     The models take turns on each batch, and the multiple is the median over batches: other load on the machine then
     affects all of them alike.
     """
-    logits: dict[str, dict[str, list[Tensor]]] = {test: {method: [] for method in models} for test in tests}
-    times: list[list[float]] = []
-    batches = [(test, images) for test, split in tests.items() for images, _ in split.batches]
-    for test, images in batches:
-        times.append([])
-        for method, model in models.items():
+    predictions: dict[str, Predictions] = {}
+    times: dict[str, list[float]] = {method: [] for method in models}
+    for test, split in tests.items():
+        logits: dict[str, list[Tensor]] = {method: [] for method in models}
+        for (images, _), (method, model) in product(split.batches, models.items()):
             start = time.perf_counter()
             with torch.inference_mode():
-                logits[test][method].append(model(images))
-            times[-1].append(time.perf_counter() - start)
+                logits[method].append(model(images))
+            times[method].append(time.perf_counter() - start)
+        predictions[test] = Predictions(split.labels, {method: torch.cat(parts) for method, parts in logits.items()})
         if progress is not None:
-            progress("predicting", len(times), len(batches))
-    predictions = {
-        test: Predictions(split.labels, {method: torch.cat(parts) for method, parts in logits[test].items()})
-        for test, split in tests.items()
-    }
-    multiples = [median(batch[index] / batch[0] for batch in times) for index in range(len(models))]
-    return predictions, dict(zip(models, multiples, strict=True))
+            progress("predicting", len(predictions), len(tests))
+    first, *_ = times.values()
+    return predictions, {method: median(map(truediv, each, first)) for method, each in times.items()}
