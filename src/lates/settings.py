@@ -72,10 +72,8 @@ class Settings:
 
     def expecting_shift(self) -> "Settings":
         """With `SHIFT_EXPECTED` in place of what has its default value."""
-        changed = {
-            name: value for name, value in SHIFT_EXPECTED.items() if getattr(self, name) == getattr(DEFAULT, name)
-        }
-        return replace(self, **changed)
+        unchanged = (name for name in SHIFT_EXPECTED if getattr(self, name) == getattr(DEFAULT, name))
+        return replace(self, **{name: SHIFT_EXPECTED[name] for name in unchanged})
 
 
 DEFAULT = Settings()

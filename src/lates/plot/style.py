@@ -51,19 +51,15 @@ def with_looks(logits: Methods) -> list[tuple[str, Array, Look]]:
 def open_axes(given: "Axes | Iterable[Axes] | None", panels: int, width: float, height: float) -> "list[Axes]":
     """The axes given, as many as panels, or those of a new figure in one row; sizes in inches."""
     if given is None:
-        return list(new_figure(width, height).subplots(1, panels, squeeze=False, sharey=True)[0])
+        with OptionalImport("plot", "lates.plot"):
+            from lates.plot.notebook import NotebookFigure
+        figure = NotebookFigure(figsize=(width, height), dpi=150)
+        figure.set_layout_engine("constrained", wspace=0.06)
+        return list(figure.subplots(1, panels, squeeze=False, sharey=True)[0])
     axes = list(given) if isinstance(given, Iterable) else [given]
     if len(axes) != panels:
         raise ValueError(f"{len(axes)} axes came for {panels} panels; expected one for each.")
     return axes
-
-
-def new_figure(width: float, height: float) -> "Figure":
-    with OptionalImport("plot", "lates.plot"):
-        from lates.plot.notebook import NotebookFigure
-    figure = NotebookFigure(figsize=(width, height), dpi=150)
-    figure.set_layout_engine("constrained", wspace=0.06)
-    return figure
 
 
 def figure_of(axes: "Axes") -> "Figure":
