@@ -36,8 +36,6 @@ TOLERANCE = 1e-4
 LARGEST_FILE = 2**31
 """Bytes that a single ONNX file, a protocol buffer, can hold."""
 
-POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-
 
 @dataclass(frozen=True)
 class Check:
@@ -217,7 +215,9 @@ def _by_name(calibrated: CalibratedModel, inputs: Any) -> dict[str, Tensor]:
     """The tensors among the inputs, named as the network's `forward` names them, in order."""
     positional, named = call_arguments(inputs)
     parameters = inspect.signature(calibrated.networks[0].network.network.forward).parameters
-    names = [name for name, parameter in parameters.items() if parameter.kind in POSITIONAL]
+    names = [
+        name for name, each in parameters.items() if each.kind in (each.POSITIONAL_ONLY, each.POSITIONAL_OR_KEYWORD)
+    ]
     names += [f"input_{index}" for index in range(len(names), len(positional))]
     everything = {**dict(zip(names, positional, strict=False)), **named}
     return {name: values for name, values in everything.items() if isinstance(values, Tensor)}

@@ -41,7 +41,7 @@ def verdict(difference: Interval, metric: str) -> Verdict:
     """Of a paired difference in that metric: "better" or "worse" where its interval excludes zero, "unclear" otherwise."""
     if not difference.excludes_zero or abs(difference.value) < ROUNDING:
         return "unclear"
-    return "better" if difference.favours(metric) else "worse"
+    return "better" if (difference.value > 0) == METRICS[metric].larger_is_better else "worse"
 
 
 def compare(

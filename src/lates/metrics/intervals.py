@@ -38,10 +38,6 @@ class Interval:
         """Whether zero lies outside: for a paired difference, whether it exceeds chance at this confidence."""
         return self.low > 0 or self.high < 0
 
-    def favours(self, metric: str) -> bool:
-        """For a paired difference in the metric of that name: whether the first method is the better one."""
-        return self.value > 0 if METRICS[metric].larger_is_better else self.value < 0
-
 
 def bootstrap(
     metric: Function,

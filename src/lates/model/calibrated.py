@@ -21,7 +21,6 @@ from lates.network import (
     Pooling,
     call_arguments,
     check_call,
-    choose_blocks,
     copy_network,
     device_of,
     drawing_from,
@@ -37,9 +36,6 @@ from lates.stack import Stack, member_names
 
 ROWS_AT_ONCE = 256
 """Of a numpy array that is predicted."""
-LIST_ADVICE = (
-    "A list of tensors is one batch, as a loader gives it; of several batches make tuples: [(first,), (second,)]."
-)
 
 
 class CalibratedModel(nn.Module):
@@ -80,7 +76,6 @@ class CalibratedModel(nn.Module):
         weights = fit.weights.split([len(members) for members in names])
         networks = []
         for number, network in enumerate(ensemble.networks):
-            choose_blocks(network, list(poolings[number]))
             known = tuple(accuracies[number][name] for name in names[number]) if accuracies else ()
             part = NetworkCalibration(tuple(names[number]), weights[number], poolings[number], probes[number], known)
             networks.append(StackedNetwork(network, part, ensemble.dropout))
@@ -105,7 +100,8 @@ class CalibratedModel(nn.Module):
         is_array = isinstance(inputs, np.ndarray)
         if not is_array and not is_loader(inputs):
             if isinstance(inputs, list):
-                check_call(self.networks[0].network.network, inputs, "predicted", LIST_ADVICE)
+                hint = "A list of tensors is one batch; of several batches make tuples: [(first,), (second,)]."
+                check_call(self.networks[0].network.network, inputs, "predicted", hint)
             return self._probabilities(inputs_of(inputs))
         batches = inputs_of_array(inputs, self) if is_array else read_inputs(inputs, device_of(self))
         parts = [self._probabilities(batch).cpu() for batch in batches]
@@ -160,12 +156,7 @@ class CalibratedModel(nn.Module):
     @property
     def temperature(self) -> float:
         """1 / weight of the head, inf where that is 0. Where other members vote too there is none: an AttributeError."""
-        if self.member_names != [HEAD]:
-            names = ", ".join(self.member_names)
-            raise AttributeError(
-                f"A temperature exists only where the head votes alone; here vote {names}. See `weights`."
-            )
-        return self._stack().over([HEAD]).temperature
+        return self._stack().over(self.member_names).temperature
 
     def __getattr__(self, name: str) -> Any:
         """nn.Module's own would drop the message of an AttributeError that a property has raised: here it is raised again."""
@@ -278,6 +269,5 @@ def load(path: str | os.PathLike[str], model: nn.Module | Sequence[nn.Module]) -
     networks = []
     for network, part in zip(ensemble.networks, saved.networks, strict=True):
         check_fingerprint(part.fingerprint, copy_network(network), str(path))
-        choose_blocks(network, list(part.poolings))
         networks.append(StackedNetwork(network, part, ensemble.dropout))
     return CalibratedModel(networks, saved.fit, saved.samples, saved.seed)

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from lates.model.storage import fingerprint, tensors_of
-from lates.network import Pooling, RecordedNetwork, device_of, switch_to_evaluation
+from lates.network import Pooling, RecordedNetwork, choose_blocks, device_of, switch_to_evaluation
 from lates.probes import Probe, affine, leave_to_head
 
 
@@ -64,6 +64,7 @@ class StackedNetwork(nn.Module):
 
     def __init__(self, model: nn.Module, calibration: NetworkCalibration, dropout: bool = False) -> None:
         super().__init__()
+        choose_blocks(model, list(calibration.poolings))  # which refuses those that the model does not have
         device, self.names = device_of(model), calibration.names
         self.accuracies, self.dropout = calibration.accuracies, dropout
         with torch.inference_mode(False):  # tensors made under a caller's inference mode would never allow gradients
