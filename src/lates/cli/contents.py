@@ -61,7 +61,7 @@ def _members(stack: Stack) -> list[dict[str, Any]]:
 
 
 def _calibration_contents(saved: SavedCalibration) -> dict[str, Any]:
-    members, added = _members(saved.fit), 0
+    members = _members(saved.fit)
     owners = [(network, name) for network in saved.networks for name in network.names]
     for member, (network, name) in zip(members, owners, strict=True):
         member |= {"spread": saved.fit.spread[member["name"]], "probe": None, "pooling": None}
@@ -69,13 +69,12 @@ def _calibration_contents(saved: SavedCalibration) -> dict[str, Any]:
             rank, features = probe.down.shape
             size = {"features": features, "rank": None if probe.up is None else rank, "parameters": probe.parameters}
             member |= {"probe": size, "pooling": asdict(network.poolings[name])}
-            added += probe.parameters
     return {
         "kind": CALIBRATION,
         "members": members,
         "samples": saved.samples,
         "seed": saved.seed,
-        "added_parameters": added,
+        "added_parameters": sum(probe.parameters for one in saved.networks for probe in one.probes.values()),
         "fit": {**saved.fit.numbers, "outcome": saved.fit.outcome},
         "networks": [_network(network.fingerprint) for network in saved.networks],
     }

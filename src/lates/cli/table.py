@@ -95,17 +95,12 @@ def select_all(tests: Mapping[str, Predictions], risk: float, seed: int) -> dict
     (first, fitting), *others = tests.items()
     selected: dict[str, Any] = {}
     for method, selector in fitting.by_method(partial(fit_selector, risk=risk, seed=seed)).items():
-        elsewhere = {name: selector.measure(one.logits[method], one.labels) for name, one in others}
-        sets = {
-            name: {**vars(one), "coverage": one.coverage, "risk": one.risk}
-            for name, one in {first: selector.fitted, **elsewhere}.items()
+        sets = {first: selector.fitted} | {
+            name: selector.measure(one.logits[method], one.labels) for name, one in others
         }
-        selected[method] = {
-            "threshold": selector.threshold,
-            "risk": selector.risk,
-            "delta": selector.delta,
-            "sets": sets,
-        }
+        numbers = {name: {**vars(one), "coverage": one.coverage, "risk": one.risk} for name, one in sets.items()}
+        promise = {"threshold": selector.threshold, "risk": selector.risk, "delta": selector.delta}
+        selected[method] = {**promise, "sets": numbers}
     return selected
 
 
@@ -144,10 +139,8 @@ def show_demo_results(results: Results, console: Console) -> None:
     console.print(comparison_text(sets, results.auc, TEMPERATURE, intervals=False), soft_wrap=True)
     say("")
     for method in (NO_VIEWS, LATES):
-        differences = [
-            (one.differences[method][TEMPERATURE][metric], metric) for one in sets.values() for metric in METRICS
-        ]
-        verdicts = [verdict(*difference) for difference in differences]
+        differences = [one.differences[method][TEMPERATURE] for one in sets.values()]
+        verdicts = [verdict(each[metric], metric) for each in differences for metric in METRICS]
         say(f"{method}: {verdicts.count('better')} better, {verdicts.count('worse')} worse.")
     say(
         "\nLATES trains its probes on views: four randomly changed copies of each image. Noise and contrast resemble them, "

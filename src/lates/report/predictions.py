@@ -35,11 +35,9 @@ class Predictions:
 
 def methods_of(calibrated: CalibratedModel) -> tuple[str, ...]:
     """Network, temperature scaling, LATES; without LATES if the calibrated model is temperature scaling itself."""
-    weights = [calibrated.weights[name] for name in calibrated.member_names]
-    temperature = torch.tensor(calibrated.fit.temperature_weights, dtype=torch.float32)  # as the model keeps its own
-    if weights == temperature.tolist():
-        return NETWORK, TEMPERATURE
-    return NETWORK, TEMPERATURE, LATES
+    pairs = [weights[:, 1:].float().T for weights in _method_weights(calibrated)]  # float32, as the model keeps its own
+    differ = any(not torch.equal(temperature, stacked) for temperature, stacked in pairs)
+    return (NETWORK, TEMPERATURE, LATES) if differ else (NETWORK, TEMPERATURE)
 
 
 def read_predictions(
