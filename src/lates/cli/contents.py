@@ -122,10 +122,8 @@ def save_fitted(stack: Stack, path: Path) -> None:
 
 def parse_fitted(tensors: Mapping[str, Tensor], metadata: Mapping[str, Any], path: Path) -> Stack:
     with naming_damaged_file(path, "Fit again."):
-        unknown = {
-            "nll_temperature": math.nan,
-            "temperature_weights": [],
-        }  # to files of earlier versions, as is the next
+        # files of earlier versions lack these three
+        unknown = {"nll_temperature": math.nan, "temperature_weights": []}
         deviations = torch.full_like(tensors["weights"], math.nan)
         return read_stack({**unknown, "deviations": deviations, **metadata[FITTED], **tensors})
 
