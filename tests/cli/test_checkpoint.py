@@ -5,6 +5,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
+from zipfile import ZIP_DEFLATED, ZipFile
 
 import pytest
 import torch
@@ -157,3 +158,14 @@ def test_a_truncated_checkpoint_is_named(tmp_path: Path, legacy: bool) -> None:
         path.write_bytes(content[:length])
         with pytest.raises(ValueError, match=r"weights\.pt (is damaged|is no checkpoint|holds more than weights)"):
             load_checkpoint(make_network(), path)
+
+
+def test_an_archive_that_unpacks_to_more_than_it_holds_is_refused(tmp_path: Path) -> None:
+    torch.save({"weight": torch.zeros(100_000)}, tmp_path / "plain.pt")
+    with ZipFile(tmp_path / "plain.pt") as plain, ZipFile(tmp_path / "bomb.pt", "w", ZIP_DEFLATED) as bomb:
+        for name in plain.namelist():
+            bomb.writestr(name, plain.read(name))
+    with pytest.raises(
+        ValueError, match=r"bomb\.pt is damaged, or no checkpoint \(ValueError: it unpacks to 40\d,\d+ bytes"
+    ):
+        load_checkpoint(make_network(), tmp_path / "bomb.pt")

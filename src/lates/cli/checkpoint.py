@@ -1,6 +1,7 @@
 """A network's weights from a file: tensors only. A file that holds other Python objects is refused, never unpickled."""
 
 import pickle
+import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,8 @@ NESTS = ("state_dict", "model_state_dict", "model")
 PREFIXES = ("module.", "_orig_mod.", "model.")
 """What DataParallel, torch.compile and Lightning put before each name."""
 
-MAGIC = (b"PK\x03\x04", b"\x80")
+ZIP = b"PK\x03\x04"
+MAGIC = (ZIP, b"\x80")
 """First bytes of a file written by torch.save: a zip archive, or, before PyTorch 1.6, a pickle."""
 
 
@@ -41,6 +43,8 @@ def read_tensors(path: Path) -> Any:
     try:
         if safe:
             return load_file(path)
+        if start.startswith(ZIP):
+            _refuse_compressed(path)
         return torch.load(path, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError as error:
         raise ValueError(
@@ -52,6 +56,14 @@ def read_tensors(path: Path) -> Any:
         raise ValueError(
             f"{path} is damaged, or no checkpoint ({reason}). Copy it anew from where it is whole, or save it again."
         ) from error
+
+
+def _refuse_compressed(path: Path) -> None:
+    """torch.save does not compress: what would unpack to more than the file holds is not by it, and might fill the memory."""
+    with zipfile.ZipFile(path) as archive:
+        unpacked = sum(entry.file_size for entry in archive.infolist())
+    if unpacked > path.stat().st_size:
+        raise ValueError(f"it unpacks to {unpacked:,} bytes")
 
 
 def find_state(content: Any, path: Path) -> dict[str, Any]:
