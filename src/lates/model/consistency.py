@@ -27,6 +27,13 @@ FITTED = "fitted"
 """In the metadata of what `lates fit` wrote: weights for saved logits, without a network."""
 RENAMED = {"bounded": "unbounded", "nll_before": "nll_network"}
 """Fields of records that files of earlier versions have by another name."""
+PAPER_METHODS = ("spatial", "flat")
+METHODS = {
+    "vector": ("none", *PAPER_METHODS),
+    "tokens": ("class", "mean", *PAPER_METHODS),
+    "raster": ("grid", *PAPER_METHODS),
+}
+"""The paper's poolings take any layout."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -118,10 +125,8 @@ def _network(saved: Mapping[str, Any], tensors: Mapping[str, Tensor], classes: i
         _require(bool((tensors[part] >= 0).all()), part, tensors[part])
     poolings = {name: read_record(Pooling, fields) for name, fields in saved["poolings"].items()}
     probes = {name: _probe(_with_prefix(f"probes.{number}.", tensors), classes) for number, name in enumerate(poolings)}
-    for name, probe in probes.items():  # no more memory than the features: cells are part of the width
-        size, width = poolings[name].size, probe.down.shape[1]
-        cells = size[:-1] if size[-1:] == (width,) else size  # the paper's poolings name the width too
-        _require(min(size, default=1) > 0 and math.prod(cells) <= width, f"pooling to {width} features", poolings[name])
+    for name, probe in probes.items():
+        _check_pooling(poolings[name], probe.down.shape[1])
     votes = {name for name, weight in zip(names[:-1], tensors["weights"].tolist(), strict=False) if weight > 0}
     _require([name for name in names[:-1] if name in probes] == list(probes), "probes on", list(probes))
     _require(votes <= {*probes}, "members without a probe", votes - {*probes})
@@ -149,6 +154,23 @@ def _probe(parts: Mapping[str, Tensor], classes: int) -> Probe:
 def _check_tensor(name: str, values: Tensor, shape: tuple[int, ...]) -> None:
     _require(values.dtype in FLOATS and values.shape == shape, f"{name} of {values.dtype}", list(values.shape))
     _require(bool(values.isfinite().all()), name, "values that are not finite")
+
+
+def _check_pooling(pooling: Pooling, width: int) -> None:
+    """That it can give this many features, and takes no more memory than they do: a grid's cells are part of the width."""
+    is_papers = pooling.method in PAPER_METHODS
+    cells = pooling.size[:-1] if is_papers else pooling.size
+    on_raster = pooling.layout == "raster" and pooling.method != "flat"
+    fits = (
+        pooling.method in METHODS[pooling.layout]
+        and (not is_papers or pooling.size[-1:] == (width,))
+        and (1 <= len(cells) <= 3 if on_raster else not cells)
+        and all(side > 0 for side in cells)
+        and (math.prod(cells) <= width if is_papers else width % math.prod(cells) == 0 < width)
+        and pooling.rows_axis in (0, 1)
+        and pooling.channels_axis in (1, -1)
+    )
+    _require(fits, f"pooling to {width} features", pooling)
 
 
 def _with_prefix(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
