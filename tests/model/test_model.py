@@ -319,6 +319,16 @@ def test_predictions_of_arrays_and_loaders_are_those_of_tensors(problem: Problem
         calibrated.predict(iter(()))
 
 
+def test_notebooks_show_the_members_escaped_and_without_scripts(problem: Problem, features: Both) -> None:
+    calibrated = with_weights(problem.model, features, {**dict.fromkeys(BLOCKS, 0.25), "head": 0.25})
+    calibrated.fit = replace(calibrated.fit, names=("<script>", *calibrated.fit.names[1:]))
+    html = calibrated._repr_html_()
+    assert "<script" not in html
+    assert "&lt;script&gt;" in html
+    assert html.count("25.0%") == 4
+    assert "fitted to nll: the optimum, certified" in html
+
+
 def test_trace_computes_the_same(problem: Problem, features: Both) -> None:
     calibrated = with_weights(problem.model, features, {**dict.fromkeys(BLOCKS, 0.3), "head": 0.5})
     with warnings.catch_warnings():

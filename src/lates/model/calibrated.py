@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from lates.model.consistency import read_saved
 from lates.model.stacked import NetworkCalibration, StackedNetwork
 from lates.model.storage import check_fingerprint, warn_of_changes, write_calibration
-from lates.model.table import fit_lines, member_table
+from lates.model.table import fit_lines, member_html, member_table
 from lates.network import (
     HEAD,
     Features,
@@ -228,6 +228,10 @@ class CalibratedModel(nn.Module):
         return "\n".join([*member_table(self._stack(), bars), count + mean, *fit_lines(self.fit)])
 
     __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        """For notebooks: the same table."""
+        return member_html(self._stack(), str(self).splitlines()[len(self.weights) + 1 :])
 
     def _stack(self) -> Stack:
         """The fit, with the weights that are used now: load_state_dict may have changed them."""

@@ -1,6 +1,7 @@
-"""A stack as text of 80 columns: its members, and how it was fitted."""
+"""A stack as text of 80 columns, or as HTML: its members, and how it was fitted."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from html import escape
 
 from lates.runtime import printable
 from lates.stack import Stack
@@ -32,3 +33,14 @@ def fit_lines(stack: Stack) -> list[str]:
         *([f"cross-validated: {stack.budget_note}"] if stack.budget_note else []),
         f"fitted to {stack.loss}: {stack.outcome}",
     ]
+
+
+def member_html(stack: Stack, notes: Sequence[str]) -> str:
+    """The members as an HTML table with a bar for each contribution, and notes below; no script, no style sheet."""
+    rows = ""
+    for name, weight, share in zip(stack.names, stack.weights.tolist(), stack.contributions.values(), strict=True):
+        bar = f'<div style="background: currentColor; opacity: .4; height: .7em; width: {100 * share:.1f}px"></div>'
+        cells = (escape(name), f"{weight:.4g}", f"{share:.1%}", bar)
+        rows += "<tr>" + "".join(f'<td style="text-align: left">{cell}</td>' for cell in cells) + "</tr>"
+    head = "".join(f'<th style="text-align: left">{title}</th>' for title in ("member", "weight", "contribution", ""))
+    return f"<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table><p>{'<br>'.join(map(escape, notes))}</p>"
