@@ -26,9 +26,7 @@ USUAL = [number for number in ROWS if number != 7]  # which takes 12.8 GB of dis
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="benchmarks", description=__doc__)
-    parser.add_argument(
-        "rows", nargs="*", type=int, choices=[*ROWS, []], help="rows to measure; all but 7 where none is named"
-    )
+    parser.add_argument("rows", nargs="*", type=int, choices=[*ROWS, []], help="rows to measure; all but 7 where none is named")
     parser.add_argument("--device", default="cpu", help="of rows 4 and 5, which then take CIFAR's full size")
     parser.add_argument("--out", type=Path, default=RESULTS, help="where the results go (default: %(default)s)")
     parser.add_argument("--merge", type=Path, help="measure nothing; take over the results that another machine wrote")

@@ -47,9 +47,7 @@ def make_parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
     listing = commands.add_parser("recipes", help="What can be run, what it costs and what to expect of it.")
     listing.set_defaults(command=show_recipes)
-    does = (
-        "Do the unfinished cells of a recipe; the same command goes on after any interruption, beside any other runner."
-    )
+    does = "Do the unfinished cells of a recipe; the same command goes on after any interruption, beside any other runner."
     running = commands.add_parser("run", help=does, description=does)
     running.set_defaults(command=run)
     says = "Which cells are done, running or waiting."

@@ -174,9 +174,7 @@ def features(problem: Problem) -> tuple[lates.Features, lates.Features]:
 @pytest.fixture(scope="session")
 def calibrated(problem: Problem) -> lates.CalibratedModel:
     """With a dense probe on every block."""
-    return lates.calibrate(
-        problem.model, train=problem.train, holdout=problem.holdout, budget=None, views=None, progress=False
-    )
+    return lates.calibrate(problem.model, train=problem.train, holdout=problem.holdout, budget=None, views=None, progress=False)
 
 
 @pytest.fixture(scope="session")

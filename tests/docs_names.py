@@ -59,9 +59,7 @@ def names_of_tokenizer() -> dict[str, Any]:
 def names_of_table() -> dict[str, Any]:
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(6, 64), nn.ReLU(), nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 3)).eval()
-    loaders = [
-        DataLoader(TensorDataset(torch.randn(200, 6), torch.randint(3, (200,))), batch_size=50) for _ in range(2)
-    ]
+    loaders = [DataLoader(TensorDataset(torch.randn(200, 6), torch.randint(3, (200,))), batch_size=50) for _ in range(2)]
     return {"model": model, "train_loader": loaders[0], "holdout_loader": loaders[1], "rows": torch.randn(9, 6)}
 
 

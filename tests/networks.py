@@ -107,9 +107,7 @@ def untouched(model: nn.Module, *, generators: bool = True) -> Iterator[None]:
                 {key: dict(value) for key, value in vars(part).items() if "hooks" in key and isinstance(value, dict)}
                 for part in model.modules()
             ],
-            "tensors": {
-                name: (id(t), t.dtype, t.device, t._version) for name, t in [*parameters, *model.named_buffers()]
-            },
+            "tensors": {name: (id(t), t.dtype, t.device, t._version) for name, t in [*parameters, *model.named_buffers()]},
             "values": {name: str(value.tolist()) for name, value in model.state_dict().items()},
             "gradients": {name: (id(p.grad), None if p.grad is None else p.grad.tolist()) for name, p in parameters},
             "frozen": {name: p.requires_grad for name, p in parameters},

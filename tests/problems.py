@@ -23,9 +23,7 @@ def two_signals(n: int, classes: int, silent: int, seed: int = 0) -> tuple[list[
     return members, draw_labels(truth, generator), weights
 
 
-def noisy_views(
-    n: int, classes: int, members: int, seed: int = 0, sharpness: float = 2.0
-) -> tuple[list[Tensor], Tensor]:
+def noisy_views(n: int, classes: int, members: int, seed: int = 0, sharpness: float = 2.0) -> tuple[list[Tensor], Tensor]:
     """Members that see one truth through noise, the head best, all overconfident: what a network's blocks look like."""
     generator = torch.Generator().manual_seed(seed)
     truth = 2 * torch.randn(n, classes, generator=generator, dtype=torch.float64)

@@ -127,9 +127,7 @@ print(*(set(sys.modules) - before))
 
 def test_neither_import_nor_calibration_imports_what_nobody_asked_for() -> None:
     environment = {**os.environ, "PYTHONPATH": str(ROOT.parent)}
-    done = subprocess.run(
-        [sys.executable, "-c", CALIBRATE], capture_output=True, text=True, env=environment, check=True
-    )
+    done = subprocess.run([sys.executable, "-c", CALIBRATE], capture_output=True, text=True, env=environment, check=True)
     loaded = done.stdout.split()
     assert {"lates.algorithm", "lates.metrics", "lates.report"} <= set(loaded)
     assert UNASKED.isdisjoint(loaded)
@@ -144,8 +142,6 @@ def test_every_public_name_is_documented(name: str) -> None:
 
 def test_the_table_of_public_names_matches_the_typed_imports() -> None:
     tree = ast.parse((ROOT / "__init__.py").read_text("utf-8"))
-    inner = [
-        node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and str(node.module).startswith("lates")
-    ]
+    inner = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and str(node.module).startswith("lates")]
     brought = {alias.name for node in inner for alias in node.names}
     assert sorted(brought) == sorted(lates.__all__)

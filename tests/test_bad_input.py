@@ -184,9 +184,7 @@ def test_a_network_that_ends_in_softmax_is_warned_about_once() -> None:
 
 def test_probes_need_the_training_split(problem: Problem) -> None:
     for blocks in (None, 2, ["stages.0"]):
-        with pytest.raises(
-            ValueError, match=r"pass train=.* For temperature scaling, which needs none, pass blocks=\[\]"
-        ):
+        with pytest.raises(ValueError, match=r"pass train=.* For temperature scaling, which needs none, pass blocks=\[\]"):
             calibrate(problem, train=None, blocks=blocks)
     for none in ([], 0):
         assert calibrate(problem, train=None, blocks=none).member_names == ["head"]

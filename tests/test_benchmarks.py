@@ -100,9 +100,7 @@ def test_a_worker_answers_with_time_and_value(tmp_path: Path) -> None:
     assert told["softmax"] is None
 
 
-def test_a_peer_that_cannot_be_installed_is_named_with_the_reason(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_peer_that_cannot_be_installed_is_named_with_the_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(python: Path, arguments: tuple[str, ...]) -> None:
         raise RuntimeError("cannot be installed: no network")
 

@@ -46,9 +46,7 @@ def test_objective_on_the_hold_out_falls_from_network_to_temperature_to_stack(
     assert scaled.temperature > 1
 
 
-def test_on_unseen_images_all_blocks_together_predict_better(
-    problem: Problem, calibrated: lates.CalibratedModel
-) -> None:
+def test_on_unseen_images_all_blocks_together_predict_better(problem: Problem, calibrated: lates.CalibratedModel) -> None:
     before, after = logits_of(problem.model, problem.images), logits_of(calibrated, problem.images)
     scaled = logits_of(calibrate(problem, blocks=[]), problem.images)
     assert lates.metrics.nll(after, problem.labels) < lates.metrics.nll(scaled, problem.labels) - 0.1
@@ -106,9 +104,7 @@ def test_paper_settings_equal_their_stages(problem: Problem, paper: lates.Settin
     assert calibrated.added_parameters <= 0.3 * network
     assert not calibrated.fit.certified
     assert calibrated.fit.nll < calibrated.fit.nll_temperature < calibrated.fit.nll_network
-    train = lates.extract(
-        problem.model, problem.train, views="flip", passes=2, budget=0.3, settings=paper, role="train"
-    )
+    train = lates.extract(problem.model, problem.train, views="flip", passes=2, budget=0.3, settings=paper, role="train")
     holdout = lates.extract(problem.model, problem.holdout, like=train, settings=paper)
     assert train.rows == 2 * 1200
     probes = lates.train_probes(train, holdout, settings=paper)
@@ -179,9 +175,7 @@ def test_a_wrapped_model_gives_the_same_calibration(problem: Problem, calibrated
     )  # fmt: skip
     # Not to the last bit: threads add in another order from one run to the next.
     assert wrapped.weights == pytest.approx(calibrated.weights, rel=1e-4, abs=1e-6)
-    torch.testing.assert_close(
-        logits_of(wrapped, problem.images), logits_of(calibrated, problem.images), rtol=1e-4, atol=1e-4
-    )
+    torch.testing.assert_close(logits_of(wrapped, problem.images), logits_of(calibrated, problem.images), rtol=1e-4, atol=1e-4)
 
 
 def test_spilled_features_give_the_same_calibration(problem: Problem, calibrated: lates.CalibratedModel) -> None:
@@ -194,9 +188,7 @@ def test_spilled_features_give_the_same_calibration(problem: Problem, calibrated
     [torch.no_grad, torch.inference_mode, lambda: torch.autocast("cpu", torch.bfloat16)],
     ids=["no_grad", "inference_mode", "autocast"],
 )
-def test_the_caller_s_modes_do_no_harm(
-    problem: Problem, surroundings: Callable[[], AbstractContextManager[object]]
-) -> None:
+def test_the_caller_s_modes_do_no_harm(problem: Problem, surroundings: Callable[[], AbstractContextManager[object]]) -> None:
     found: list[lates.CalibratedModel] = []
     for context in (nullcontext(), surroundings()):
         with context:

@@ -23,9 +23,7 @@ def calibrate_and_move(seed: int, views: Any) -> Callable[[], list[float]]:
     model = network(seed)
 
     def work() -> list[float]:
-        calibrated = lates.calibrate(
-            model, train=loader(40), holdout=loader(120, seed=1), seed=seed, views=views, **OPTIONS
-        )
+        calibrated = lates.calibrate(model, train=loader(40), holdout=loader(120, seed=1), seed=seed, views=views, **OPTIONS)
         for moved in (calibrated.double(), calibrated.to(torch.bfloat16), calibrated.float()):
             assert moved is calibrated
         assert {parameter.dtype for parameter in model.parameters()} == {torch.float32}
@@ -84,9 +82,7 @@ def test_threads_get_what_each_gets_alone_and_leave_the_process_as_it_was(monkey
     monkeypatch.delattr(torch.__future__, "set_overwrite_module_params_on_conversion")  # no move needs the flag
     works = [
         calibrate_and_move(0, "jitter"),
-        calibrate_and_move(
-            1, lambda images: images + 0.1 * torch.randn(images.shape) + np.random.rand() * random.random()
-        ),
+        calibrate_and_move(1, lambda images: images + 0.1 * torch.randn(images.shape) + np.random.rand() * random.random()),
         predict_with_dropout(2),
         predict_with_dropout(3),
         move_like_a_user(),

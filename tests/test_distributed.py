@@ -31,9 +31,7 @@ WORLD_SIZE = 3
 def start(*arguments: object) -> "subprocess.Popen[str]":
     """`tests.processes` in a process of its own."""
     command = [sys.executable, "-m", "tests.processes", *map(str, arguments)]
-    return subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=ROOT, env=ENVIRONMENT
-    )
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=ROOT, env=ENVIRONMENT)
 
 
 @pytest.fixture(scope="module")

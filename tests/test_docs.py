@@ -186,9 +186,7 @@ def test_numbers_of_a_page_stand_in_the_results_or_are_printed_on_it(page: str) 
     known = "".join(path.read_text("utf-8") for path in sources)
     known += "".join(piece.text for piece in pieces_of(page))
     prose = PIECES.sub("", text)
-    assert {number.lstrip("0") for number in MEASURED.findall(prose)} <= {
-        n.lstrip("0") for n in MEASURED.findall(known)
-    }
+    assert {number.lstrip("0") for number in MEASURED.findall(prose)} <= {n.lstrip("0") for n in MEASURED.findall(known)}
 
 
 @pytest.mark.parametrize("page", PAGES)
@@ -224,9 +222,7 @@ def test_a_long_name_may_touch_its_description_or_reach_beyond_the_column() -> N
     ]
 
 
-@pytest.mark.parametrize(
-    "text", ["Plain text,\nof two lines.", "A pair  of spaces, nothing else.", "- a list\n  goes on"]
-)
+@pytest.mark.parametrize("text", ["Plain text,\nof two lines.", "A pair  of spaces, nothing else.", "- a list\n  goes on"])
 def test_ordinary_text_is_left_alone(text: str) -> None:
     assert as_markdown(text) == text
 
@@ -253,9 +249,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_the_site_has_every_page_and_every_public_name(site: Path) -> None:
-    built = {
-        str(path.relative_to(site).with_suffix(".md")) for path in (*site.glob("*.html"), *site.glob("recipes/*.html"))
-    }
+    built = {str(path.relative_to(site).with_suffix(".md")) for path in (*site.glob("*.html"), *site.glob("recipes/*.html"))}
     assert built == {*PAGES, "404.md"}
     reference = "".join(path.read_text("utf-8") for path in (site / "api").glob("*.html"))
     anchors = set(re.findall(r'id="(lates[\w.]*)"', reference))

@@ -43,9 +43,7 @@ def test_a_program_takes_any_number_of_rows_however_many_the_example_had(
         assert_same(program, all_vote, problem.images[:other])
 
 
-def test_a_program_can_be_saved_and_leaves_the_model_as_it_was(
-    all_vote: lates.CalibratedModel, problem: Problem
-) -> None:
+def test_a_program_can_be_saved_and_leaves_the_model_as_it_was(all_vote: lates.CalibratedModel, problem: Problem) -> None:
     before = all_vote.predict_proba(problem.images)
     stream = io.BytesIO()
     torch.export.save(export_program(all_vote, problem.images[:4].numpy()), stream)
@@ -113,9 +111,7 @@ def test_an_example_without_rows_or_with_labels_is_refused(all_vote: lates.Calib
     for nothing in (problem.images[:0], torch.tensor(1.0), {}, "images"):
         with pytest.raises(ValueError, match=r"The example holds no rows\. Expected inputs as a loader gives them"):
             export_program(all_vote, nothing)
-    with pytest.raises(
-        ValueError, match=r"The example holds labels: its keys are images, labels\. Pass the inputs alone"
-    ):
+    with pytest.raises(ValueError, match=r"The example holds labels: its keys are images, labels\. Pass the inputs alone"):
         export_program(all_vote, {"images": problem.images, "labels": problem.labels})
 
 
@@ -140,9 +136,7 @@ def test_what_cannot_be_traced_is_said_and_no_file_is_touched(tmp_path: Path) ->
     calibrated, rows = of_rows(FixedRows())
     path = tmp_path / "network.onnx"
     path.write_text("what was there before")
-    with pytest.raises(
-        ValueError, match=r"cannot trace this network for any number of rows: .* written into a reshape"
-    ):
+    with pytest.raises(ValueError, match=r"cannot trace this network for any number of rows: .* written into a reshape"):
         export_onnx(calibrated, rows, path)
     assert [entry.name for entry in tmp_path.iterdir()] == ["network.onnx"]
     assert path.read_text() == "what was there before"

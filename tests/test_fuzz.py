@@ -160,9 +160,7 @@ def test_a_forged_calibration_is_refused_or_predicts(saved: Path, problem: Probl
                 assert lates.load(path, problem.model)(problem.images[:4]).isfinite().all()
 
 
-@pytest.mark.parametrize(
-    "text", ["[" * 100_000, '{"format": ' + "9" * 5000 + "}", '{"format": 2, "seed": "\\ud800"}', "null"]
-)
+@pytest.mark.parametrize("text", ["[" * 100_000, '{"format": ' + "9" * 5000 + "}", '{"format": 2, "seed": "\\ud800"}', "null"])
 def test_metadata_that_json_reads_badly_are_refused(tmp_path: Path, problem: Problem, text: str) -> None:
     path = tmp_path / "text.safetensors"
     save_file({"0.weights": torch.ones(1)}, path, {KEY: text})

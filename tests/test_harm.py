@@ -146,6 +146,4 @@ def test_holdout_of_training_rows_in_another_dataset_is_warned_of(repeated: bool
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         calibrated(model, (images[TRAIN], labels[TRAIN]), (images[holdout].clone(), labels[holdout]))
-    assert (
-        any("500 of 500 hold-out rows have the inputs of training rows" in str(w.message) for w in caught) == repeated
-    )
+    assert any("500 of 500 hold-out rows have the inputs of training rows" in str(w.message) for w in caught) == repeated

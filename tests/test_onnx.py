@@ -92,9 +92,7 @@ def test_inputs_of_another_form_than_the_example_s_are_named() -> None:
     calibrated, rows = of_rows(Either())
     graph = make_onnx(calibrated, {"rows": rows})
     assert check_onnx(calibrated, graph, rows).passed
-    with pytest.raises(
-        ValueError, match=r"The graph takes the inputs rows; here are others\. Pass inputs in the form of"
-    ):
+    with pytest.raises(ValueError, match=r"The graph takes the inputs rows; here are others\. Pass inputs in the form of"):
         check_onnx(calibrated, graph, {"others": rows})
 
 

@@ -22,9 +22,7 @@ EXTRAS = PROJECT["project"]["optional-dependencies"]
 def pins(*names: str) -> dict[str, str]:
     """Package -> version in the given files of requirements/."""
     text = "".join((ROOT / "requirements" / f"{name}.txt").read_text("utf-8") for name in names)
-    return {
-        canonicalize_name(name): version for name, version in re.findall(r"^([\w.-]+)==([\w.+]+)", text, re.MULTILINE)
-    }
+    return {canonicalize_name(name): version for name, version in re.findall(r"^([\w.-]+)==([\w.+]+)", text, re.MULTILINE)}
 
 
 def requirements_of(*extras: str) -> list[Requirement]:
@@ -33,9 +31,7 @@ def requirements_of(*extras: str) -> list[Requirement]:
     named = [other for requirement in listed if requirement.name == "lates" for other in requirement.extras]
     others = [requirement for requirement in listed if requirement.name != "lates"]
     return (
-        [Requirement(text) for text in PROJECT["project"]["dependencies"]]
-        + others
-        + (requirements_of(*named) if named else [])
+        [Requirement(text) for text in PROJECT["project"]["dependencies"]] + others + (requirements_of(*named) if named else [])
     )
 
 

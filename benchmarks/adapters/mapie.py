@@ -17,6 +17,4 @@ def ece(probabilities: np.ndarray, labels: np.ndarray) -> float:
 
 
 def classwise_ece(probabilities: np.ndarray, labels: np.ndarray) -> float:
-    return METRICS.expected_calibration_error(
-        labels, probabilities, num_bins=EDGES, classwise=True, class_labels=labels
-    )
+    return METRICS.expected_calibration_error(labels, probabilities, num_bins=EDGES, classwise=True, class_labels=labels)

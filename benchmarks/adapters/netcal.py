@@ -15,9 +15,7 @@ def softmax(logits: np.ndarray) -> np.ndarray:
 
 
 def temperature(probabilities: np.ndarray, labels: np.ndarray) -> float:
-    fitted = SCALING.TemperatureScaling().fit(
-        probabilities.astype(np.float64), labels
-    )  # of float32 it returns its start, 1
+    fitted = SCALING.TemperatureScaling().fit(probabilities.astype(np.float64), labels)  # of float32 it returns its start, 1
     return float(np.asarray(fitted.weights).squeeze())
 
 

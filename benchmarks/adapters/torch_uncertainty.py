@@ -47,9 +47,7 @@ def temperature(logits: Tensor, labels: Tensor) -> float:
 
 def ece(probabilities: Tensor, labels: Tensor) -> float:
     classes = probabilities.shape[1]
-    return _measured(
-        CALIBRATION.CalibrationError(task="multiclass", num_classes=classes, num_bins=15), probabilities, labels
-    )
+    return _measured(CALIBRATION.CalibrationError(task="multiclass", num_classes=classes, num_bins=15), probabilities, labels)
 
 
 def classwise_ece(probabilities: Tensor, labels: Tensor) -> float:

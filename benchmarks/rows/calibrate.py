@@ -49,9 +49,7 @@ def measure(
         shares["rest"] = 1 - sum(shares.values())
         parts = ", ".join(f"{name} {share * passes:.2f}" for name, share in shares.items())
         limit, reached = READINGS[title] + BESIDE_READINGS, f"{passes:.2f} (quartiles {low:.2f} to {high:.2f})"
-        goal = Goal(
-            f"under {limit} inference passes, {READINGS[title]} of them to read the split", reached, passes < limit
-        )
+        goal = Goal(f"under {limit} inference passes, {READINGS[title]} of them to read the split", reached, passes < limit)
         where = "" if device == "cpu" else f", {device}"
         lines = beside_unit(OURS, "one inference pass", times, parts)
         yield Group(4, f"calibrate, {title}, ResNet18, {train:,} + {holdout:,} images{where}", lines, (goal,))

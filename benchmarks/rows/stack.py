@@ -20,9 +20,7 @@ SIZES = ((50_000, 100, 15), (50_000, 1_000, 16))
 STEPS, SHARE = 12, 0.25
 
 
-def measure(
-    sizes: tuple[tuple[int, int, int], ...] = SIZES, rounds: int = ROUNDS, threads: int = THREADS
-) -> Iterator[Group]:
+def measure(sizes: tuple[tuple[int, int, int], ...] = SIZES, rounds: int = ROUNDS, threads: int = THREADS) -> Iterator[Group]:
     for size in sizes:
         yield _group(size, *fit_repeatedly(size, rounds, threads))
 

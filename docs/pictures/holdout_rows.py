@@ -26,9 +26,7 @@ def main() -> None:
         losses = [[loss for size, name, loss in rows if (size, name) == (n, method)] for n in SIZES]
         means = [sum(own) / len(own) for own in losses]
         axes.plot(SIZES, means, color=colour, label=method, marker="o", markersize=4)
-        axes.fill_between(
-            SIZES, [min(own) for own in losses], [max(own) for own in losses], color=colour, alpha=0.2, lw=0
-        )
+        axes.fill_between(SIZES, [min(own) for own in losses], [max(own) for own in losses], color=colour, alpha=0.2, lw=0)
     axes.set(xscale="log", xlabel="hold-out rows", ylabel="test NLL (lower is better)")
     axes.set_xticks(SIZES, [f"{size:,}" for size in SIZES])
     axes.minorticks_off()

@@ -58,9 +58,7 @@ def fetch(url: str, sha256: str, destination: Path) -> None:
     """
     if destination.exists():
         if (actual := _sha256_of(destination)) != sha256:
-            raise DataError(
-                f"{destination} has the checksum {actual}, expected {sha256}. Remove it and download it again."
-            )
+            raise DataError(f"{destination} has the checksum {actual}, expected {sha256}. Remove it and download it again.")
         return
     destination.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=destination.parent) as scratch:
@@ -73,9 +71,7 @@ def fetch(url: str, sha256: str, destination: Path) -> None:
                 f"Download of {url} failed: {error}. Run again, or put the file at {destination} yourself."
             ) from error
         if (actual := _sha256_of(part)) != sha256:
-            raise DataError(
-                f"{url} gave a file with the checksum {actual}, expected {sha256}. Nothing was kept; try again."
-            )
+            raise DataError(f"{url} gave a file with the checksum {actual}, expected {sha256}. Nothing was kept; try again.")
         os.replace(part, destination)
 
 
@@ -93,9 +89,7 @@ def unpack(archive: Path, member_folder: str) -> None:
                 tar.extractall(scratch, filter="data")
             os.rename(Path(scratch) / member_folder, unpacked)
         except (tarfile.TarError, EOFError, FileNotFoundError) as error:
-            raise DataError(
-                f"{archive} does not hold {member_folder}: {error}. Remove it and download again."
-            ) from error
+            raise DataError(f"{archive} does not hold {member_folder}: {error}. Remove it and download again.") from error
         except OSError:
             if not unpacked.is_dir():  # else another runner was quicker
                 raise

@@ -215,9 +215,7 @@ def load_tiny_imagenet(root: Path) -> tuple[FolderSet, FolderSet]:
         rows = [line.split("\t")[:2] for line in annotations.read_text().splitlines()]
         labels = torch.tensor([numbers[synset] for _, synset in rows])
     except (KeyError, ValueError) as error:
-        raise DataError(
-            f"{annotations} has a line without a file and a synset of {root / 'train'}: {error}."
-        ) from error
+        raise DataError(f"{annotations} has a line without a file and a synset of {root / 'train'}: {error}.") from error
     return train, replace(train, paths=tuple(str(root / "val" / "images" / file) for file, _ in rows), labels=labels)
 
 
@@ -229,9 +227,7 @@ def decode_batches(
     A file that cannot be decoded is named in a sentence; torch would put the worker's traceback around it.
     """
     try:
-        yield from DataLoader(
-            data, batch_sampler=[[*batch] for batch in batches], num_workers=workers, pin_memory=pinned
-        )
+        yield from DataLoader(data, batch_sampler=[[*batch] for batch in batches], num_workers=workers, pin_memory=pinned)
     except DataError as error:
         raise DataError(str(error).rpartition(f"{DataError.__name__}: ")[2].strip()) from None
 

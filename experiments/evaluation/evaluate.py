@@ -66,9 +66,7 @@ def evaluate_network(
     clock = Clock(device, deadline)
     network.eval()
     report("fitting", 0, 1)
-    fitted = (
-        fit_for_dropout(network, data, seed, clock) if mc_dropout else fit_methods(network, data, seed, clock, methods)
-    )
+    fitted = fit_for_dropout(network, data, seed, clock) if mc_dropout else fit_methods(network, data, seed, clock, methods)
     report("fitting", 1, 1)
     with clock("evaluation"):
         scores, blocks = measure_sets(fitted.predict, sets, deadline, report, per_class, kept, workers)

@@ -36,9 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--data", required=True, type=Path)
     trained = parser.add_mutually_exclusive_group(required=True)
     trained.add_argument("--run", type=Path, help="a network's folder below `runs`, such as runs/cifar100-vgg16-s0")
-    trained.add_argument(
-        "--weights", type=Path, help="or a released state dict of a network that saw all training images"
-    )
+    trained.add_argument("--weights", type=Path, help="or a released state dict of a network that saw all training images")
     parser.add_argument("--out", required=True, type=Path)
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
 

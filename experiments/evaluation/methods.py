@@ -104,9 +104,7 @@ def logit_rival(prepared: Prepared, *, fit: Callable[..., Any], holdout: HoldOut
         options["passes"] = rows.passes
     rival = fit(rows.logits, rows.labels, **options)
     reads: HoldOut = holdout if holdout in prepared.readers else "plain"
-    return Fitted(
-        lambda features: rival.log_probabilities(features.logits), {HEAD: 1.0}, reads=reads, learned=rival.parameters
-    )
+    return Fitted(lambda features: rival.log_probabilities(features.logits), {HEAD: 1.0}, reads=reads, learned=rival.parameters)
 
 
 def density_aware(prepared: Prepared, *, neighbour: Literal["nearest", "kth"], then: Callable[..., Any]) -> Fitted:
@@ -144,9 +142,7 @@ def head_refitted(prepared: Prepared, *, views: str, holdout: HoldOut = "plain")
     place of the head, and adds nothing."""
     probe, rows = prepared.probes[views][AVERAGE].probe, prepared.holdouts[holdout]
     scaling = temperatures.fit(probe.logits(rows.blocks[AVERAGE]), rows.labels, passes=rows.passes)
-    return Fitted(
-        lambda features: scaling.log_probabilities(probe.logits(features.blocks[AVERAGE])), {HEAD: scaling.beta}
-    )
+    return Fitted(lambda features: scaling.log_probabilities(probe.logits(features.blocks[AVERAGE])), {HEAD: scaling.beta})
 
 
 def layer_stack(
@@ -200,9 +196,7 @@ def stack_then_structured(prepared: Prepared) -> Fitted:
     """LATES, then structured matrix scaling of its logits, both fitted on the same hold-out."""
     stack = layer_stack(prepared)
     rival = structured.fit(stack.predict(prepared.holdout), prepared.holdout.labels)
-    return replace(
-        stack, predict=lambda features: rival.log_probabilities(stack.predict(features)), learned=rival.parameters
-    )
+    return replace(stack, predict=lambda features: rival.log_probabilities(stack.predict(features)), learned=rival.parameters)
 
 
 def layer_stack_of_the_paper(prepared: Prepared) -> Fitted:

@@ -232,8 +232,7 @@ def followed_by(plain: lates.Features, changed: lates.Features, number_of_pass: 
 def only(features: lates.Features, names: Iterable[str]) -> lates.Features:
     """Features of some blocks alone."""
     parts = {
-        part: {name: getattr(features, part)[name] for name in names}
-        for part in ("blocks", "poolings", "centre", "deviation")
+        part: {name: getattr(features, part)[name] for name in names} for part in ("blocks", "poolings", "centre", "deviation")
     }
     return replace(features, **parts)
 

@@ -103,6 +103,4 @@ def main(arguments: Sequence[str] | None = None) -> None:
     }
     place = chosen.out / f"{chosen.dataset}-{chosen.network}"
     write_whole(place / "timing.json", format_json(facts, indent=2))
-    print(
-        f"training {timing.training:.1f} s, calibration {median(timing.calibrations):.2f} s: {100 * timing.share:.2f} %"
-    )
+    print(f"training {timing.training:.1f} s, calibration {median(timing.calibrations):.2f} s: {100 * timing.share:.2f} %")

@@ -17,9 +17,7 @@ from experiments.reporting.tables import make_tables
 from experiments.reporting.tables.markdown import as_csv
 
 FRONT, README = "RESULTS.md", "README.md"
-_README_PART = re.compile(
-    rf"(?<=<!-- filled from experiments/reporting/pages/{README} -->\n).*(?=<!-- end -->)", re.DOTALL
-)
+_README_PART = re.compile(rf"(?<=<!-- filled from experiments/reporting/pages/{README} -->\n).*(?=<!-- end -->)", re.DOTALL)
 
 
 class DocumentError(Exception):
@@ -62,9 +60,7 @@ def _changes(written: str, computed: str) -> list[str]:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command; 0 when done, 1 when something checked differs or there is nothing to make a page of."""
-    parser = argparse.ArgumentParser(
-        prog="python -m experiments tables", description="Write or check pages and tables."
-    )
+    parser = argparse.ArgumentParser(prog="python -m experiments tables", description="Write or check pages and tables.")
     parser.add_argument("--results", type=Path, default=Path("results"), help="folder of the results, and of the pages")
     parser.add_argument("--out", type=Path, default=Path("."), help=f"folder of {FRONT}")
     parser.add_argument("--check", action="store_true", help="write nothing; fail if a line differs")

@@ -23,9 +23,7 @@ def score_table(measured: Sequence[Measured], places: str, columns: str, methods
     rows: list[tuple[str, ...]] = []
     for method in methods:
         networks = [place.networks(measured, ensemble=method == "ensemble") for place in found]
-        values = [
-            [Quantity(each, *column, method).mean().replace(NOT_RUN, ABSENT) for each in networks] for column in metrics
-        ]
+        values = [[Quantity(each, *column, method).mean().replace(NOT_RUN, ABSENT) for each in networks] for column in metrics]
         title = f"**{in_words(method)}**" if method in (DEFAULT, EXPECT_SHIFT) else in_words(method)
         rows.append((title, *(values[0] if one_column else map(_beside, values))))
     return _grid_if_run(header, rows)

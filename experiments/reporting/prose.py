@@ -116,9 +116,7 @@ def _value(words: list[str], measured: Sequence[Measured], tables: Mapping[str, 
         case ["most", fact, place, method]:
             check_methods(method)
             cells = [cell for cells in Place(place).networks(measured) for cell in cells]
-            return (
-                f"{number(max(100 * cell.fact('methods', method, fact) for cell in cells), 2)} %" if cells else NOT_RUN
-            )
+            return f"{number(max(100 * cell.fact('methods', method, fact) for cell in cells), 2)} %" if cells else NOT_RUN
         case [kind, metric, sets, place, *methods]:
             check_metric(metric)
             check_methods(*methods)

@@ -79,9 +79,7 @@ class Quantity:
         found: list[str] = []
         for corruption, of_type in by_type.items():
             severities, networks = sorted({each[1] for each in of_type}), len({each[0] for each in of_type})
-            at = (
-                f"{corruption.replace('_', ' ')} at severit{'ies' if len(severities) > 1 else 'y'} {listed(severities)}"
-            )
+            at = f"{corruption.replace('_', ' ')} at severit{'ies' if len(severities) > 1 else 'y'} {listed(severities)}"
             by = " to ".join(dict.fromkeys(number(of_type[place][2], 3) for place in (-1, 0)))
             found.append(f"{at} ({networks} network{'s' if networks > 1 else ''}, by {by})")
         return listed(found) or ("none" if losses else NOT_RUN)

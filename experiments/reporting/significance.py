@@ -33,9 +33,7 @@ DRAWS = 4_000  # of the bootstrap
 # Gains
 
 
-def mean_gains(
-    cells: Sequence[Measured], method: str, rival: str, metric: str, groups: Sequence[Sequence[str]]
-) -> Array:
+def mean_gains(cells: Sequence[Measured], method: str, rival: str, metric: str, groups: Sequence[Sequence[str]]) -> Array:
     """[networks, groups], positive where `method` is better: the mean over those test sets of a group that the network's recipe
     measures. Networks that lack one are left out."""
     gains = [[_gains(cell, method, rival, metric, cell.asked(sets)).mean() for sets in groups] for cell in cells]
@@ -48,9 +46,7 @@ def network_gains(cells: Sequence[Measured], method: str, rival: str, metric: st
     return mean_gains(cells, method, rival, metric, [sets])[:, 0]
 
 
-def architecture_gains(
-    architectures: Architectures, method: str, rival: str, metric: str, sets: Sequence[str]
-) -> Array:
+def architecture_gains(architectures: Architectures, method: str, rival: str, metric: str, sets: Sequence[str]) -> Array:
     """[architectures that were run]: the mean over seeds."""
     by_architecture = [network_gains(cells, method, rival, metric, sets) for cells in architectures]
     return np.asarray([gains.mean() for gains in by_architecture if len(gains)])

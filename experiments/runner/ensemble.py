@@ -77,6 +77,4 @@ def main(arguments: Sequence[str] | None = None) -> None:
     chosen = parser.parse_args(arguments)
     folders = Folders(chosen.data, chosen.runs, chosen.results)
     written = run_ensembles(RECIPES[chosen.recipe], folders, torch.device(chosen.device))
-    print(
-        "\n".join(map(str, written)) or "No ensemble to measure: it needs two trained seeds of a network, or is done."
-    )
+    print("\n".join(map(str, written)) or "No ensemble to measure: it needs two trained seeds of a network, or is done.")

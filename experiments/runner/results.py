@@ -159,9 +159,7 @@ def _parse_scores(table: str) -> Scores:
     lines = csv.reader(io.StringIO(table))
     header = tuple(next(lines, ()))
     if header[:2] != COLUMNS[:2] or not set(header) <= set(COLUMNS):
-        raise DamagedError(
-            f"its table, of another version, has columns {', '.join(header)}; expected {', '.join(COLUMNS)}"
-        )
+        raise DamagedError(f"its table, of another version, has columns {', '.join(header)}; expected {', '.join(COLUMNS)}")
     scores: dict[tuple[str, str], Mapping[str, float]] = {}
     missing = dict.fromkeys(METRICS, math.nan)  # of a metric that came later than the file
     for method, name, *values in lines:

@@ -35,9 +35,7 @@ class Hyperparameters:
     optimiser: Literal["sgd", "adamw"] = "sgd"
 
 
-_DEFAULTS = json.loads(
-    json.dumps({each.name: each.default for each in fields(Hyperparameters) if each.default is not MISSING})
-)
+_DEFAULTS = json.loads(json.dumps({each.name: each.default for each in fields(Hyperparameters) if each.default is not MISSING}))
 
 
 def without_defaults(recorded: Any) -> Any:

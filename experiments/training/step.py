@@ -71,9 +71,7 @@ class TrainingState:
         """The mean loss of an epoch of `steps` steps; the next epoch's sum begins at zero."""
         mean = float(self.loss_sum) / steps
         if not math.isfinite(mean):
-            raise FloatingPointError(
-                f"Training diverged: the mean loss of an epoch is {mean}. Lower the learning rate."
-            )
+            raise FloatingPointError(f"Training diverged: the mean loss of an epoch is {mean}. Lower the learning rate.")
         self.loss_sum.zero_()
         return mean
 

@@ -117,9 +117,7 @@ def _choose_probes(
     return chosen
 
 
-def _read_members(
-    ensemble: Ensemble, chosen: Sequence[ChosenProbes], holdouts: Sequence[Features], run: Run
-) -> MemberRows:
+def _read_members(ensemble: Ensemble, chosen: Sequence[ChosenProbes], holdouts: Sequence[Features], run: Run) -> MemberRows:
     samples, memory = zip(ensemble.per_sample(chosen), holdouts, strict=True), run.memory // len(holdouts)
     logits = [member_logits(network.probes, features, memory=memory) for network, features in samples]
     passes, reduce = holdouts[0].passes, run.processes.all_reduce

@@ -29,9 +29,7 @@ class Plan:
         if not isinstance(expect_shift, bool):
             raise ValueError(f"expect_shift={expect_shift!r}: expected True or False.")
         if expect_shift and holdout_views is not None:
-            raise ValueError(
-                "Pass expect_shift=True or holdout_views=, not both: they use copies of the hold-out differently."
-            )
+            raise ValueError("Pass expect_shift=True or holdout_views=, not both: they use copies of the hold-out differently.")
         if expect_shift:
             train = replace(train, settings=train.settings.expecting_shift())
         holdout = replace(

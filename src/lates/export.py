@@ -188,9 +188,7 @@ def _prepared(calibrated: CalibratedModel, example: Any) -> Any:
     example = move_inputs(copy_inputs(example), device_of(calibrated))
     rows = count_rows(example)
     if rows == 0:
-        raise ValueError(
-            "The example holds no rows. Expected inputs as a loader gives them: a tensor, a tuple, a mapping."
-        )
+        raise ValueError("The example holds no rows. Expected inputs as a loader gives them: a tensor, a tuple, a mapping.")
     if isinstance(example, Mapping) and not set(LABEL_KEYS).isdisjoint(example):
         raise ValueError(f"The example holds labels: its keys are {', '.join(example)}. Pass the inputs alone.")
     return take_rows(example, rows, 2) if rows == 1 else example
@@ -215,9 +213,7 @@ def _by_name(calibrated: CalibratedModel, inputs: Any) -> dict[str, Tensor]:
     """The tensors among the inputs, named as the network's `forward` names them, in order."""
     positional, named = call_arguments(inputs)
     parameters = inspect.signature(calibrated.networks[0].network.network.forward).parameters
-    names = [
-        name for name, each in parameters.items() if each.kind in (each.POSITIONAL_ONLY, each.POSITIONAL_OR_KEYWORD)
-    ]
+    names = [name for name, each in parameters.items() if each.kind in (each.POSITIONAL_ONLY, each.POSITIONAL_OR_KEYWORD)]
     names += [f"input_{index}" for index in range(len(names), len(positional))]
     everything = {**dict(zip(names, positional, strict=False)), **named}
     return {name: values for name, values in everything.items() if isinstance(values, Tensor)}

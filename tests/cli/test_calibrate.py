@@ -66,9 +66,7 @@ def test_temperature_scaling_needs_no_training_split(folder: Folder) -> None:
 
 
 @pytest.mark.parametrize(("model", "copies"), [("make_ensemble", 2), ("make_dropout", 1)])
-def test_ensembles_and_mc_dropout_are_calibrated_evaluated_and_inspected(
-    folder: Folder, model: str, copies: int
-) -> None:
+def test_ensembles_and_mc_dropout_are_calibrated_evaluated_and_inspected(folder: Folder, model: str, copies: int) -> None:
     given = ["--model", folder.name(model), "--data", folder.name("make_loaders")]
     given += ["--checkpoint", str(folder.weights)] * copies
     assert run("calibrate", *given, "-o", CALIBRATION, "--budget", "none").exit_code == 0

@@ -165,7 +165,5 @@ def test_an_archive_that_unpacks_to_more_than_it_holds_is_refused(tmp_path: Path
     with ZipFile(tmp_path / "plain.pt") as plain, ZipFile(tmp_path / "bomb.pt", "w", ZIP_DEFLATED) as bomb:
         for name in plain.namelist():
             bomb.writestr(name, plain.read(name))
-    with pytest.raises(
-        ValueError, match=r"bomb\.pt is damaged, or no checkpoint \(ValueError: it unpacks to 40\d,\d+ bytes"
-    ):
+    with pytest.raises(ValueError, match=r"bomb\.pt is damaged, or no checkpoint \(ValueError: it unpacks to 40\d,\d+ bytes"):
         load_checkpoint(make_network(), tmp_path / "bomb.pt")

@@ -72,9 +72,7 @@ def test_labels_are_read_from_a_separate_file(tmp_path: Path, suffix: str) -> No
     dtype=st.sampled_from(["<f2", "<f4", "<f8", ">f4", ">f8"]),
     suffix=st.sampled_from([".npz", ".safetensors", ".csv"]),
 )
-def test_written_files_are_read_back(
-    tmp_path: Path, rows: int, classes: int, seed: int, dtype: str, suffix: str
-) -> None:
+def test_written_files_are_read_back(tmp_path: Path, rows: int, classes: int, seed: int, dtype: str, suffix: str) -> None:
     random = np.random.default_rng(seed)
     logits = random.normal(scale=30, size=(rows, classes)).astype(dtype)
     labels = random.integers(0, classes, rows)

@@ -21,12 +21,8 @@ PLAIN = Comparison(
     classes=1000,
     draws=1000,
     measured={
-        "network": intervals(
-            accuracy=(0.9, 0.8, 1.0), ece=(0.1, 0.05, 0.2), nll=(12.345, 9.876, 15.0), brier=(0.25, 0.2, 0.3)
-        ),
-        "lates": intervals(
-            accuracy=(0.91, 0.81, 1.0), ece=(0.02, 0.01, 0.03), nll=(1.5, 1.25, 2.0), brier=(0.2, 0.1, 0.3)
-        ),
+        "network": intervals(accuracy=(0.9, 0.8, 1.0), ece=(0.1, 0.05, 0.2), nll=(12.345, 9.876, 15.0), brier=(0.25, 0.2, 0.3)),
+        "lates": intervals(accuracy=(0.91, 0.81, 1.0), ece=(0.02, 0.01, 0.03), nll=(1.5, 1.25, 2.0), brier=(0.2, 0.1, 0.3)),
     },
     differences={"network": {}, "lates": {"network": BETTER}},
     ece_floor={"network": 0.0111, "lates": 0.0222},

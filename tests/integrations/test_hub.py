@@ -31,9 +31,7 @@ def test_saved_calibration_computes_the_same_and_its_config_says_so(
     assert config["fit"]["nll"] == calibrated.fit.nll
 
 
-def test_card_is_valid_and_states_the_numbers(
-    problem: Problem, calibrated: lates.CalibratedModel, tmp_path: Path
-) -> None:
+def test_card_is_valid_and_states_the_numbers(problem: Problem, calibrated: lates.CalibratedModel, tmp_path: Path) -> None:
     with torch.no_grad():
         logits = {"network": problem.model(problem.images), "calibrated": calibrated(problem.images)}
     measured = {name: lates.metrics.summary(values, problem.labels) for name, values in logits.items()}
@@ -41,9 +39,7 @@ def test_card_is_valid_and_states_the_numbers(
     card = huggingface_hub.ModelCard.load(tmp_path / "README.md")
     assert card.data.to_dict()["library_name"] == "lates"
     assert re.findall("^# .*", card.text, flags=re.MULTILINE) == ["# Patterns | noisy # and a heading"]
-    table = [
-        [cell.strip() for cell in line.strip("|").split("|")] for line in card.text.splitlines() if line[:1] == "|"
-    ]
+    table = [[cell.strip() for cell in line.strip("|").split("|")] for line in card.text.splitlines() if line[:1] == "|"]
     assert ["this calibration", f"{calibrated.fit.nll:.4f}"] in table
     assert ["temperature scaling", f"{calibrated.fit.nll_temperature:.4f}"] in table
     for name, values in measured.items():

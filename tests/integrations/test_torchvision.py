@@ -93,9 +93,7 @@ def test_blocks_are_listed_recorded_and_calibrated(source: str, name: str) -> No
     assert torch.allclose(features.logits, logits, rtol=1e-2, atol=1e-2 * float(logits.abs().max()))
 
     chosen = [names[0], names[len(names) // 2]]
-    calibrated = lates.calibrate(
-        model, train=train, holdout=holdout, blocks=chosen, passes=1, budget=None, progress=False
-    )
+    calibrated = lates.calibrate(model, train=train, holdout=holdout, blocks=chosen, passes=1, budget=None, progress=False)
     assert list(calibrated.weights) == [*chosen, "head"]
     probabilities = calibrated.predict_proba(holdout[0][0].to(DEVICE))
     assert probabilities.shape == (16, CLASSES)

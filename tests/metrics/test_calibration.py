@@ -31,9 +31,9 @@ def binned_error(values: Tensor, hits: Tensor, bins: int, binning: str) -> float
     return sum(abs(s) for s in sums) / n
 
 
-problems = st.tuples(
-    st.sampled_from([0.2, 1.0, 3.0, 50.0]), st.integers(1, 80), st.integers(2, 5), st.integers(0, 10_000)
-).map(lambda arguments: sharpened(*arguments))
+problems = st.tuples(st.sampled_from([0.2, 1.0, 3.0, 50.0]), st.integers(1, 80), st.integers(2, 5), st.integers(0, 10_000)).map(
+    lambda arguments: sharpened(*arguments)
+)
 
 
 # --- binned -------------------------------------------------------------------------------------------------------
@@ -117,9 +117,7 @@ def test_debiased_error_worked_by_hand() -> None:
 
 
 def test_debiased_error_has_mean_zero_for_calibrated_predictions() -> None:
-    values = torch.tensor(
-        [metrics.ece_debiased(*sharpened(1.0, 300, 4, seed)) for seed in range(150)], dtype=torch.float64
-    )
+    values = torch.tensor([metrics.ece_debiased(*sharpened(1.0, 300, 4, seed)) for seed in range(150)], dtype=torch.float64)
     assert abs(float(values.mean())) < 4 * float(values.std()) / math.sqrt(150)
     assert float(values.min()) < 0
     biased = [metrics.reliability(*sharpened(1.0, 300, 4, seed), binning="mass") for seed in range(20)]

@@ -60,9 +60,7 @@ def test_comparison_of_more_rows_takes_fewer_draws(rows: int, draws: int) -> Non
         ("nll", 0.0, 0.02, "unclear"),
     ],
 )
-def test_verdict_needs_an_interval_without_zero_beyond_rounding(
-    metric: str, low: float, high: float, expected: str
-) -> None:
+def test_verdict_needs_an_interval_without_zero_beyond_rounding(metric: str, low: float, high: float, expected: str) -> None:
     assert metrics.verdict(metrics.Interval((low + high) / 2, low, high, 0.95, 200), metric) == expected
 
 
@@ -73,9 +71,7 @@ def test_comparison_refuses_bad_input() -> None:
         metrics.compare(logits, labels, baselines=["lates"])
     with pytest.raises(ValueError, match=r'Unknown metric "loss"\. Known: accuracy, nll'):
         metrics.compare(logits, labels, metrics=["loss"])
-    with pytest.raises(
-        ValueError, match=r"different shapes: network \[200, 4\], .*, short \[199, 4\]; expected the same"
-    ):
+    with pytest.raises(ValueError, match=r"different shapes: network \[200, 4\], .*, short \[199, 4\]; expected the same"):
         metrics.compare({**logits, "short": logits["noisy"][1:]}, labels)
     with pytest.raises(ValueError, match=r"the logits of flat have shape \[200\]; expected \[n, classes\]"):
         metrics.compare({"flat": logits["noisy"][:, 0]}, labels)

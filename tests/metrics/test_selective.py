@@ -52,9 +52,7 @@ def test_selector_exceeds_its_risk_in_at_most_delta_of_runs(delta: float) -> Non
 def test_promise_holds_where_the_most_confident_rows_are_the_worst() -> None:
     confidence = torch.linspace(0.5, 0.999, 4000, dtype=torch.float64)
     logits = torch.stack([confidence.log(), (1 - confidence).log()], dim=1)
-    wrong = (
-        torch.rand(4000, generator=torch.Generator().manual_seed(0)) < torch.where(confidence > 0.8, 0.2, 0.0)
-    ).long()
+    wrong = (torch.rand(4000, generator=torch.Generator().manual_seed(0)) < torch.where(confidence > 0.8, 0.2, 0.0)).long()
     assert selective.fit_selector(logits, wrong, risk=0.05).threshold == math.inf
 
 

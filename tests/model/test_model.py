@@ -65,9 +65,7 @@ def test_the_members_are_the_probes_on_the_recorded_features(
         )
 
 
-def test_contributions_are_shares_and_spread_weighs_by_deviation(
-    features: Both, calibrated: lates.CalibratedModel
-) -> None:
+def test_contributions_are_shares_and_spread_weighs_by_deviation(features: Both, calibrated: lates.CalibratedModel) -> None:
     assert list(calibrated.contributions) == [*BLOCKS, "head"]
     assert sum(calibrated.contributions.values()) == pytest.approx(1)
     total = sum(calibrated.weights.values())
@@ -137,9 +135,7 @@ def test_half_precision_still_predicts(problem: Problem, calibrated: lates.Calib
     assert {p.dtype for p in calibrated.parameters()} == {torch.float32}
 
 
-def test_under_autocast_the_probes_and_the_sum_keep_float32(
-    problem: Problem, calibrated: lates.CalibratedModel
-) -> None:
+def test_under_autocast_the_probes_and_the_sum_keep_float32(problem: Problem, calibrated: lates.CalibratedModel) -> None:
     plain = logits_of(calibrated, problem.images)
     with torch.autocast("cpu", torch.bfloat16):
         cast = logits_of(calibrated, problem.images)

@@ -55,9 +55,7 @@ def test_a_failure_before_the_rename_leaves_the_old_file_whole_and_names_where_t
     for step in ("fsync", "replace"):
         with monkeypatch.context() as patch:
             patch.setattr(os, step, fail)
-            with pytest.raises(
-                OSError, match=r"Cannot save .* bytes to .*: no space left\. Nothing there has changed"
-            ) as said:
+            with pytest.raises(OSError, match=r"Cannot save .* bytes to .*: no space left\. Nothing there has changed") as said:
                 calibrated.save(saved)
         (kept,) = rescued.iterdir()
         assert f"What was to be saved is in {kept}: move it" in str(said.value)
@@ -92,9 +90,7 @@ def test_a_file_has_no_name_until_it_is_whole_so_that_a_killed_write_leaves_noth
     assert list(tmp_path.iterdir()) == [tmp_path / "file"]
 
 
-def test_a_folder_that_takes_no_file_is_refused_before_the_work(
-    tmp_path: Path, calibrated: lates.CalibratedModel
-) -> None:
+def test_a_folder_that_takes_no_file_is_refused_before_the_work(tmp_path: Path, calibrated: lates.CalibratedModel) -> None:
     """A limit on the size of files stands for a full disk."""
     resource = pytest.importorskip("resource")
     before = resource.getrlimit(resource.RLIMIT_FSIZE)

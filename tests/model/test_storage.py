@@ -67,9 +67,7 @@ def test_means_of_several_draws_are_saved_with_their_seed(
     loaded = lates.load(tmp_path / "mean", model)
     with torch.no_grad():
         assert torch.equal(loaded(problem.images[:50]), calibrated(problem.images[:50]))
-    with pytest.raises(
-        ValueError, match=r"calibrates \d network\(s\) with \d sample\(s\) each; this model has 1 with 1"
-    ):
+    with pytest.raises(ValueError, match=r"calibrates \d network\(s\) with \d sample\(s\) each; this model has 1 with 1"):
         lates.load(tmp_path / "mean", problem.model)
 
 
@@ -123,9 +121,7 @@ def test_other_files_are_refused_and_never_unpickled(saved: Path, problem: Probl
             lates.load(other, problem.model)
 
 
-def test_a_path_that_leads_nowhere_is_named(
-    tmp_path: Path, problem: Problem, calibrated: lates.CalibratedModel
-) -> None:
+def test_a_path_that_leads_nowhere_is_named(tmp_path: Path, problem: Problem, calibrated: lates.CalibratedModel) -> None:
     for nowhere in (tmp_path / "absent", tmp_path):
         with pytest.raises(FileNotFoundError, match="There is no file"):
             lates.load(nowhere, problem.model)
@@ -194,9 +190,7 @@ def test_metadata_that_do_not_fit_one_another_are_refused(saved: Path, problem: 
         ("1.weights", torch.ones(4)),
     ],
 )
-def test_tensors_that_do_not_fit_one_another_are_refused(
-    saved: Path, problem: Problem, name: str, value: torch.Tensor
-) -> None:
+def test_tensors_that_do_not_fit_one_another_are_refused(saved: Path, problem: Problem, name: str, value: torch.Tensor) -> None:
     forge(saved, **{name: value})
     for read in (partial(lates.load, model=problem.model), read_contents):
         with pytest.raises(ValueError, match="Save the calibration again"):

@@ -99,9 +99,7 @@ def test_an_empty_loader_is_refused(loader: Any) -> None:
     [(None, "None"), (IMAGES, "a Tensor"), (IMAGES.numpy(), "a ndarray"), ({"x": IMAGES}, "a dict"), (3, "a int")],
 )
 def test_what_is_no_loader_is_refused(loader: Any, kind: str) -> None:
-    with pytest.raises(
-        TypeError, match=rf"The train loader is {kind}; expected an iterable of \(inputs, labels\) batches"
-    ):
+    with pytest.raises(TypeError, match=rf"The train loader is {kind}; expected an iterable of \(inputs, labels\) batches"):
         list(read_batches(loader, CPU, "train"))
 
 
@@ -209,8 +207,6 @@ def test_other_outputs_are_refused(output: Any, error: type[Exception], message:
 )
 def test_inputs_that_the_network_has_no_place_for_are_refused_by_the_loaders_name(batch: Any, came: str) -> None:
     holdout = [batch(torch.randn(120, 4), torch.arange(120) % 3)]
-    message = (
-        rf"A holdout batch holds {came} beside the labels; Sequential.forward takes \(input\): .* leave the index out"
-    )
+    message = rf"A holdout batch holds {came} beside the labels; Sequential.forward takes \(input\): .* leave the index out"
     with pytest.raises(TypeError, match=message):
         lates.calibrate(nn.Sequential(nn.Linear(4, 3)), holdout=holdout, blocks=[], progress=False)

@@ -73,9 +73,7 @@ def vgg() -> nn.Module:
     features = nn.Sequential(
         nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(4, 4, 3), nn.ReLU(inplace=True)
     )
-    return nn.Sequential(
-        features, nn.Flatten(), nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Dropout(), nn.Linear(8, 3))
-    )
+    return nn.Sequential(features, nn.Flatten(), nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Dropout(), nn.Linear(8, 3)))
 
 
 def encoder(layers: int) -> nn.Module:

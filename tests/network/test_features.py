@@ -49,9 +49,7 @@ def test_how_rows_are_batched_changes_nothing_and_moments_are_those_of_all_rows(
         exact = values.double()
         assert torch.allclose(parts.centre[name], exact.mean(0), atol=1e-12)
         deviation = exact.std(0, correction=0)
-        assert torch.allclose(
-            parts.deviation[name], torch.where(deviation > 1e-6, deviation, 1.0), rtol=1e-6, atol=1e-7
-        )
+        assert torch.allclose(parts.deviation[name], torch.where(deviation > 1e-6, deviation, 1.0), rtol=1e-6, atol=1e-7)
 
 
 def test_a_network_that_reuses_the_memory_of_its_logits() -> None:
@@ -204,9 +202,7 @@ def test_a_shared_activation_and_a_reused_block() -> None:
     step = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4))
     model = nn.Sequential(nn.Linear(4, 4), relu, nn.Linear(4, 4), relu, step, step, nn.Linear(4, 3)).eval()
     batches = [(torch.randn(6, 4), torch.arange(6) % 3)]
-    with pytest.warns(
-        UserWarning, match=r"These blocks get no probe.*run several times in a forward pass: 4\.0, 4\.1\."
-    ):
+    with pytest.warns(UserWarning, match=r"These blocks get no probe.*run several times in a forward pass: 4\.0, 4\.1\."):
         assert list(lates.extract(model, batches).blocks) == ["0", "2"]
     for name in ("1", "4", "4.0"):
         with pytest.raises(ValueError, match=rf'Block "{name}" runs 2 times in a forward pass; to get a probe it must'):

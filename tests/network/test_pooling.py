@@ -133,9 +133,7 @@ def test_flat_pooling_reads_the_paper_literally() -> None:
     assert torch.equal(read_pooling("block", LINEAR, vector, 5, False, PAPER_LITERAL, None)(vector, None), vector)
 
 
-@pytest.mark.parametrize(
-    ("width", "side", "features"), [(None, 8, 384), (999, 8, 384), (60, 3, 54), (6, 1, 6), (3, 1, 3)]
-)
+@pytest.mark.parametrize(("width", "side", "features"), [(None, 8, 384), (999, 8, 384), (60, 3, 54), (6, 1, 6), (3, 1, 3)])
 def test_spatial_pooling_takes_the_finest_raster_within_the_width(width: int | None, side: int, features: int) -> None:
     output = draw(5, 6, 8, 8)
     pooling = read_pooling("block", CONV2D, output, 5, False, PAPER, width)
@@ -197,9 +195,7 @@ def test_an_output_without_one_is_refused(output: Any) -> None:
 
 @pytest.mark.parametrize("shape", [(20, 6), (5, 6, 2, 2, 2, 2)])
 def test_outputs_of_other_shapes_are_refused(shape: tuple[int, ...]) -> None:
-    with pytest.raises(
-        ValueError, match=rf'Block "block" puts out shape \[{shape[0]}, .* for 5 rows.*naming the others'
-    ):
+    with pytest.raises(ValueError, match=rf'Block "block" puts out shape \[{shape[0]}, .* for 5 rows.*naming the others'):
         pool(nn.Identity(), draw(*shape), rows=5)
 
 
@@ -214,9 +210,7 @@ def test_outputs_of_other_shapes_are_refused(shape: tuple[int, ...]) -> None:
         (nn.Sequential(nn.Conv2d(2, 4, 1), nn.ReLU(), nn.Flatten(), nn.Linear(32, 3)), draw(5, 2, 4, 2), (5, 16)),
     ],
 )
-def test_activations_of_convolutions_are_rasters(
-    model: nn.Sequential, inputs: Tensor, expected: tuple[int, int]
-) -> None:
+def test_activations_of_convolutions_are_rasters(model: nn.Sequential, inputs: Tensor, expected: tuple[int, int]) -> None:
     features = lates.extract(model, [(inputs, torch.zeros(5).long())])
     assert features.poolings["1"].channels_axis == 1
     assert features.blocks["1"].shape == expected

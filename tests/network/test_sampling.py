@@ -135,9 +135,7 @@ def sampled_and_calibrated(problem: Problem) -> lates.CalibratedModel:
 
 @pytest.fixture(scope="module")
 def ensemble_calibrated(problem: Problem, ensemble: list[nn.Module]) -> lates.CalibratedModel:
-    return lates.calibrate(
-        ensemble, train=problem.train, holdout=problem.holdout, budget=None, views=None, progress=False
-    )
+    return lates.calibrate(ensemble, train=problem.train, holdout=problem.holdout, budget=None, views=None, progress=False)
 
 
 def test_calibrating_a_mean_lowers_its_log_loss(
@@ -276,9 +274,7 @@ class Encoder(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.layers = nn.ModuleList(
-            nn.TransformerEncoderLayer(8, 2, 16, dropout=0.5, batch_first=True) for _ in range(2)
-        )
+        self.layers = nn.ModuleList(nn.TransformerEncoderLayer(8, 2, 16, dropout=0.5, batch_first=True) for _ in range(2))
         self.fc = nn.Linear(8, 3)
 
     def forward(self, tokens: Tensor) -> Tensor:

@@ -91,9 +91,7 @@ def test_the_generator_decides_every_draw_is_fresh_and_the_global_state_takes_no
 
 @settings(max_examples=30, deadline=None)
 @given(st.sampled_from(IMAGE_NAMES), st.integers(0, 2**31), st.floats(0.01, 100), st.floats(-50, 50))
-def test_normalising_the_inputs_changes_nothing_but_the_scale(
-    name: ImageView, seed: int, scale: float, offset: float
-) -> None:
+def test_normalising_the_inputs_changes_nothing_but_the_scale(name: ImageView, seed: int, scale: float, offset: float) -> None:
     images = draw_images()
     scales = scale * torch.tensor([1.0, 2.0, 0.5], dtype=torch.float64)[:, None, None]
     expected = (view_once(name, images, seed) - offset) / scales

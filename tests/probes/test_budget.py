@@ -35,9 +35,7 @@ def costs_of(trained: Trained) -> dict[str, Cost]:
 
 
 def parameters(probes: dict[str, Probe]) -> int:
-    return sum(
-        part.numel() for probe in probes.values() for part in (probe.down, probe.up, probe.bias) if part is not None
-    )
+    return sum(part.numel() for probe in probes.values() for part in (probe.down, probe.up, probe.bias) if part is not None)
 
 
 @hypothesis_settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -205,13 +203,9 @@ def test_budget_too_small_warns_and_leaves_the_head_alone(
     features: Both, trained: Trained, allocation: str, budget: float
 ) -> None:
     settings = replace(lates.DEFAULT, allocation=allocation)
-    with pytest.warns(
-        UserWarning, match=r"the smallest probe needs 68\. No block gets a probe: this is temperature"
-    ) as told:
+    with pytest.warns(UserWarning, match=r"the smallest probe needs 68\. No block gets a probe: this is temperature") as told:
         assert fit_budget(trained, features[1], budget, settings=settings) == {}
-    enough = 1.05 * float(
-        re.findall(r"raise budget= above ([\d.e-]+)", str(told[0].message))[0]
-    )  # it is printed to two digits
+    enough = 1.05 * float(re.findall(r"raise budget= above ([\d.e-]+)", str(told[0].message))[0])  # it is printed to two digits
     with warnings.catch_warnings(record=True, action="always") as told:
         probes = fit_budget(trained, features[1], enough, settings=settings)
     assert probes or "the hold-out gains by no probe" in str(told[0].message), "it is allowed, whether it gains or not"

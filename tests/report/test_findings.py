@@ -78,9 +78,7 @@ def test_classes_are_ordered_by_an_error_whose_mean_is_the_classwise_ece(
         assert one.rows == int((predictions["clean"].labels == int(one.name)).sum())
         assert one.confidence == pytest.approx(float(sure[chosen].mean()))
         assert one.predicted == int(chosen.sum())
-        assert one.precision == pytest.approx(
-            float((predictions["clean"].labels[chosen] == int(one.name)).double().mean())
-        )
+        assert one.precision == pytest.approx(float((predictions["clean"].labels[chosen] == int(one.name)).double().mean()))
 
 
 def test_class_names_that_occur_twice_get_their_number(

@@ -64,9 +64,7 @@ def test_errors_have_a_scale_of_their_own(findings: Findings) -> None:
         assert chart["layer"][0]["encoding"]["y"]["scale"]["domain"][1] == pytest.approx(1.05 * max(wrong))
 
 
-def test_page_has_every_sentence_and_a_place_and_alternative_text_for_every_chart(
-    page: str, findings: Findings
-) -> None:
+def test_page_has_every_sentence_and_a_place_and_alternative_text_for_every_chart(page: str, findings: Findings) -> None:
     found, charts = Page(page), charts_in(page)
     assert len(found.ids()) == len(set(found.ids()))
     assert set(charts) <= set(found.ids())
@@ -114,9 +112,7 @@ def test_text_from_outside_cannot_become_markup(
     assert [tag for tag, _ in taken.elements] == [tag for tag, _ in plain.elements]
     assert taken.text.count("document.title='taken'") > 10
     assert not any("document.title='taken'" in script for script in taken.scripts if "vegaEmbed" in script)
-    lates.write_report(
-        calibrated, test_sets, tmp_path / "x.html", title=HOSTILE, class_names=[HOSTILE] * 10, progress=False
-    )
+    lates.write_report(calibrated, test_sets, tmp_path / "x.html", title=HOSTILE, class_names=[HOSTILE] * 10, progress=False)
     assert Page((tmp_path / "x.html").read_text("utf-8")).ids() == plain.ids()
 
 
@@ -129,9 +125,7 @@ def test_embedded_json_reads_back_and_never_closes_its_script(text: str) -> None
 
 def test_numbers_that_are_not_finite_are_named_and_draw_nothing(findings: Findings) -> None:
     broken = metrics.Interval(math.inf, math.nan, math.nan, 0.95, 100)
-    test = replace(
-        findings.test, measured={m: {**values, "nll": broken} for m, values in findings.test.measured.items()}
-    )
+    test = replace(findings.test, measured={m: {**values, "nll": broken} for m, values in findings.test.measured.items()})
     odd = replace(findings, sets={**findings.sets, "clean": test})
     html = page_of(odd, "odd")
     assert "not finite" in html

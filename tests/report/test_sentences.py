@@ -131,8 +131,6 @@ def test_nothing_is_said_where_nothing_is_wrong() -> None:
         (-0.1, 0.1, "Calibration error 12.00 % before, 3.15 % after: not a significant difference", "unclear"),
     ],
 )
-def test_headline_gives_the_calibration_error_before_and_after(
-    low: float, high: float, text: str, outcome: str
-) -> None:
+def test_headline_gives_the_calibration_error_before_and_after(low: float, high: float, text: str, outcome: str) -> None:
     said, judged = sentences.headline(with_differences(NETWORK, ece=(low, high)))
     assert (plain(said), judged) == (text, outcome)

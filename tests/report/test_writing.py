@@ -66,9 +66,7 @@ def test_report_of_one_set_has_no_section_on_shifts(
     assert "<title>ResidualNetwork, 10 classes</title>" in html
 
 
-def test_report_is_reproducible_from_its_seed(
-    problem: Problem, test_sets: dict[str, DataLoader], tmp_path: Path
-) -> None:
+def test_report_is_reproducible_from_its_seed(problem: Problem, test_sets: dict[str, DataLoader], tmp_path: Path) -> None:
     sampled = lates.mc_dropout(problem.model, samples=3)
     calibrated = lates.calibrate(sampled, train=problem.train, holdout=problem.holdout, views=None, progress=False)
     for name in ("one", "two"):
@@ -91,9 +89,7 @@ def test_report_of_an_ensemble_has_a_picture_per_network(
     weights = calibrated.fit.temperature_weights
     with torch.no_grad():
         scaled = [(w * model(problem.images)).softmax(1) for w, model in zip(weights, ensemble, strict=True)]
-    torch.testing.assert_close(
-        predicted.logits[TEMPERATURE].softmax(1), torch.stack(scaled).mean(0), atol=1e-5, rtol=1e-4
-    )
+    torch.testing.assert_close(predicted.logits[TEMPERATURE].softmax(1), torch.stack(scaled).mean(0), atol=1e-5, rtol=1e-4)
     lates.write_report(calibrated, test_sets["clean"], tmp_path / "ensemble.html", progress=False)
     html = (tmp_path / "ensemble.html").read_text("utf-8")
     assert {"contributions-0", "contributions-1", "depth-0", "depth-1"} <= set(charts_in(html))
@@ -112,9 +108,7 @@ def test_report_of_temperature_scaling_shows_two_methods(
 
 
 @pytest.mark.parametrize("rows", [1, 3])
-def test_report_works_on_few_rows(
-    calibrated: lates.CalibratedModel, problem: Problem, tmp_path: Path, rows: int
-) -> None:
+def test_report_works_on_few_rows(calibrated: lates.CalibratedModel, problem: Problem, tmp_path: Path, rows: int) -> None:
     batch = (problem.images[:rows], problem.labels[:rows])
     lates.write_report(calibrated, {"one": [batch], "two": [batch]}, tmp_path / "few.html", progress=False)
     assert f" of {rows} test input" in (tmp_path / "few.html").read_text("utf-8")

@@ -12,9 +12,7 @@ from lates.runtime.checks import check_finite, check_labels, check_logits, warn_
 INF = float("inf")
 
 
-@pytest.mark.parametrize(
-    ("row", "fault"), [([0.0, float("nan")], "NaN"), ([0.0, INF], r"\+inf"), ([-INF, -INF], "only -inf")]
-)
+@pytest.mark.parametrize(("row", "fault"), [([0.0, float("nan")], "NaN"), ([0.0, INF], r"\+inf"), ([-INF, -INF], "only -inf")])
 def test_rows_without_a_softmax_are_named(row: list[float], fault: str) -> None:
     logits = torch.tensor([[0.0, 1.0], row, row])
     with pytest.raises(ValueError, match=rf"head hold {fault} in row 1 \(2 of 3 rows"):

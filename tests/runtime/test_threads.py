@@ -135,9 +135,7 @@ def test_a_probe_s_rows_are_shared_among_threads_of_one_core(monkeypatch: pytest
 
 @pytest.mark.usefixtures("two_threads")
 @pytest.mark.parametrize("metric", [metrics.ece, metrics.classwise_ece, metrics.auc])
-def test_metrics_share_rows_among_threads_of_one_core(
-    metric: Callable[..., float], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_metrics_share_rows_among_threads_of_one_core(metric: Callable[..., float], monkeypatch: pytest.MonkeyPatch) -> None:
     """Beside other programs torch's own threads made a metric of 10,000 rows and 1,000 classes a hundred times as slow."""
     seen: set[tuple[int, int]] = set()
     largest = torch.Tensor.amax

@@ -36,9 +36,7 @@ def penalised(
     return value
 
 
-def oracle(
-    members: list[Tensor], labels: Tensor, regularise: float = 0.0, prior: float = 0.0
-) -> tuple[float, np.ndarray]:
+def oracle(members: list[Tensor], labels: Tensor, regularise: float = 0.0, prior: float = 0.0) -> tuple[float, np.ndarray]:
     """The same problem by scipy's L-BFGS-B and autograd."""
     scale = torch.stack(members, dim=2).double().std(dim=(0, 1), correction=0)
 

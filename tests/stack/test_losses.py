@@ -83,9 +83,7 @@ def test_probe_losses_are_means_over_rows() -> None:
 @pytest.mark.parametrize("loss", LOSSES.values(), ids=LOSSES)
 @settings(max_examples=25, deadline=None)
 @given(seed=st.integers(0, 10_000), cut=st.integers(1, 39), shift=st.floats(-50, 50))
-def test_loss_is_a_function_of_sums_over_rows_and_ignores_row_constants(
-    loss: Loss, seed: int, cut: int, shift: float
-) -> None:
+def test_loss_is_a_function_of_sums_over_rows_and_ignores_row_constants(loss: Loss, seed: int, cut: int, shift: float) -> None:
     logits, labels = sharpened(1.2, n=40, classes=3, seed=seed)
     whole = float(loss(logits, labels))
     parts = [loss.statistics(logits[rows], labels[rows]).sum(0) for rows in (slice(None, cut), slice(cut, None))]

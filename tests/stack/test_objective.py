@@ -15,9 +15,7 @@ PENALTIES = [(0.0, 0.0), (0.7, 0.0), (0.0, 2.0), (0.7, 2.0)]
 """regularise, prior"""
 
 
-def case(
-    members: int, regularise: float, prior: float, perfect: bool
-) -> tuple[list[Tensor], Tensor, Objective, Tensor]:
+def case(members: int, regularise: float, prior: float, perfect: bool) -> tuple[list[Tensor], Tensor, Objective, Tensor]:
     """Logits, labels, their objective and weights away from its minimum; the head may be right in every row."""
     logits, labels = noisy_views(60, 5, members)
     labels = logits[-1].argmax(dim=1) if perfect else labels

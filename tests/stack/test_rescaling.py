@@ -108,9 +108,7 @@ def test_row_weights_are_refused_where_copies_choose_the_scale() -> None:
 @pytest.mark.parametrize(
     ("passes", "rows", "expect_shift"), [(0, 60, False), (7, 60, False), (1, 60, True), (2, 61, True), (2, 58, True)]
 )
-def test_rows_that_are_not_so_many_passes_over_the_same_inputs_are_refused(
-    passes: int, rows: int, expect_shift: bool
-) -> None:
+def test_rows_that_are_not_so_many_passes_over_the_same_inputs_are_refused(passes: int, rows: int, expect_shift: bool) -> None:
     logits, labels = torch.randn(rows, 3, generator=torch.Generator().manual_seed(0)), torch.arange(rows) % 3
     with pytest.raises(ValueError, match=f"passes={passes}"):
         lates.fit_stack([logits], labels, passes=passes, expect_shift=expect_shift)

@@ -82,9 +82,7 @@ def test_outlier_rows_are_left_out_with_a_warning(samples: int) -> None:
     for sample in drawn:
         sample[0][7::400] *= 1e5
     stack, (said,) = warnings_of(lambda: fit(drawn, labels))
-    assert re.match(r'3 of 1200 hold-out rows .*median \(rows 7, 407, 807; member "0", .* left out of the fit', said), (
-        said
-    )
+    assert re.match(r'3 of 1200 hold-out rows .*median \(rows 7, 407, 807; member "0", .* left out of the fit', said), said
     assert torch.equal(stack.weights, alone.weights)
     assert (stack.rows, stack.nll) == (1_197, alone.nll)
     everything, said_of_all = warnings_of(lambda: fit(drawn, labels, Settings(prior=0)))
@@ -100,9 +98,7 @@ def fit(drawn: list[list[Tensor]], labels: Tensor, settings: Settings = DEFAULT)
 @pytest.mark.parametrize("scale", [1e60, 1e200])
 def test_logits_beyond_float64_are_refused(scale: float) -> None:
     logits = scale * torch.randn(1_500, 5, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-    with pytest.raises(
-        ValueError, match=r'logits of member "0" vary by .* beyond what float64 can fit; expected at most'
-    ):
+    with pytest.raises(ValueError, match=r'logits of member "0" vary by .* beyond what float64 can fit; expected at most'):
         fit_stack([logits, logits], torch.arange(1_500) % 5)
 
 
@@ -145,9 +141,7 @@ def test_stack_clearly_less_accurate_than_the_head_falls_back_to_temperature_sca
     known = (torch.arange(2_000) % 10 < 9)[:, None]
     head, probe = torch.where(known, 0.1 * right, 2 * other), torch.where(known, 0.4 * other, 8 * right)
     stack, said = warnings_of(lambda: fit_stack([probe, head], labels))
-    assert re.match("The stack is right on 200 hold-out rows, the head on 1,800: the probes were dropped", said[0]), (
-        said
-    )
+    assert re.match("The stack is right on 200 hold-out rows, the head on 1,800: the probes were dropped", said[0]), said
     scaled = fit_stack([head], labels)
     assert stack.weights.tolist() == pytest.approx([0, float(scaled.weights[0]) or 1.0])
     assert not stack.certified

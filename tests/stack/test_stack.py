@@ -85,9 +85,7 @@ def test_stack_over_more_names_gives_the_others_weight_0() -> None:
 
 @settings(max_examples=40, deadline=None)
 @given(seed=seeds, penalties=st.sampled_from([(0.0, 0.0), (1e-3, 0.0), (1.0, 0.0), (0.0, 2.0), (1.0, 2.0)]))
-def test_stack_is_never_worse_than_temperature_nor_temperature_than_network(
-    seed: int, penalties: tuple[float, float]
-) -> None:
+def test_stack_is_never_worse_than_temperature_nor_temperature_than_network(seed: int, penalties: tuple[float, float]) -> None:
     logits, labels = awkward(seed)
     regularise, prior = penalties
     holdouts = (MemberRows.of([members], labels) for members in (logits, logits[-1:]))

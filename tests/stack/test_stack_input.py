@@ -59,9 +59,7 @@ def test_bad_input_is_refused_with_what_came_and_what_to_do(message: str) -> Non
         (-torch.inf, r"logits of member \"head\" hold -inf in row 3999; a weighted sum of logits.*clamp"),
     ],
 )
-def test_logits_that_are_not_finite_are_refused_with_member_and_row(
-    value: float, message: str, dtype: torch.dtype
-) -> None:
+def test_logits_that_are_not_finite_are_refused_with_member_and_row(value: float, message: str, dtype: torch.dtype) -> None:
     (logits,), labels = noisy_views(4_000, 30, 1)
     logits = logits.to(dtype)
     logits[-1, -1] = value

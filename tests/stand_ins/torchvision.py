@@ -30,8 +30,7 @@ class ResNet(nn.Module):
         super().__init__()
         sizes = ((3, 8), (8, 12), (12, 16))
         self.layers = nn.ModuleList(
-            nn.Sequential(nn.Conv2d(*size, 3, stride=2, padding=1), nn.BatchNorm2d(size[1]), nn.ReLU())
-            for size in sizes
+            nn.Sequential(nn.Conv2d(*size, 3, stride=2, padding=1), nn.BatchNorm2d(size[1]), nn.ReLU()) for size in sizes
         )
         self.fc = nn.Linear(16, num_classes)
 

@@ -101,9 +101,7 @@ def star_light(draws: Draws, centres: Tensor, lengths: Tensor, side: int, *, exp
     rays = draws.between(50, _MOST_RAYS, "rays", centres.shape[1], 1, 1).floor()
     place = (torch.atan2(right, down) / (2 * math.pi) + 0.5) * rays
     share = place % 1
-    here, there = (
-        lengths.gather(2, ((place.floor() + step) % rays).long().flatten(2)).view_as(share) for step in (0, 1)
-    )
+    here, there = (lengths.gather(2, ((place.floor() + step) % rays).long().flatten(2)).view_as(share) for step in (0, 1))
     length = here + share * (there - here)
     light = (length**2 / (down**2 + right**2 + 1e-4)) ** exponent
     return ((1 - (share - 0.5) ** 2) * light).clamp(max=1)

@@ -21,9 +21,7 @@ def minimise(loss: Callable[[Tensor], Tensor], start: Tensor, bounds: Bounds | N
         return value.item(), gradient.cpu().numpy()
 
     options = {"maxiter": 500, "maxfun": 1000, "ftol": 1e-11, "gtol": 1e-7, "maxcor": 20}
-    solution = minimize(
-        value_and_gradient, start.cpu().numpy(), jac=True, method="L-BFGS-B", bounds=bounds, options=options
-    )
+    solution = minimize(value_and_gradient, start.cpu().numpy(), jac=True, method="L-BFGS-B", bounds=bounds, options=options)
     return torch.from_numpy(solution.x).to(start.device)
 
 

@@ -47,9 +47,7 @@ def draw_severity(measured: Sequence[Measured], training: str) -> Figure:
         return drawn
 
     figure = style.draw_panels(drawn_datasets(measured, training), draw, below="severity", width=4.8, height=2.4)
-    title = (
-        "Gain over temperature scaling (blue line) by severity, up is better; bars: 95 % t intervals over architectures"
-    )
+    title = "Gain over temperature scaling (blue line) by severity, up is better; bars: 95 % t intervals over architectures"
     return style.finished(figure, title, training, methods)
 
 
@@ -70,9 +68,7 @@ def draw_corruptions(measured: Sequence[Measured], training: str) -> Figure:
             gains = [architecture_gains(architectures, method, REFERENCE, metric, sets_of((name,))) for name in order]
             if all(map(len, gains)):
                 drawn = True
-                axes.scatter(
-                    [each.mean() for each in gains], height - offsets[method], s=9, zorder=3, **style.look(method)
-                )
+                axes.scatter([each.mean() for each in gains], height - offsets[method], s=9, zorder=3, **style.look(method))
         if not drawn:
             style.show_not_run(axes)
             continue

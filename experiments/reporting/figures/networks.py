@@ -75,9 +75,7 @@ def draw_depth(measured: Sequence[Measured], dataset: str, training: str) -> Fig
         column[0].set_ylim(0, 1)
         offsets = style.dodge(methods, 0.84)
         for method in methods:
-            shares = [
-                spread(each.fact("methods", method, "contributions", name) for each in cells).mean for name in members
-            ]
+            shares = [spread(each.fact("methods", method, "contributions", name) for each in cells).mean for name in members]
             column[1].bar(depth + offsets[method], shares, width=0.8 / len(methods), color=style.COLOURS[method])
         column[1].set_ylim(0, 1)
         column[1].set_xlabel("member, in depth order")

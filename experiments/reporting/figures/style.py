@@ -100,9 +100,7 @@ def grid_of_panels(rows: int, columns: int, *, width: float = 3.4, height: float
     return figure, figure.subplots(rows, columns, squeeze=False)
 
 
-def draw_panels(
-    datasets: Sequence[str], draw: Callable[[Axes, str, str], bool], *, below: str = "", **size: float
-) -> Figure:
+def draw_panels(datasets: Sequence[str], draw: Callable[[Axes, str, str], bool], *, below: str = "", **size: float) -> Figure:
     """A row for each metric, a column for each data set, drawn by `draw`, which says whether there was anything to draw."""
     figure, panels = grid_of_panels(len(PANELS), len(datasets), **size)
     for line, metric in zip(panels, PANELS, strict=True):

@@ -36,9 +36,7 @@ def make_tables(results: Path) -> tuple[tuple[Measured, ...], dict[str, Table]]:
     tables += [problem_table(results / "text_and_tables", *problem) for problem in PROBLEMS]
     for name in ("search_shift", "search_shift_public", "search_third"):
         tables += round_tables(results / name)
-    for folder, (network, title) in product(
-        ("search", "search_holdouts"), (("resnet18", "ResNet18"), ("vgg16", "VGG16"))
-    ):
+    for folder, (network, title) in product(("search", "search_holdouts"), (("resnet18", "ResNet18"), ("vgg16", "VGG16"))):
         file = results / folder / f"cifar100-{network}-s0" / "candidates.csv"
         tables.append(candidates_table(file, f"{folder}_{network}", title))
     return measured, {table.name: table for table in tables}

@@ -133,9 +133,7 @@ def mc_dropout_gains(measured: Sequence[Measured]) -> Table:
         cells = trained(measured, dataset, "wide_resnet_28_10", dropout=rate)
         for pair in MC_COMPARISONS:
             compared = [compare([cells], *pair, metric, GROUPS["clean"]) for metric in metrics]
-            texts = [
-                f"{signed(gain.mean, 4)} {interval(gain.bootstrap)}".removesuffix(f" {ABSENT}") for gain in compared
-            ]
+            texts = [f"{signed(gain.mean, 4)} {interval(gain.bootstrap)}".removesuffix(f" {ABSENT}") for gain in compared]
             rows.append((in_words(dataset), f"{rate:g}", *map(mc_title, pair), str(len(cells)), *texts))
     return Table(
         "mc_dropout_gains",

@@ -106,9 +106,7 @@ def depth(measured: Sequence[Measured]) -> Table:
             rows.append((training, *map(in_words, (dataset, network)), member, *means))
     header = ("networks trained by", "data set", "network", "member", "accuracy", *map(in_words, shown))
     title = "Accuracy and contribution of each member, by depth"
-    note = (
-        "Means over seeds. Accuracy on the clean test set: of uncut probes trained without views. Then contributions."
-    )
+    note = "Means over seeds. Accuracy on the clean test set: of uncut probes trained without views. Then contributions."
     return Table("depth", title, header, tuple(rows), note, text_columns=4)
 
 

@@ -125,9 +125,7 @@ def baselines(measured: Sequence[Measured], dataset: str) -> Table:
 def imagenet(measured: Sequence[Measured]) -> Table:
     """With Tiny-ImageNet, which stands in for it."""
     rows = [(in_words("imagenet"), *_paper_row(in_words(each), row)) for each, row in paper.IMAGENET.items()]
-    for dataset, method in product(
-        LARGE, ("temperature_sgd", "temperature", "sms", "lates_paper", DEFAULT, EXPECT_SHIFT)
-    ):
+    for dataset, method in product(LARGE, ("temperature_sgd", "temperature", "sms", "lates_paper", DEFAULT, EXPECT_SHIFT)):
         cells = trained(measured, dataset, "resnet50")
         if any(method in each.methods for each in cells) or not cells:
             rows.append((in_words(dataset), *_our_row(in_words(method), cells, method)))

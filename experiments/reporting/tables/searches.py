@@ -144,9 +144,7 @@ def round_tables(folder: Path) -> tuple[Table, Table, Table]:
     title, note = f"Means over {len(search.networks)} networks", _named(search) if candidates else "Not run."
     return (
         Table(folder.name, title, ("candidate", "violations", *HEADER), rows, note),
-        Table(
-            f"{folder.name}_pairs", title, ("pair", *HEADER), pairs, "Positive is worse; ± the paired standard error."
-        ),
+        Table(f"{folder.name}_pairs", title, ("pair", *HEADER), pairs, "Positive is worse; ± the paired standard error."),
         _family_table(search, f"{folder.name}_families", title),
     )
 

@@ -22,7 +22,5 @@ def problem_table(folder: Path, name: str, title: str) -> Table:
         (test, in_words(metric), *(with_deviation(Spread(*of[test][metric], count=seeds), 3) for of in scores.values()))
         for test, metric in columns
     )
-    note = (
-        f'Means ± standard deviations over {seeds} seeds. By the rule views="auto" is: {file["chosen"] or "no views"}.'
-    )
+    note = f'Means ± standard deviations over {seeds} seeds. By the rule views="auto" is: {file["chosen"] or "no views"}.'
     return Table(name, title, ("rows", "metric", *scores), rows, note, text_columns=2)

@@ -67,10 +67,7 @@ NETWORKS: dict[str, Callable[..., nn.Module]] = {
     "mobilenet": partial(MobileNet, _MOBILENET_STAGES),
     "convnet_group_norm": partial(VGG, [[64] * 2, [128] * 2, [256] * 3, [512] * 3], norm=partial(nn.GroupNorm, 32)),
     "small_vit": partial(SmallViT, 256, 9, 4),
-    **{
-        f"resnet{6 * n + 2}": partial(ResNet, _PADDED, (n, n, n), (16, 16, 32, 64), normalise=_IMAGENET)
-        for n in (3, 5, 7, 9)
-    },
+    **{f"resnet{6 * n + 2}": partial(ResNet, _PADDED, (n, n, n), (16, 16, 32, 64), normalise=_IMAGENET) for n in (3, 5, 7, 9)},
     "densenet_100": partial(DenseNet, 100, 12, normalise=_CIFAR),
     "tiny_vgg": partial(VGG, [[8], [16], [32, 32]]),
     "tiny_resnet": partial(ResNet, BasicBlock, (1, 1, 1, 1), (8, 8, 16, 32, 32)),

@@ -89,9 +89,7 @@ class ResNet(nn.Sequential):
         normalise: Callable[[], nn.Module] | None = None,
     ) -> None:
         kernel, stride = (3, 1) if stem == "small" else (7, 2)
-        entry = nn.Sequential(
-            convolution(3, widths[0], kernel, stride), nn.BatchNorm2d(widths[0]), nn.ReLU(inplace=True)
-        )
+        entry = nn.Sequential(convolution(3, widths[0], kernel, stride), nn.BatchNorm2d(widths[0]), nn.ReLU(inplace=True))
         if stem == "large":
             entry.append(nn.MaxPool2d(3, stride=2, padding=1))
         before = {"normalise": normalise()} if normalise else {}

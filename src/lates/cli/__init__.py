@@ -33,9 +33,7 @@ from lates.cli.fit import fit_cached
 from lates.cli.inspect import inspect_file
 from lates.cli.report import report_calibration
 
-app = typer.Typer(
-    no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode="markdown"
-)
+app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode="markdown")
 
 
 def print_version(asked: bool) -> None:
@@ -46,9 +44,7 @@ def print_version(asked: bool) -> None:
 
 @app.callback()
 def main(
-    debug: Annotated[
-        bool, typer.Option("--debug", envvar="LATES_DEBUG", help="Show the traceback of an error.")
-    ] = False,
+    debug: Annotated[bool, typer.Option("--debug", envvar="LATES_DEBUG", help="Show the traceback of an error.")] = False,
     show_version: Annotated[
         bool, typer.Option("--version", callback=print_version, is_eager=True, help="Show the version and exit.")
     ] = False,

@@ -40,9 +40,7 @@ def calibrate_model(
     loss: Annotated[Loss, method(help="What the weights minimise.")] = "nll",
     budget: Annotated[
         str,
-        method(
-            metavar="SHARE", help="Limit on added parameters, as a share of the network's: 1% or 0.01; none: no limit."
-        ),
+        method(metavar="SHARE", help="Limit on added parameters, as a share of the network's: 1% or 0.01; none: no limit."),
     ] = "1%",
     views: Annotated[
         str,
@@ -53,9 +51,7 @@ def calibrate_model(
             "robust for images and, with --tokenizer, masks tokens of text.",
         ),
     ] = "auto",
-    passes: Annotated[
-        int | None, method(min=1, help="Augmented views per row.", show_default="chosen by --views")
-    ] = None,
+    passes: Annotated[int | None, method(min=1, help="Augmented views per row.", show_default="chosen by --views")] = None,
     expect_shift: Annotated[
         bool,
         method(

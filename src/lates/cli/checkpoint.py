@@ -96,9 +96,7 @@ def check_names(state: Mapping[str, Any], expected: Mapping[str, Any], path: Pat
         if name in state and isinstance(tensor, Tensor):
             value = plain_tensor(state[name], f"{path}: {name}")
             if (value.is_floating_point(), value.is_complex()) != (tensor.is_floating_point(), tensor.is_complex()):
-                raise TypeError(
-                    f"{path}: {name} is {value.dtype}, expected {tensor.dtype}. Save the state_dict as it is."
-                )
+                raise TypeError(f"{path}: {name} is {value.dtype}, expected {tensor.dtype}. Save the state_dict as it is.")
     loaded = {value.data_ptr() for name, value in expected.items() if name in state and isinstance(value, Tensor)}
     needed = {
         name: value.shape

@@ -17,9 +17,7 @@ PAGE = Path("lates-demo-report.html")
 def show_demo(
     train: Annotated[bool, typer.Option("--train", help="Train the network first: a few minutes.")] = False,
     seed: Annotated[int, typer.Option(min=0, help="Seed of training, views, noise and bootstrap.")] = 0,
-    quick: Annotated[
-        bool, typer.Option("--quick", help="Use a sixth of the images: ten seconds, rough numbers.")
-    ] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="Use a sixth of the images: ten seconds, rough numbers.")] = False,
     report: Annotated[Path, typer.Option(dir_okay=False, metavar="FILE", help="The page with charts to write.")] = PAGE,
     no_report: Annotated[bool, typer.Option("--no-report", help="Write no page.")] = False,
     force: Annotated[bool, typer.Option("--force", help="Overwrite an existing page that you name.")] = False,

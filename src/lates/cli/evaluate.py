@@ -82,9 +82,7 @@ def evaluate_file(
 
         tests = {file.name: read_methods(file, labels, fitted)}
     others = list(next(iter(tests.values())).logits)[:-1] if model is not None or fitted is not None else []
-    comparisons = {
-        name: metrics.compare(one.logits, one.labels, baselines=others, seed=seed) for name, one in tests.items()
-    }
+    comparisons = {name: metrics.compare(one.logits, one.labels, baselines=others, seed=seed) for name, one in tests.items()}
     auc = {name: one.by_method(metrics.auc) for name, one in tests.items()}
     selected = None if wanted is None else select_all(tests, wanted, seed)
     if as_json:

@@ -37,9 +37,7 @@ def fit_cached(
         float,
         typer.Option(min=0.0, help="How strongly few rows keep the weights at the network as it is; 0: not at all."),
     ] = DEFAULT.prior,
-    regularise: Annotated[
-        float, typer.Option(min=0.0, help="c of the paper's penalty (c / sqrt(n)) / 2 · |weights|².")
-    ] = 0.0,
+    regularise: Annotated[float, typer.Option(min=0.0, help="c of the paper's penalty (c / sqrt(n)) / 2 · |weights|².")] = 0.0,
     output: Annotated[Path | None, result("--output", "-o", metavar="FILE", help="Where to write the weights.")] = None,
     force: Force = False,
     as_json: AsJson = False,

@@ -10,9 +10,7 @@ from lates.cli.options import AsJson
 
 
 def inspect_file(
-    file: Annotated[
-        Path, typer.Argument(help="A file written by `lates calibrate` or `lates fit`.", show_default=False)
-    ],
+    file: Annotated[Path, typer.Argument(help="A file written by `lates calibrate` or `lates fit`.", show_default=False)],
     as_json: AsJson = False,
 ) -> None:
     """Show what is in a calibration file: members and weights, the fit, the network it belongs to.

@@ -44,9 +44,7 @@ OtherWeights = Annotated[
 ]
 Device = Annotated[
     str | None,
-    source(
-        metavar="NAME", help="Where to compute: cpu, cuda, cuda:1, mps. Default: where your function put the network."
-    ),
+    source(metavar="NAME", help="Where to compute: cpu, cuda, cuda:1, mps. Default: where your function put the network."),
 ]
 Force = Annotated[bool, result("--force", help="Overwrite an existing file.")]
 AsJson = Annotated[bool, result("--json", help="Print the results as JSON.")]
@@ -64,9 +62,7 @@ def check_output(path: Path, force: bool, inputs: Iterable[Path | None] = (), so
     source_files = [file for file, _, _ in (source.rpartition(":") for source in sources) if file.endswith(".py")]
     for one in (*filter(None, inputs), *source_files):
         if os.path.realpath(one) == str(target):
-            raise FileExistsError(
-                f"{path} is an input of this command, and writing would destroy it. Name another file."
-            )
+            raise FileExistsError(f"{path} is an input of this command, and writing would destroy it. Name another file.")
     if path.exists() and not force:
         raise FileExistsError(f"{path} exists already. Pass --force to overwrite it, or name another file.")
 

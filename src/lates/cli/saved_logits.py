@@ -28,9 +28,7 @@ def read_logits(path: Path, labels_path: Path | None = None) -> tuple[dict[str, 
     arrays = read_arrays(path)
     labels = [arrays.pop(key) for key in LABEL_KEYS if key in arrays]
     if len(labels) + (labels_path is not None) > 1:
-        raise ValueError(
-            f"There are labels in {path}{f' and in {labels_path}' if labels_path else ' twice'}. Keep one."
-        )
+        raise ValueError(f"There are labels in {path}{f' and in {labels_path}' if labels_path else ' twice'}. Keep one.")
     if labels_path is not None:
         labels = [read_labels(labels_path)]
     if not labels:

@@ -95,9 +95,7 @@ def select_all(tests: Mapping[str, Predictions], risk: float, seed: int) -> dict
     (first, fitting), *others = tests.items()
     selected: dict[str, Any] = {}
     for method, selector in fitting.by_method(partial(fit_selector, risk=risk, seed=seed)).items():
-        sets = {first: selector.fitted} | {
-            name: selector.measure(one.logits[method], one.labels) for name, one in others
-        }
+        sets = {first: selector.fitted} | {name: selector.measure(one.logits[method], one.labels) for name, one in others}
         numbers = {name: {**vars(one), "coverage": one.coverage, "risk": one.risk} for name, one in sets.items()}
         promise = {"threshold": selector.threshold, "risk": selector.risk, "delta": selector.delta}
         selected[method] = {**promise, "sets": numbers}

@@ -60,9 +60,7 @@ def load_network() -> SmallResNet:
     return network
 
 
-def train_network(
-    split: Split, *, epochs: int = EPOCHS, seed: int = 0, progress: Progress | None = None
-) -> SmallResNet:
+def train_network(split: Split, *, epochs: int = EPOCHS, seed: int = 0, progress: Progress | None = None) -> SmallResNet:
     """Train the demo's network: SGD with Nesterov momentum and a cosine schedule down to zero.
 
     The same seed gives the same network, to the last bit, with the same number of threads, processor and version of torch.

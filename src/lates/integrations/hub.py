@@ -74,9 +74,7 @@ def write_card(calibrated: CalibratedModel, title: str, measured: Mapping[str, M
     """The model card, in Markdown: what it is, what was measured, the contributions, how to load it."""
     fit = calibrated.fit
     losses = {"network": fit.nll_network, "temperature scaling": fit.nll_temperature, "this calibration": fit.nll}
-    contributions = [
-        [f"`{_line(name)}`", f"{share:.3f}"] for name, share in calibrated.contributions.items() if share > 0
-    ]
+    contributions = [[f"`{_line(name)}`", f"{share:.3f}"] for name, share in calibrated.contributions.items() if share > 0]
     metrics = list(dict.fromkeys(metric for values in measured.values() for metric in values))
     rows = [[name, *(f"{values[m]:.4f}" if m in values else "" for m in metrics)] for name, values in measured.items()]
     parts = [
@@ -113,7 +111,5 @@ def _is_ours(config: Path) -> bool:
     try:
         content = json.loads(config.read_text("utf-8"))
     except (ValueError, RecursionError) as fault:
-        raise ValueError(
-            f"{config} is not JSON ({fault}). Save the calibration again, to a separate folder."
-        ) from fault
+        raise ValueError(f"{config} is not JSON ({fault}). Save the calibration again, to a separate folder.") from fault
     return isinstance(content, dict) and content.get("library") == LIBRARY

@@ -28,8 +28,6 @@ class CalibrateAfterTraining(AfterTraining, TrainerCallback):
     its shard of both loaders, with the same result; the first one saves.
     """
 
-    def on_train_end(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
-    ) -> None:
+    def on_train_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any) -> None:
         calibrated = self._calibrate(kwargs["model"], args.process_index, args.world_size)
         state.log_history.append({"step": state.global_step, **scalars(calibrated)})

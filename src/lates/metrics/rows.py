@@ -141,9 +141,7 @@ def computed_anew(of_rows: Callable[..., float]) -> OfDraws:
 
     def of_draws(rows: Rows, **options: Any) -> Statistic:
         def statistic(counts: Tensor) -> Tensor:
-            return torch.tensor(
-                of_rows(rows.take(torch.repeat_interleave(counts.long())), **options), dtype=torch.float64
-            )
+            return torch.tensor(of_rows(rows.take(torch.repeat_interleave(counts.long())), **options), dtype=torch.float64)
 
         return statistic
 

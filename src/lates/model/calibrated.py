@@ -184,9 +184,7 @@ class CalibratedModel(nn.Module):
                 "cast or trained on since. The file is for the weights of then: load it with those, or calibrate again.",
             )
             tensors |= {f"{number}.weights": network.weights, f"{number}.deviations": deviations[number]}
-            tensors |= {
-                f"{number}.{name}": value for name, value in network.probes.state_dict(prefix="probes.").items()
-            }
+            tensors |= {f"{number}.{name}": value for name, value in network.probes.state_dict(prefix="probes.").items()}
             poolings = {name: asdict(pooling) for name, pooling in network.poolings.items()}
             known = {"names": network.names, "accuracies": network.accuracies}
             saved.append({**known, "poolings": poolings, "network": then})

@@ -54,14 +54,11 @@ def read_saved(path: str | PathLike[str]) -> SavedCalibration:
     return parse_saved(tensors, metadata, path)
 
 
-def parse_saved(
-    tensors: Mapping[str, Tensor], metadata: Mapping[str, Any], path: str | PathLike[str]
-) -> SavedCalibration:
+def parse_saved(tensors: Mapping[str, Tensor], metadata: Mapping[str, Any], path: str | PathLike[str]) -> SavedCalibration:
     with naming_damaged_file(path, "Save the calibration again."):
         classes = metadata["fit"]["classes"]
         networks = tuple(
-            _network(saved, _with_prefix(f"{number}.", tensors), classes)
-            for number, saved in enumerate(metadata["voters"])
+            _network(saved, _with_prefix(f"{number}.", tensors), classes) for number, saved in enumerate(metadata["voters"])
         )
         probes = [probe for network in networks for probe in network.probes.values()]
         parts = 2 * len(networks) + sum(part is not None for probe in probes for part in vars(probe).values())

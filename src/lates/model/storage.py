@@ -84,9 +84,7 @@ def check_fingerprint(saved: Mapping[str, Sequence[Any]], network: nn.Module, so
     now = fingerprint(network)
     shapes, expected = ({name: shape for name, (shape, _) in one.items()} for one in (now, saved))
     if listed := differences(shapes, expected):
-        raise ValueError(
-            f"{source} was made for another network. {listed}. Load it with the model that was calibrated."
-        )
+        raise ValueError(f"{source} was made for another network. {listed}. Load it with the model that was calibrated.")
     warn_of_changes(
         [name for name in saved if now[name][1] != saved[name][1]],
         len(saved),

@@ -204,9 +204,7 @@ def solarize(images: Tensor, threshold: Tensor) -> Tensor:
     return torch.where(images >= threshold, 1 - images, images)
 
 
-def noise(
-    rows: Tensor, scale: ChannelScale, generator: torch.Generator | None = None, strength: float = ROW_NOISE
-) -> Tensor:
+def noise(rows: Tensor, scale: ChannelScale, generator: torch.Generator | None = None, strength: float = ROW_NOISE) -> Tensor:
     """Normal noise on every entry, of `strength` deviations of its column; a constant column stays as it is."""
     drawn = torch.empty(rows.shape, device=rows.device, dtype=working_dtype(rows)).normal_(generator=generator)
     changed = rows + strength * scale.deviation.flatten() * drawn

@@ -79,9 +79,7 @@ def call_arguments(inputs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
     return (inputs,), {}
 
 
-LOADER_ADVICE = (
-    "Let the loader give what the network takes, then the labels; of (inputs, labels, index) leave the index out."
-)
+LOADER_ADVICE = "Let the loader give what the network takes, then the labels; of (inputs, labels, index) leave the index out."
 
 
 def check_call(network: nn.Module, inputs: Any, role: str, advice: str = LOADER_ADVICE) -> None:
@@ -182,9 +180,7 @@ def _split_batch(item: Any, role: str) -> tuple[Any, Any]:
         inputs = item[0] if len(item) == 2 else tuple(item[:-1])
         return inputs, item[-1]
     form = f"a {type(item).__name__}" + (f" of {len(item)}" if isinstance(item, tuple | list) else "")
-    raise ValueError(
-        f"A {role} batch holds no labels: it is {form}. Expected (inputs, labels) or a mapping with labels."
-    )
+    raise ValueError(f"A {role} batch holds no labels: it is {form}. Expected (inputs, labels) or a mapping with labels.")
 
 
 def _read_labels(labels: Any, role: str) -> Tensor:
@@ -205,9 +201,7 @@ def _read_labels(labels: Any, role: str) -> Tensor:
             hint = "Pass labels.squeeze(1)."
         elif labels.dim() == 2:
             hint = "Several labels per row (multi-label) cannot be calibrated; of one-hot rows pass labels.argmax(1)."
-        raise ValueError(
-            f"{name} have shape {list(labels.shape)}; expected [n], one whole class number per row. {hint}"
-        )
+        raise ValueError(f"{name} have shape {list(labels.shape)}; expected [n], one whole class number per row. {hint}")
     if labels.is_floating_point() or labels.is_complex():
         raise TypeError(f"{name} are {labels.dtype}; expected integer class numbers: pass labels.long().")
     return labels.long()

@@ -68,9 +68,7 @@ def extract_samples(
 
     Views and dropout are drawn for each batch by its number: they do not depend on what was drawn before.
     """
-    asked = (
-        [reading.blocks] * len(ensemble.networks) if like is None else [list(features.poolings) for features in like]
-    )
+    asked = [reading.blocks] * len(ensemble.networks) if like is None else [list(features.poolings) for features in like]
     pairs = zip(ensemble.networks, asked, strict=True)
     names = [choose_blocks(network, blocks, reading.settings.last_block) for network, blocks in pairs]
     if run.processes.world_size > 1:

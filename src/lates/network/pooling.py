@@ -110,9 +110,7 @@ def find_tensor(output: Any) -> Tensor:
     for candidate in tensors_in(output):
         if candidate.is_floating_point() and candidate.dim() >= 2:
             return candidate
-    raise ValueError(
-        f"A block put out a {type(output).__name__} that holds no floating-point tensor of two dimensions."
-    )
+    raise ValueError(f"A block put out a {type(output).__name__} that holds no floating-point tensor of two dimensions.")
 
 
 def tensors_in(output: Any) -> Iterable[Tensor]:

@@ -75,9 +75,7 @@ def read_ensemble(model: nn.Module | Sequence[nn.Module]) -> Ensemble:
     if not isinstance(model, Sequence) or not model or not all(isinstance(part, nn.Module) for part in model):
         raise TypeError(f"Expected an nn.Module, mc_dropout(…) or a list of nn.Modules; got {type(model).__name__}.")
     if any(isinstance(part, MCDropout) for part in model):
-        raise TypeError(
-            "An ensemble of MC-dropout networks is not supported; pass plain networks, or one mc_dropout(…)."
-        )
+        raise TypeError("An ensemble of MC-dropout networks is not supported; pass plain networks, or one mc_dropout(…).")
     return Ensemble(tuple(model))
 
 

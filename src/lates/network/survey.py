@@ -29,9 +29,7 @@ def survey_network(
     with refuse_originals(model):
         logits, outputs = call_recorded(network, inputs)
     shapes = [tensor.shape for tensor in tensors_in(outputs) if not tensor.is_nested]
-    if rows > 1 and any(
-        len(shape) == 3 and shape[:2] == (rows, rows) for shape in shapes
-    ):  # which axis is the tokens'?
+    if rows > 1 and any(len(shape) == 3 and shape[:2] == (rows, rows) for shape in shapes):  # which axis is the tokens'?
         inputs, rows = take_rows(inputs, rows, rows - 1), rows - 1
         logits, outputs = call_recorded(network, inputs)
     width = None
@@ -59,9 +57,7 @@ def survey_network(
     if not poolings and not named and reading.blocks != 0:
         warn_caller(f"{NO_BLOCK} {faults[0] if faults else 'The network has no layer but its head.'}")
     elif repeated := [name for name in names if len(outputs.get(name, [])) > 1]:
-        warn_caller(
-            f"These blocks get no probe, because they run several times in a forward pass: {', '.join(repeated)}."
-        )
+        warn_caller(f"These blocks get no probe, because they run several times in a forward pass: {', '.join(repeated)}.")
     return poolings
 
 

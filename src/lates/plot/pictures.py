@@ -132,9 +132,7 @@ def budget(calibrated: CalibratedModel | Stack, *, axes: "Axes | None" = None) -
             "which keeps none. Calibrate one network with a smaller budget, such as budget=0.01."
         )
     (panel,) = style.open_axes(axes, 1, 6.4, 4.0)
-    style.clear_frame(
-        panel, "parameters added, as a share of the network's", "log-loss on the hold-out (lower is better)"
-    )
+    style.clear_frame(panel, "parameters added, as a share of the network's", "log-loss on the hold-out (lower is better)")
     panel.plot(added, losses, color=ink, linewidth=1.5, marker="o", markersize=7, markerfacecolor="white", zorder=2)
     panel.plot(added[1], losses[1], **style.PROBE_LOOK, markersize=9, zorder=3)
     for index, text in enumerate(("temperature scaling", f"this fit: {style.percent(round(added[1], 4))}")):

@@ -94,9 +94,7 @@ def inverse_hessian_times(gradient: Tensor, preconditioned: Tensor, pairs: Seque
     return result
 
 
-def _line_search(
-    function: Function, here: Iterate, direction: Tensor, slope: float, rounding_error: float
-) -> Iterate | None:
+def _line_search(function: Function, here: Iterate, direction: Tensor, slope: float, rounding_error: float) -> Iterate | None:
     """The end of a step that meets the Wolfe conditions, by bisection; None where none decreases the function."""
     shortest, longest, length = 0.0, math.inf, 1.0
     best = None

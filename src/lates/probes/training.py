@@ -65,9 +65,7 @@ def train_probes(
     return train_all(train, holdout, loss, settings, Run(device, seed, memory, train.processes, progress))
 
 
-def train_all(
-    train: Features, holdout: Features | None, loss: str, settings: Settings, run: Run
-) -> dict[str, TrainedProbe]:
+def train_all(train: Features, holdout: Features | None, loss: str, settings: Settings, run: Run) -> dict[str, TrainedProbe]:
     _check_splits(train, holdout or train)
     objective, probes = find_probe_loss(loss), {}
     for name in train.blocks:
@@ -137,9 +135,7 @@ def train_by_lbfgs(
     return fold(rows, variables, decay, reached)
 
 
-def _value_and_gradient(
-    rows: StandardisedRows, loss: MeanLoss, decay: float, variables: Variables
-) -> tuple[Tensor, Variables]:
+def _value_and_gradient(rows: StandardisedRows, loss: MeanLoss, decay: float, variables: Variables) -> tuple[Tensor, Variables]:
     def sums_of_chunk(features: Tensor, labels: Tensor) -> Tensor:
         total, logit_gradient = loss.value_and_gradient(logits_of(variables, features), labels)
         return torch.cat([total[None], (logit_gradient.T @ features).flatten(), logit_gradient.sum(0)])

@@ -56,9 +56,7 @@ def write_report(
     if not sets:
         raise ValueError("No test set came: expected a loader, or a mapping name -> loader with at least one.")
     if class_names is not None and len(class_names) != calibrated.fit.classes:
-        raise ValueError(
-            f"{len(class_names)} class names came for {calibrated.fit.classes} classes; expected one for each."
-        )
+        raise ValueError(f"{len(class_names)} class names came for {calibrated.fit.classes} classes; expected one for each.")
     with OptionalImport("report", "The report"):
         from lates.report.page import page_of
     predictions = read_predictions(calibrated, sets, seed=seed, progress=progress)

@@ -80,9 +80,7 @@ def depth_chart(members: list[Member], findings: Findings) -> Spec:
 
 def _member_chart(members: list[Member]) -> alt.Chart:
     """A row for each member: the head in the colour of the network, a probe in that of LATES."""
-    rows = [
-        {**asdict(one), "method": NETWORK if one.is_head else LATES, "text": share(one.contribution)} for one in members
-    ]
+    rows = [{**asdict(one), "method": NETWORK if one.is_head else LATES, "text": share(one.contribution)} for one in members]
     hints = [
         alt.Tooltip("name:N", title="member"),
         *tooltip(".4f", ("weight", "weight")),

@@ -129,9 +129,7 @@ def classes_of(
     for method, logits in predictions.logits.items():
         top = logits.argmax(1)
         times = torch.bincount(top, minlength=classes)
-        sums = (
-            torch.bincount(top, each, minlength=classes) for each in (rows[method].confidence, rows[method].correct)
-        )
+        sums = (torch.bincount(top, each, minlength=classes) for each in (rows[method].confidence, rows[method].correct))
         columns = (order, counts[order], errors[method][order], times[order], *((each / times)[order] for each in sums))
         lines = zip(*(column.tolist() for column in columns), strict=True)
         scores[method] = tuple(ClassScore(names[c], *values) for c, *values in lines)

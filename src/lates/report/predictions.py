@@ -67,9 +67,7 @@ def _read_set(
             continue
         labels.append(check_labels(given[kept], int(kept.sum()), calibrated.fit.classes))
         # float64 on the CPU, as not every device has it; [n, methods, classes] of each draw
-        combined = [
-            (draw[kept].cpu().double() @ weights[index // calibrated.samples]).mT for index, draw in enumerate(draws)
-        ]
+        combined = [(draw[kept].cpu().double() @ weights[index // calibrated.samples]).mT for index, draw in enumerate(draws)]
         values = combined[0] if len(combined) == 1 else mean_log_probability(combined)
         for index, method in enumerate(methods):
             logits[method].append(check_logits(values[:, index], f"the {name} logits").float())

@@ -101,11 +101,7 @@ def _facts(findings: Findings) -> str:
     if len(members) > len(networks) or fit.scale != 1:
         facts["… with this calibration"] = number(fit.nll)
     items = "".join(f"<div><dt>{escape(name)}</dt><dd>{escape(value)}</dd></div>" for name, value in facts.items())
-    budget = (
-        _paragraph(f"Hold-out log-loss by budget, cross-validated: {fit.budget_note}.", "note")
-        if fit.budget_note
-        else ""
-    )
+    budget = _paragraph(f"Hold-out log-loss by budget, cross-validated: {fit.budget_note}.", "note") if fit.budget_note else ""
     return f'<dl class="facts">{items}</dl>{budget}'
 
 
@@ -128,11 +124,7 @@ def _comparison(findings: Findings) -> str:
         f"{test.rows:,} test inputs; 95\u00a0% intervals from {test.draws:,} bootstrap draws; paired differences, those of "
         "shares in percentage points"
     )
-    return (
-        _paragraph(sentences.comparison(findings))
-        + f'<div class="grid four">{figures}</div>'
-        + _table(head, rows, caption)
-    )
+    return _paragraph(sentences.comparison(findings)) + f'<div class="grid four">{figures}</div>' + _table(head, rows, caption)
 
 
 def _contributions(findings: Findings) -> str:
@@ -226,8 +218,7 @@ def _classes(findings: Findings) -> str:
 
 def _shifts(findings: Findings) -> str:
     figures = "".join(
-        _figure(f"shift-{metric}", title=TITLES[metric], hint=direction(metric))
-        for metric in ("accuracy", "nll", "ece")
+        _figure(f"shift-{metric}", title=TITLES[metric], hint=direction(metric)) for metric in ("accuracy", "nll", "ece")
     )
     pairs = [(metric, method) for metric in ("accuracy", "nll", "brier", "ece") for method in findings.methods]
     head = [("Test set", ""), ("Inputs", ""), *_difference_titles(findings, "Log-loss, ")]
@@ -261,8 +252,7 @@ SECTIONS: dict[str, tuple[str, Callable[[Findings], str]]] = {
 
 def sections_of(findings: Findings) -> str:
     return "".join(
-        f'<section id="{name}" aria-labelledby="{name}-title">'
-        f'<h2 id="{name}-title">{title}</h2>{content(findings)}</section>'
+        f'<section id="{name}" aria-labelledby="{name}-title"><h2 id="{name}-title">{title}</h2>{content(findings)}</section>'
         for name, (title, content) in SECTIONS.items()
         if name != "shifts" or len(findings.sets) > 1
     )

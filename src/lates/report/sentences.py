@@ -55,9 +55,7 @@ def lead(findings: Findings) -> str:
     accuracy, floor = test.measured[main]["accuracy"], number(test.ece_floor[main], "ece")
     name = f"{EXPLAINED[main].capitalize()} ({LABELS[main]})" if main == LATES else LABELS[main]
     log_losses = [number(test.measured[method]["nll"].value) for method in (main, baseline)]
-    rival = (
-        f"; {INSIDE[baseline]} reaches {number(test.measured[baseline]['ece'].value, 'ece')}" if main == LATES else ""
-    )
+    rival = f"; {INSIDE[baseline]} reaches {number(test.measured[baseline]['ece'].value, 'ece')}" if main == LATES else ""
     return (
         f"It is the mean gap between confidence and accuracy: lower is better{rival}. Even a perfectly calibrated model would "
         f"measure about {floor} on this many inputs. {name} classifies {number(accuracy.value, 'accuracy')} of {test.rows:,} "
@@ -146,9 +144,7 @@ def depth(findings: Findings) -> str:
 
 
 def calibration(findings: Findings) -> str:
-    parts = [
-        f"{100 * findings.test.measured[method]['ece'].value:.2f} ({INSIDE[method]})" for method in findings.methods
-    ]
+    parts = [f"{100 * findings.test.measured[method]['ece'].value:.2f} ({INSIDE[method]})" for method in findings.methods]
     return (
         f"Of the inputs with a confidence of {percent(0.8, 0)}, {percent(0.8, 0)} should be correct: dots on the diagonal. "
         f"On average over all inputs, confidence and accuracy differ by {listed(parts)} percentage points: lower is better."

@@ -176,9 +176,7 @@ def check_members(
     names = tuple(named)
     if not named:
         raise ValueError("There are no members; expected at least the head's logits [n, classes].")
-    logits = tuple(
-        check_form(member, f'logits of member "{name}"', least_rows).detach() for name, member in named.items()
-    )
+    logits = tuple(check_form(member, f'logits of member "{name}"', least_rows).detach() for name, member in named.items())
     shape = logits[-1].shape
     for name, member in zip(names, logits, strict=True):
         if member.shape != shape:

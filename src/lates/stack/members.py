@@ -97,9 +97,7 @@ class MemberRows:
         if list(weights.shape) != shape:
             raise ValueError(f"row weights have shape {list(weights.shape)}; expected {shape}: one for each row.")
         if not bool((weights.isfinite() & (weights >= 0)).all()) or not bool(weights.any()):
-            raise ValueError(
-                "row weights must be finite and at least 0, and some above 0; look for NaN and negative ones."
-            )
+            raise ValueError("row weights must be finite and at least 0, and some above 0; look for NaN and negative ones.")
         return replace(self, row_weights=weights).select(weights > 0)
 
     @property
@@ -204,9 +202,7 @@ class MemberRows:
     def _chunks(self, share: slice) -> Iterator[list[Chunk]]:
         """Of a share of the rows, chunk by chunk, one chunk for each draw; an empty share has one empty chunk."""
         device, members = self.device, [len(draw) for draw in self.draws]
-        arrays = sum(members) + 2 * len(
-            members
-        )  # beside the differences of each draw its logits and one more of their size
+        arrays = sum(members) + 2 * len(members)  # beside the differences of each draw its logits and one more of their size
         step = max(1, CHUNK_BYTES[device.type] // (torch.float64.itemsize * arrays * self.classes))
         # One buffer for all chunks, for new memory comes page by page. On a CPU it is as large as all arrays of a chunk
         # together: the allocator then keeps what the others give back, and pages that are not touched take no memory.

@@ -162,9 +162,7 @@ def log_loss(members: MemberRows, weights: Tensor) -> float:
 
 @torch.inference_mode(False)
 @torch.enable_grad()
-def penalised_loss(
-    members: MemberRows, objectives: Sequence[Objective], loss: Loss, weights: Tensor
-) -> tuple[float, Tensor]:
+def penalised_loss(members: MemberRows, objectives: Sequence[Objective], loss: Loss, weights: Tensor) -> tuple[float, Tensor]:
     """Any loss of the prediction, and the mean over networks of what is added to it, with the gradient in the weights.
 
     In two passes over the rows, or one if the loss is a mean over them: its derivative in the sums is the same everywhere.

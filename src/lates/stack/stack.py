@@ -48,9 +48,7 @@ def fit_stack(
                 weights are then multiplied by the number, at most 1, that is best on all passes, as `calibrate` does.
     """
     if row_weights is not None and (solver == "sgd" or reduce is not None):
-        raise ValueError(
-            'row_weights are for solver="exact" in one process; neither solver="sgd" nor reduce takes them.'
-        )
+        raise ValueError('row_weights are for solver="exact" in one process; neither solver="sgd" nor reduce takes them.')
     if row_weights is not None and expect_shift:
         raise ValueError("expect_shift=True scales by copies of the rows; pass it or row_weights, not both.")
     if solver == "sgd" and reduce is not None:
@@ -60,7 +58,5 @@ def fit_stack(
     rows = MemberRows.of([members], labels, passes=passes, reduce=reduce, row_weights=row_weights)
     copies = rows.labels[: len(labels) // passes].repeat(passes)
     if len(labels) % passes or (expect_shift and not torch.equal(copies, rows.labels)):
-        raise ValueError(
-            f"passes={passes} of {len(labels)} rows: expected the same inputs and labels in each, in one order."
-        )
+        raise ValueError(f"passes={passes} of {len(labels)} rows: expected the same inputs and labels in each, in one order.")
     return (fit_expecting_shift if expect_shift else fit_weights)(rows, loss, settings, seed)

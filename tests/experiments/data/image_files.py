@@ -11,9 +11,7 @@ def write_tiny_imagenet(root: Path, synsets: Sequence[str], train: int, test: in
     for name in synsets:
         (root / "train" / name / "images").mkdir(parents=True)
         for number in range(train):
-            _save(
-                root / "train" / name / "images" / f"{name}_{number}.JPEG", (100 + number, sorted(synsets).index(name))
-            )
+            _save(root / "train" / name / "images" / f"{name}_{number}.JPEG", (100 + number, sorted(synsets).index(name)))
     (root / "val" / "images").mkdir(parents=True)
     rows = [(f"val_{number}.JPEG", name) for number, name in enumerate(list(synsets) * test)]
     for number, (file, name) in enumerate(rows):

@@ -155,9 +155,7 @@ def test_tiny_imagenet_that_is_missing_or_odd_is_refused(tmp_path: Path) -> None
             load_tiny_imagenet(tmp_path)
 
 
-def test_natural_images_are_the_first_of_each_synset_reduced_by_area(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_natural_images_are_the_first_of_each_synset_reduced_by_area(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("experiments.data.natural.IMAGES", 2)
     write_tiny_imagenet(tmp_path, ["n1", "n2", "n3", "n4"], train=3, test=1)
     pixels = np.zeros((64, 64, 3), dtype=np.uint8)

@@ -130,9 +130,7 @@ def test_the_holdout_orders_the_methods(prepared: Prepared, fitted: dict[str, Fi
     assert losses["vector_scaling"] <= losses["sms"] <= losses["svs"] <= losses["temperature"] + 1e-3
     assert losses["lates_robust_sms"] <= losses["lates_robust_1"] + 1e-3
     for name in METHODS:
-        if name.startswith("lates_") and not name.endswith(
-            ("paper", "brier", "expect_shift", "holdout", "holdouts", "sms")
-        ):
+        if name.startswith("lates_") and not name.endswith(("paper", "brier", "expect_shift", "holdout", "holdouts", "sms")):
             assert losses[name] <= losses["temperature"] + 1e-6, name
 
 
@@ -169,9 +167,7 @@ def test_contributions_sum_to_one_and_probes_are_those_that_vote(fitted: dict[st
     ],
 )
 @pytest.mark.parametrize("name", ["tiny_resnet", "tiny_vgg"])
-def test_predictions_from_features_equal_the_calibrated_model(
-    method: str, arguments: dict[str, Any], name: str
-) -> None:
+def test_predictions_from_features_equal_the_calibrated_model(method: str, arguments: dict[str, Any], name: str) -> None:
     """From end to end on test images: shared features, cut probes and weights give what `calibrate` gives on images."""
     data, prepared = sample_data(), prepared_for(name)
     ours = predict_methods({method: METHODS[method](prepared)}, prepared.read(data.test))[method]

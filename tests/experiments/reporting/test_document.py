@@ -105,9 +105,7 @@ def test_tables_of_scores_and_gains_agree_with_the_fields_of_sentences(measured:
     assert scores[2]["NLL, clean"] == "–"
     gains = rows_of(filled(measured, f"{{{{gains {places} {columns} lates_shift_1 temperature}}}}"))
     assert [(row["data set"], row["metric"], row["test sets"]) for row in gains] == [
-        (dataset, *of_column)
-        for dataset in ("CIFAR-100", "CIFAR-10")
-        for of_column in (("NLL", "clean"), ("ECE", "corrupted"))
+        (dataset, *of_column) for dataset in ("CIFAR-100", "CIFAR-10") for of_column in (("NLL", "clean"), ("ECE", "corrupted"))
     ]
 
 
@@ -167,9 +165,7 @@ def test_what_was_not_run_says_so(measured: tuple[Measured, ...]) -> None:
         "mode",
     ],
 )
-def test_a_field_that_cannot_be_filled_is_an_error_with_what_is_known(
-    measured: tuple[Measured, ...], field: str
-) -> None:
+def test_a_field_that_cannot_be_filled_is_an_error_with_what_is_known(measured: tuple[Measured, ...], field: str) -> None:
     with pytest.raises(TemplateError, match=rf"{{{{{field}}}}} cannot be filled: .*tables: cost; quantities: mean"):
         filled(measured, f"{{{{{field}}}}}")
 
@@ -179,9 +175,7 @@ def test_a_field_that_cannot_be_filled_is_an_error_with_what_is_known(
 
 def test_written_pages_pass_the_check_and_hold_no_field(few_results: Path, tmp_path: Path) -> None:
     files = render(few_results, tmp_path)
-    assert {path.name for path in files if path.suffix == ".md"} == {page.name for page in PAGES.glob("*.md")} - {
-        "README.md"
-    }
+    assert {path.name for path in files if path.suffix == ".md"} == {page.name for page in PAGES.glob("*.md")} - {"README.md"}
     assert tmp_path / "RESULTS.md" in files
     assert not any("{{" in text for text in files.values())
     with pytest.raises(DocumentError, match=r"RESULTS\.md"):
@@ -213,9 +207,7 @@ def test_the_numbers_of_this_repository_s_results_are_those_of_its_files() -> No
 def test_the_filled_part_of_the_readme_is_written_and_checked(few_results: Path, tmp_path: Path) -> None:
     arguments = [f"--results={few_results}", f"--out={tmp_path}"]
     readme = tmp_path / "README.md"
-    readme.write_text(
-        "Before.\n<!-- filled from experiments/reporting/pages/README.md -->\nold\n<!-- end -->\nAfter.\n"
-    )
+    readme.write_text("Before.\n<!-- filled from experiments/reporting/pages/README.md -->\nold\n<!-- end -->\nAfter.\n")
     assert main([*arguments, "--check"]) == 1
     assert main(arguments) == 0
     written = readme.read_text()
@@ -235,9 +227,7 @@ def pages_of_the_repository() -> list[Path]:
 def test_no_row_of_numbers_is_too_wide_to_read() -> None:
     for page in pages_of_the_repository():
         too_wide = [
-            line
-            for line in page.read_text().splitlines()
-            if line.startswith("|") and line.count(" | ") > 8 and len(line) > 120
+            line for line in page.read_text().splitlines() if line.startswith("|") and line.count(" | ") > 8 and len(line) > 120
         ]
         assert too_wide == [], page
 

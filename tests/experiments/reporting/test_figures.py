@@ -96,9 +96,7 @@ def test_severity_shows_gains_over_temperature_with_bars_over_architectures(meas
     axes = draw_severity(measured, PAPER).axes[0]
     assert len(points(axes, "sms")) == 5, "rivals too"
     sets = sets_of(NAMES_OF_CORRUPTIONS, (1,))
-    least = [
-        mean_over_networks(measured, "cifar100", method, "nll", sets) for method in ("temperature", "lates_none_1")
-    ]
+    least = [mean_over_networks(measured, "cifar100", method, "nll", sets) for method in ("temperature", "lates_none_1")]
     assert points(axes, "lates_none_1")[0, 1] == pytest.approx(least[0] - least[1])
     bars = [each for each in axes.collections if isinstance(each, LineCollection)]
     assert len(bars) == len(axes.collections) - len(bars), "one for each method"

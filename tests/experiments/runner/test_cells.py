@@ -67,9 +67,7 @@ def test_a_gpu_beyond_the_last_is_refused(monkeypatch: pytest.MonkeyPatch) -> No
         check_device("cuda:2")
 
 
-def test_what_a_corruption_lacks_is_said_before_anything_is_trained(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_a_corruption_lacks_is_said_before_anything_is_trained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LATES_FROST", str(tmp_path / "nothing"))
     recipe = replace(tiny_recipe(), corruptions=("contrast", "frost"))
     with pytest.raises(DataError, match=r"smoke measures under frost\. No frost1.*pip install --no-deps imagecorr"):
@@ -150,9 +148,7 @@ def test_results_of_another_recipe_are_neither_taken_nor_replaced(undisturbed: P
     first, second = recipe.cells()
     before = numbers(undisturbed)
     for cells in ([first, second], [second]):
-        with pytest.raises(
-            ValueError, match=rf"s0.*\.json was made by another recipe: .*{next(iter(change))} .*is now"
-        ):
+        with pytest.raises(ValueError, match=rf"s0.*\.json was made by another recipe: .*{next(iter(change))} .*is now"):
             run_cells(recipe, cells, folders_in(undisturbed), "cpu")
     assert numbers(undisturbed) == before
     assert read_status(recipe, first, folders_in(undisturbed)).startswith("measured by another recipe")

@@ -106,9 +106,7 @@ def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path, command: str) 
 
 
 def test_a_network_that_diverges_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    wild = replace(
-        RECIPES["smoke"], networks=("tiny_vgg",), training=Hyperparameters(1, batch=40, rate=1e20, weight_decay=0)
-    )
+    wild = replace(RECIPES["smoke"], networks=("tiny_vgg",), training=Hyperparameters(1, batch=40, rate=1e20, weight_decay=0))
     monkeypatch.setitem(RECIPES, "smoke", wild)
     folders = ("--runs", tmp_path / "runs", "--results", tmp_path / "results", "--device", "cpu")
     code, text = call("run", "smoke", *folders)
@@ -140,9 +138,7 @@ OUT_OF_MEMORY = (
         (DataError("No images."), "No images."),
     ],
 )
-def test_what_a_user_can_mend_is_told_in_a_sentence(
-    fault: Exception, words: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_a_user_can_mend_is_told_in_a_sentence(fault: Exception, words: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as end, faults_in_words():
         raise fault
     assert end.value.code == 1

@@ -141,9 +141,7 @@ def test_a_changed_number_is_noticed_and_said(tmp_path: Path) -> None:
         (".csv", b"", r"s0\.csv is not the file that it was written with"),
     ],
 )
-def test_a_damaged_file_is_named_and_the_cell_done_again(
-    tmp_path: Path, suffix: str, content: bytes, words: str
-) -> None:
+def test_a_damaged_file_is_named_and_the_cell_done_again(tmp_path: Path, suffix: str, content: bytes, words: str) -> None:
     path = write_results(tmp_path, results_of())
     path.with_suffix(suffix).write_bytes(content)
     with pytest.warns(UserWarning, match=rf"s0\.json cannot be used: .*{words}.*Run the recipe again"):

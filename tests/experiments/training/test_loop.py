@@ -65,9 +65,7 @@ def test_files_give_the_same_training_as_images_in_memory(tmp_path: Path, images
     memory = ImageSet(torch.stack([files[i][0] for i in range(60)]), files.labels, files.classes)
     hyper = replace(SHORT, batch=20)
     from_files, from_memory = plain_network(), plain_network()
-    stopped = train_network(
-        hyper, from_files, files, seed=0, device="cpu", folder=tmp_path / "run", max_seconds=0, workers=0
-    )
+    stopped = train_network(hyper, from_files, files, seed=0, device="cpu", folder=tmp_path / "run", max_seconds=0, workers=0)
     assert stopped.step == 1
     train_network(hyper, from_files, files, seed=0, device="cpu", folder=tmp_path / "run", workers=1)
     train_network(hyper, from_memory, memory, seed=0, device="cpu")

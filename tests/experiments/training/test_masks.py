@@ -24,9 +24,7 @@ def losses(device: str, *, dropout: float, seed: int) -> tuple[float, ...]:
     torch.manual_seed(0)
     half = torch.randint(256, (1, 3, 32, 16), dtype=torch.uint8)
     image = torch.cat((half, half.flip(-1)), -1)
-    data = ImageSet(
-        image.expand(IMAGES, -1, -1, -1).clone(), torch.zeros(IMAGES, dtype=torch.long), tuple("abcdefghij")
-    )
+    data = ImageSet(image.expand(IMAGES, -1, -1, -1).clone(), torch.zeros(IMAGES, dtype=torch.long), tuple("abcdefghij"))
     return train_network(STILL, WideResNet(10, 1, 10, dropout), data.to(device), seed=seed, device=device).losses
 
 

@@ -39,9 +39,7 @@ def test_a_small_network_of_each_kind_trains_and_calibrates(name: str) -> None:
     torch.manual_seed(0)
     network = SMALL[name]()
     hyper = replace(STRONG, epochs=4, batch=40, warmup_epochs=1)
-    train_network(
-        hyper, network, data.train, seed=0, device="cpu", report=lambda progress: losses.append(progress.losses[-1])
-    )
+    train_network(hyper, network, data.train, seed=0, device="cpu", report=lambda progress: losses.append(progress.losses[-1]))
     assert losses[-1] < losses[0]
     kinds = ("none", "robust", "density")
     prepared = prepare(network, data.train, data.holdout, 0, Clock(torch.device("cpu")), kinds)

@@ -71,10 +71,7 @@ def test_glass_blur(severity: int) -> None:
         chance = source.uniform(f"offsets {turn}", 2, 32, 32).numpy()
         offsets = np.floor(chance * 2 * reach).astype(int) - reach
         expected = np.stack(
-            [
-                [walked(channel, moves, reach) for channel in image]
-                for image, moves in zip(expected, offsets, strict=True)
-            ]
+            [[walked(channel, moves, reach) for channel in image] for image, moves in zip(expected, offsets, strict=True)]
         )
     assert_pixels(corrupt(images, "glass_blur", severity, SEED), as_bytes(blurred(expected / 255, sigma)))
 

@@ -58,8 +58,7 @@ def test_pixelate_is_that_of_pillow(severity: int) -> None:
         (share,) = table["pixelate"][severity - 1]
         height, width = images.shape[-2:]
         small = [
-            picture.resize((int(width * share), int(height * share)), Image.Resampling.BOX)
-            for picture in as_pictures(images)
+            picture.resize((int(width * share), int(height * share)), Image.Resampling.BOX) for picture in as_pictures(images)
         ]
         expected = [np.asarray(picture.resize((width, height), Image.Resampling.BOX)) for picture in small]
         assert_pixels(corrupt(images, "pixelate", severity, SEED), np.stack(expected).transpose(0, 3, 1, 2))

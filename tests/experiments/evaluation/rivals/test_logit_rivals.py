@@ -70,9 +70,7 @@ def test_matrices_mend_confused_classes_and_vectors_do_not(name: str) -> None:
 
 def test_descent_finds_the_minimum_within_bounds() -> None:
     centre = torch.tensor([1.0, -2.0, 3.0], dtype=torch.float64)
-    found = minimise(
-        lambda x: (x - centre).pow(4).sum(), torch.zeros_like(centre), [(None, 0.5), (0, None), (None, None)]
-    )
+    found = minimise(lambda x: (x - centre).pow(4).sum(), torch.zeros_like(centre), [(None, 0.5), (0, None), (None, None)])
     assert found.tolist() == pytest.approx([0.5, 0, 3], abs=1e-2)
 
 
