@@ -59,8 +59,8 @@ def calibrate_quietly(
     network: nn.Module, train: Loader, holdout: Loader, views: Literal["robust"] | None, progress: Progress
 ) -> None:
     with warnings.catch_warnings():
-        # too few rows to mean anything, enough to time
-        warnings.filterwarnings("ignore", "The weights are fitted to")
+        for doubt in ("The weights are fitted to", "The network is right on"):  # rows enough to time
+            warnings.filterwarnings("ignore", doubt)
         lates.calibrate(network, train=train, holdout=holdout, views=views, progress=progress)
 
 
