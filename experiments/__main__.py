@@ -14,6 +14,7 @@ Exit codes: 0 done, or stopped in good order when the time was up; 1 failed;
 import argparse
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import partial
 from importlib import import_module
 from pathlib import Path
@@ -142,15 +143,16 @@ def parse_seeds(text: str) -> list[int]:
 
 
 def parse_minutes(text: str) -> float:
-    if not (minutes := float(text)) >= 0:
-        raise argparse.ArgumentTypeError(f"{text}: expected a number that is not negative.")
-    return minutes
+    with suppress(ValueError):
+        if (minutes := float(text)) >= 0:
+            return minutes
+    raise argparse.ArgumentTypeError(f"{text}: expected a number that is not negative.")
 
 
 def parse_workers(text: str) -> int:
-    if (workers := int(text)) < 1:
-        raise argparse.ArgumentTypeError(f"{text}: expected at least 1.")
-    return workers
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text}: expected a whole number, at least 1.")
+    return int(text)
 
 
 if __name__ == "__main__":

@@ -60,12 +60,12 @@ def extract_samples(
     loader: Iterable[Any],
     blocks: Any = None,
     memory: int | None = None,
-    half: bool = False,
+    float16: bool = False,
     **options: Any,
 ) -> list[lates.Features]:
     """All samples in one reading, with options of `Reading`."""
     with Run.start("cpu", memory=memory) as run:
-        run = replace(run, half=half)
+        run = replace(run, float16=float16)
         return network_package.extract_samples(ensemble, loader, Reading(blocks=blocks, **options), run)
 
 

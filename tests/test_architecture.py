@@ -34,7 +34,7 @@ MAY_IMPORT = {
     "report": CORE | {"metrics"},
     "integrations": CORE | {"algorithm", "metrics", "report"},
     "demo": CORE | {"algorithm", "metrics", "report", "lates"},
-    "cli": CORE | {"algorithm", "metrics", "report", "export", "estimators", "demo", "lates"},
+    "cli": CORE | {"algorithm", "metrics", "report", "export", "demo", "lates"},
     "__main__": {"cli"},
 }
 """Package, or file beside them -> what it may import; "lates" stands for the public names."""

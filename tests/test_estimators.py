@@ -73,6 +73,7 @@ def test_members_by_name_are_found_whatever_their_order() -> None:
     assert list(stack.contributions_) == ["early", "late", "head"]
     shuffled = {name: named[name] for name in ("head", "early", "late")}
     np.testing.assert_array_equal(stack.predict_proba(shuffled), stack.predict_proba(named))
+    assert isinstance(stack.predict_proba({**named, "head": torch.from_numpy(named["head"])}), Tensor)
     with pytest.raises(ValueError, match="The members are early, head; this stack was fitted to early, late, head"):
         stack.predict({"early": members[:, :, 0], "head": members[:, :, 2]})
     with pytest.raises(ValueError, match="The members are 0, 1, head; this stack was fitted to early, late, head"):
@@ -211,6 +212,8 @@ def test_bad_input_is_refused_with_the_way_out() -> None:
         lates.TemperatureScaling().fit(head, labels * 0 + 4)
     with pytest.raises(ValueError, match=r"members have shape \[400, 4\]; expected \[n, classes, members\]"):
         lates.LogitStack().fit(head, labels)
+    with pytest.raises(ValueError, match="There are no members"):
+        lates.LogitStack().fit(members[:, :, :0], labels)
     with pytest.raises(ValueError, match="Unknown loss"):
         lates.LogitStack(loss="hinge").fit(members, labels)
     scaling = lates.TemperatureScaling().fit(head, labels)

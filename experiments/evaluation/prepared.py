@@ -107,7 +107,8 @@ def prepare(
         return lates.extract(network, Batches(data), seed=seed, role=role, **options)
 
     def reader(like: lates.Features, **options: Any) -> Read:
-        return lambda images, _: read(images, "test", like=_without_rows(like), **options)
+        like = _without_rows(like)
+        return lambda images, _: read(images, "test", like=like, **options)
 
     with clock("extraction_holdout"):
         everything = read_plain(network, holdout, seed, [STEM] if DENSITY in kinds and _has_stem(network) else [])

@@ -18,9 +18,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from lates.runtime import Array, as_tensor, check_labels, check_logits, name_members
+from lates.runtime import Array, as_tensor, check_labels, name_members
 from lates.settings import DEFAULT
-from lates.stack import Stack, combine, fit_stack
+from lates.stack import Stack, apply_stack, fit_stack
 
 
 class Calibrator:
@@ -66,7 +66,8 @@ class Calibrator:
         if not self.__sklearn_is_fitted__():
             raise _not_fitted(f"This {type(self).__name__} is not fitted yet: call fit(X, y) first.")
         members = self._members_in(X)
-        return _like(next(iter(members.values())), apply_stack(self.stack_, members))
+        logits = apply_stack(self.stack_, members)
+        return _like(members[self.stack_.names[-1]], logits)
 
     def predict_proba(self, X: Any) -> Array:
         """Calibrated probabilities [n, classes]."""
@@ -161,22 +162,6 @@ class LogitStack(Calibrator):
 
     def _named_members(self, X: Array | Mapping[str, Array]) -> Mapping[str, Array]:
         return name_members(X)
-
-
-def apply_stack(stack: Stack, members: Mapping[str, Array]) -> Tensor:
-    """The calibrated logits [n, classes], on any rows, of the members that the stack was fitted to."""
-    if set(members) != set(stack.names):
-        raise ValueError(f"The members are {', '.join(members)}; this stack was fitted to {', '.join(stack.names)}.")
-    logits = [check_logits(members[name], f'logits of member "{name}"') for name in stack.names]
-    expected = [len(logits[-1]), stack.classes]
-    for name, member in zip(stack.names, logits, strict=True):
-        if list(member.shape) != expected:
-            raise ValueError(
-                f'Member "{name}" has shape {list(member.shape)}; expected {expected}: as many rows as the head and as many '
-                "classes as in fit."
-            )
-    wide = [member.to(torch.promote_types(member.dtype, torch.float32)) for member in logits]
-    return check_logits(combine(wide, stack.weights), "calibrated logits")
 
 
 def _array(values: Any) -> Any:

@@ -85,7 +85,7 @@ NO_STATE = "expected a state_dict, name -> tensor"
     ("content_of", "refused", "detail"),
     [
         (lambda state: {**state, "9.bias": torch.zeros(2)}, ANOTHER, "unexpected: 9.bias."),
-        (lambda state: {**state, "2.bias": torch.zeros(7)}, ANOTHER, "other shape: 2.bias is [7], expected [2]."),
+        (lambda state: {**state, "2.bias": torch.zeros(7).char()}, ANOTHER, "other shape: 2.bias is [7], expected [2]."),
         (lambda state: {"2.bias": state["2.bias"]}, ANOTHER, "missing: 0.weight, 0.bias, 1.weight, 1.bias and 4 more."),
         (lambda state: {**state, "0.bias": torch.ones(5).char()}, UNFIT, "is torch.int8, expected torch.float32"),
         (lambda state: {**state, "0.bias": torch.ones(5) * 1j}, UNFIT, "is torch.complex64, expected torch.float32"),

@@ -263,12 +263,13 @@ def test_weights_for_other_logits_are_refused(tmp_path: Path) -> None:
     write(tmp_path / "test.npz", *draw())
     write(tmp_path / "narrow.npz", LOGITS[:, :2], LABELS.clip(max=1))
     run("fit", tmp_path / "test.npz", "-o", tmp_path / "temperature.safetensors")
+    np.savez(tmp_path / "other.npz", b=members[0].numpy(), head=members[1].numpy(), labels=labels.numpy())
     for arguments, message in {
         (
-            "test.npz",
+            "other.npz",
             "--fitted",
             tmp_path / "stack.safetensors",
-        ): "The members are head; this stack was fitted to a, head.",
+        ): "The members are b, head; this stack was fitted to a, head.",
         (
             "narrow.npz",
             "--fitted",

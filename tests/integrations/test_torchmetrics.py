@@ -97,6 +97,8 @@ def test_bad_input_is_refused_like_by_the_functions() -> None:
         ours.AUC().update(LOGITS * torch.nan, LABELS)
     with pytest.raises(ValueError, match="Unexpected keyword arguments: `bin`"):
         ours.ECE(bin=10)
+    with pytest.raises(ValueError, match="Unexpected keyword arguments: `labels`"):
+        ours.Accuracy(labels=3)
     with pytest.warns(UserWarning, match="look like probabilities"):
         ours.ECE().update(LOGITS.softmax(1), LABELS)
 

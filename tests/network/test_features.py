@@ -333,9 +333,9 @@ def test_rows_are_not_taken_for_tokens_when_there_are_as_many() -> None:
 
 def test_sixteen_bits_halve_the_features_and_change_no_log_loss() -> None:
     sizes, fits = [], []
-    for half in (False, True):
+    for float16 in (False, True):
         train, holdout = (
-            extract_samples(Ensemble((network(),)), batches, half=half)[0] for batches in processes.loaders().values()
+            extract_samples(Ensemble((network(),)), batches, float16=float16)[0] for batches in processes.loaders().values()
         )
         probes = {name: trained.probe for name, trained in lates.train_probes(train, holdout).items()}
         fits.append(lates.fit_stack(lates.member_logits(probes, holdout), holdout.labels))
@@ -350,7 +350,7 @@ def test_features_beyond_the_range_of_sixteen_bits_keep_thirty_two_and_all_are_t
     images, labels = draw()
     batches = [(images, labels), (1e8 * images, labels)]
     kept, spilled = (
-        extract_samples(Ensemble((network(),)), batches, memory=memory, half=True, passes=2)[0] for memory in (None, 0)
+        extract_samples(Ensemble((network(),)), batches, memory=memory, float16=True, passes=2)[0] for memory in (None, 0)
     )
     for name, values in lates.extract(network(), batches, passes=2).blocks.items():
         assert kept.blocks[name].dtype == (torch.float16 if name == "body.9" else torch.float32)

@@ -92,11 +92,6 @@ def strip_prefixes(state: dict[str, Any], expected: Mapping[str, Any]) -> dict[s
 def check_names(state: Mapping[str, Any], expected: Mapping[str, Any], path: Path) -> None:
     """Refuse missing names, unexpected names, other shapes and kinds of numbers; a weight tied to one that is there is not
     missing."""
-    for name, tensor in expected.items():
-        if name in state and isinstance(tensor, Tensor):
-            value = plain_tensor(state[name], f"{path}: {name}")
-            if (value.is_floating_point(), value.is_complex()) != (tensor.is_floating_point(), tensor.is_complex()):
-                raise TypeError(f"{path}: {name} is {value.dtype}, expected {tensor.dtype}. Save the state_dict as it is.")
     loaded = {value.data_ptr() for name, value in expected.items() if name in state and isinstance(value, Tensor)}
     needed = {
         name: value.shape
@@ -104,6 +99,14 @@ def check_names(state: Mapping[str, Any], expected: Mapping[str, Any], path: Pat
         if isinstance(value, Tensor) and (name in state or not value.numel() or value.data_ptr() not in loaded)
     }
     others = expected.keys() - needed.keys()
-    given = {name: getattr(value, "shape", ()) for name, value in state.items() if name not in others}
+    given = {
+        name: value.shape if isinstance(value, Tensor) and not value.is_nested else needed.get(name, ())
+        for name, value in state.items()
+        if name not in others
+    }
     if listed := differences(given, needed):
         raise ValueError(f"{path} belongs to another network than --model makes. {listed}.")
+    for name in needed.keys() & state.keys():
+        value, tensor = plain_tensor(state[name], f"{path}: {name}"), expected[name]
+        if (value.is_floating_point(), value.is_complex()) != (tensor.is_floating_point(), tensor.is_complex()):
+            raise TypeError(f"{path}: {name} is {value.dtype}, expected {tensor.dtype}, as in the network's state_dict().")

@@ -13,7 +13,6 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from lates.cli.saved_logits import read_logits
-from lates.estimators import apply_stack
 from lates.model import (
     FITTED,
     KEY,
@@ -28,7 +27,7 @@ from lates.model import (
 )
 from lates.network import HEAD
 from lates.report import Predictions
-from lates.stack import Stack
+from lates.stack import Stack, apply_stack
 
 CALIBRATION, FITTED_WEIGHTS = "calibration of a network", "weights for saved logits"
 
@@ -122,10 +121,9 @@ def save_fitted(stack: Stack, path: Path) -> None:
 
 def parse_fitted(tensors: Mapping[str, Tensor], metadata: Mapping[str, Any], path: Path) -> Stack:
     with naming_damaged_file(path, "Fit again."):
-        # files of earlier versions lack these three
-        unknown = {"nll_temperature": math.nan, "temperature_weights": []}
         deviations = torch.full_like(tensors["weights"], math.nan)
-        return read_stack({**unknown, "deviations": deviations, **metadata[FITTED], **tensors})
+        unknown = {"deviations": deviations, "nll_temperature": math.nan, "temperature_weights": []}  # before 0.1.0
+        return read_stack({**unknown, **metadata[FITTED], **tensors})
 
 
 def read_methods(path: Path, labels: Path | None, fitted: Path | None) -> Predictions:
@@ -143,7 +141,8 @@ def read_methods(path: Path, labels: Path | None, fitted: Path | None) -> Predic
         raise ValueError(f"{fitted} calibrates a network; expected a file written by `lates fit`.")
     stack = parse_fitted(tensors, metadata, fitted)
     method = "temperature" if len(stack.names) == 1 else "stack"
-    chosen = {name: logits.double() for name, logits in members.items() if name in stack.names}
+    known = stack.names if members.keys() >= set(stack.names) else members  # an error names those that there are
+    chosen = {name: members[name].double() for name in known}
     return Predictions(truth, {"logits": members[HEAD], method: apply_stack(stack, chosen)})
 
 

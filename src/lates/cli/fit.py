@@ -59,9 +59,8 @@ def fit_cached(
     from lates import metrics
     from lates.cli.contents import describe_contents, fitted_contents, save_fitted
     from lates.cli.saved_logits import read_logits
-    from lates.estimators import apply_stack
     from lates.network import HEAD
-    from lates.stack import fit_stack
+    from lates.stack import apply_stack, fit_stack
 
     members, truth = read_logits(logits, labels)
     if method == "stack" and len(members) == 1:

@@ -35,7 +35,7 @@ def read_logits(path: Path, labels_path: Path | None = None) -> tuple[dict[str, 
         raise ValueError(
             f'{path} holds no labels: expected an array or column named "labels". Or pass --labels with a file of them.'
         )
-    members = name_members(arrays, path)
+    members = members_in_file(arrays, path)
     for name, logits in members.items():
         check_logits(logits, f'{path}: logits of member "{name}"')
         if logits.shape != members[HEAD].shape:
@@ -59,7 +59,7 @@ def refuse_label_column(logits: Tensor, labels: Tensor, path: Path) -> None:
         )
 
 
-def name_members(arrays: Mapping[str, Tensor], path: Path) -> dict[str, Tensor]:
+def members_in_file(arrays: Mapping[str, Tensor], path: Path) -> dict[str, Tensor]:
     """Which array is which member; the head comes last."""
     if not arrays:
         raise ValueError(f"{path} holds no logits. {FORMS}")

@@ -41,8 +41,8 @@ class _Metric(Metric):
             cls.function, cls.higher_is_better = staticmethod(function), METRICS[function.__name__].larger_is_better
 
     def __init__(self, **options: Any) -> None:
-        own = signature(self.function).parameters.keys() & options.keys()
-        self.arguments = {name: options.pop(name) for name in own}
+        _, _, *known = signature(self.function).parameters  # after logits and labels
+        self.arguments = {name: options.pop(name) for name in known if name in options}
         super().__init__(**options)
         for name in self.states:
             self.add_state(name, default=[], dist_reduce_fx="cat")

@@ -148,7 +148,7 @@ def _record_networks(
     pairs = zip(ensemble.networks, poolings, strict=True)
     recorded = [(prepare_recorded(network, blocks, ensemble.dropout, run), blocks) for network, blocks in pairs]
     samples = ensemble.per_sample(recorded)
-    return [(*sample, RowStore(run.memory // len(samples), sample[1] if run.half else ())) for sample in samples]
+    return [(*sample, RowStore(run.memory // len(samples), sample[1] if run.float16 else ())) for sample in samples]
 
 
 def _read_rows(network: RecordedNetwork, inputs: Any, labels: Tensor, reading: Reading) -> dict[str, Tensor]:

@@ -57,7 +57,7 @@ class Reading:
 
     @property
     def _option(self) -> str:
-        """That the caller passed the views by."""
+        """The option by which the caller passed the views."""
         return "holdout_views" if self.copies_for == "holdout_views" else "views"
 
     def choose_view(self, loader: Iterable[Any], device: torch.device) -> View | None:
@@ -77,6 +77,8 @@ class Reading:
             return views
         if callable(views):
             return lambda inputs, _: views(inputs)
+        if views == "auto" and self.tokenizer is None and self.settings.views is None:
+            return None
         batches = (inputs for inputs, _ in read_batches(loader, device, self.role))
         first = next(batches)
         if views != "auto":

@@ -156,16 +156,17 @@ def default_names(members: int) -> tuple[str, ...]:
 
 def name_members(members: Array | Sequence[Array] | Mapping[str, Array]) -> Mapping[str, Array]:
     """Name -> logits of members: an array [n, classes, members], or a sequence or mapping of [n, classes]."""
-    if isinstance(members, Mapping):
-        return members
-    if not isinstance(members, Sequence):
+    if isinstance(members, Array):
         if plain_tensor(members, "members").ndim != 3:
             raise ValueError(
                 f"members have shape {list(members.shape)}; expected [n, classes, members]. "
                 "For the head alone pass logits[:, :, None] or [logits]."
             )
         members = [members[:, :, column] for column in range(members.shape[2])]
-    return dict(zip(default_names(len(members)), members, strict=len(members) > 0))
+    logits = [*members.values()] if isinstance(members, Mapping) else [*members]
+    if not logits:
+        raise ValueError("There are no members; expected at least the head's logits [n, classes].")
+    return dict(zip(members if isinstance(members, Mapping) else default_names(len(logits)), logits, strict=True))
 
 
 def check_members(
@@ -174,8 +175,6 @@ def check_members(
     """Names, logits and labels of members."""
     named = name_members(members)
     names = tuple(named)
-    if not named:
-        raise ValueError("There are no members; expected at least the head's logits [n, classes].")
     logits = tuple(check_form(member, f'logits of member "{name}"', least_rows).detach() for name, member in named.items())
     shape = logits[-1].shape
     for name, member in zip(names, logits, strict=True):

@@ -19,14 +19,14 @@ Progress = Callable[[str, int, int | None], None]
 
 @dataclass(frozen=True)
 class Run:
-    """One object instead of five arguments handed from function to function.
+    """One object instead of six arguments handed from function to function.
 
     device     where networks run and probes are trained
     seed       of everything that is drawn
     memory     bytes for what grows with the rows
     processes  that calibrate together
     progress   called with (stage, done, total); None: silence
-    half       features are kept in 16 bits wherever float16 has their range: on a GPU
+    float16    features are kept in 16 bits wherever these keep their range and how they vary: on a GPU
     """
 
     device: torch.device
@@ -34,7 +34,7 @@ class Run:
     memory: int
     processes: Processes = ALONE
     progress: Progress | None = None
-    half: bool = False
+    float16: bool = False
 
     @staticmethod
     @contextmanager
@@ -54,7 +54,7 @@ class Run:
         processes = Processes.current() if distributed else ALONE
         memory = default_memory(device, processes.on_this_host()) if memory is None else int(memory)
         with shown(progress if processes.rank == 0 else False) as callback, torch.inference_mode(False):
-            yield Run(device, seed, memory, processes, callback, half=device.type == "cuda")
+            yield Run(device, seed, memory, processes, callback, float16=device.type == "cuda")
 
     def with_share(self, share: float) -> "Run":
         """With this share of the memory."""

@@ -16,7 +16,7 @@ With R the members' logits, the prediction is softmax(R beta), and beta minimise
 
 from lates.stack.losses import Loss, MeanLoss, find_probe_loss
 from lates.stack.members import MemberRows
-from lates.stack.record import Stack, combine, member_names
+from lates.stack.record import Stack, apply_stack, combine, member_names
 from lates.stack.objective import Objective
 from lates.stack.optimum import check_loss, fit_weights
 from lates.stack.rescaling import fit_expecting_shift

@@ -1,13 +1,14 @@
 """The one record of a fit: the weights, and what is known about them."""
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from lates.runtime import Array, check_logits
 from lates.stack.members import Members
 from lates.stack.newton import STATIONARY
 
@@ -140,3 +141,19 @@ def combine(members: Members, weights: Tensor) -> Tensor:
         if weight != 0:  # where features did not fit a GPU, the head's logits are on the host and the probes' are not
             total += weight * member.to(total.device)
     return total
+
+
+def apply_stack(stack: Stack, members: Mapping[str, Array]) -> Tensor:
+    """The calibrated logits [n, classes], on any rows, of the members that the stack was fitted to."""
+    if set(members) != set(stack.names):
+        raise ValueError(f"The members are {', '.join(members)}; this stack was fitted to {', '.join(stack.names)}.")
+    logits = [check_logits(members[name], f'logits of member "{name}"') for name in stack.names]
+    expected = [len(logits[-1]), stack.classes]
+    for name, member in zip(stack.names, logits, strict=True):
+        if list(member.shape) != expected:
+            raise ValueError(
+                f'Member "{name}" has shape {list(member.shape)}; expected {expected}: as many rows as the head and as many '
+                "classes as in fit."
+            )
+    wide = [member.to(torch.promote_types(member.dtype, torch.float32)) for member in logits]
+    return check_logits(combine(wide, stack.weights), "calibrated logits")
