@@ -29,7 +29,7 @@ def penalised(
     probes = 3 * (deviations[:-1] * weights[:-1]).sum() / head
     value = value + prior * head / n * ((1 + (weights[-1] - 1) ** 2 + probes**2).sqrt() - 1)
     others = logits[:, :, -1].index_put((rows, labels), torch.tensor(-torch.inf, dtype=torch.float64))
-    if bool((others.amax(dim=1) < logits[rows, labels, -1]).all()) if all_right is None else all_right:
+    if bool((logits[:, :, -1].argmax(dim=1) == labels).all()) if all_right is None else all_right:
         excess = logits - logits[rows, labels][:, None]
         wrong = ((others.softmax(dim=1)[:, :, None] * excess).sum(dim=1) @ weights).mean()
         value = value + (NLL(logits @ weights, labels) - wrong) / n

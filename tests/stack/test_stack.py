@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from scipy.optimize import minimize
 from torch import Tensor
@@ -85,6 +85,7 @@ def test_stack_over_more_names_gives_the_others_weight_0() -> None:
 
 @settings(max_examples=40, deadline=None)
 @given(seed=seeds, penalties=st.sampled_from([(0.0, 0.0), (1e-3, 0.0), (1.0, 0.0), (0.0, 2.0), (1.0, 2.0)]))
+@example(seed=309, penalties=(0.0, 2.0))  # the network is right in all rows, in one of them by a tie
 def test_stack_is_never_worse_than_temperature_nor_temperature_than_network(seed: int, penalties: tuple[float, float]) -> None:
     logits, labels = awkward(seed)
     regularise, prior = penalties
