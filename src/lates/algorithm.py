@@ -121,7 +121,7 @@ def _read_members(ensemble: Ensemble, chosen: Sequence[ChosenProbes], holdouts: 
     samples, memory = zip(ensemble.per_sample(chosen), holdouts, strict=True), run.memory // len(holdouts)
     logits = [member_logits(network.probes, features, memory=memory) for network, features in samples]
     passes, reduce = holdouts[0].passes, run.processes.all_reduce
-    return MemberRows.of(logits, holdouts[0].labels, samples=ensemble.samples, passes=passes, reduce=reduce)
+    return MemberRows.of(logits, holdouts[0].labels, samples_per_network=ensemble.samples, passes=passes, reduce=reduce)
 
 
 def _assemble(

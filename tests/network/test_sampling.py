@@ -144,7 +144,7 @@ def test_calibrating_a_mean_lowers_its_log_loss(
     for calibrated in (sampled_and_calibrated, ensemble_calibrated):
         assert calibrated.fit.nll < calibrated.fit.nll_temperature < calibrated.fit.nll_network
         assert not calibrated.fit.certified, "the log-loss of a mean is not convex"
-    assert "mean of 4 draws" in str(sampled_and_calibrated)
+    assert "mean of 4 predictions" in str(sampled_and_calibrated)
     with torch.no_grad():
         before = lates.mc_dropout(problem.model, samples=4)(problem.images)
         sampled_and_calibrated.generator.manual_seed(0)

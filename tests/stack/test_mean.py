@@ -27,7 +27,7 @@ def plain_mean_nll(draws: list[Draw], labels: Tensor, weights: list[Tensor]) -> 
 
 
 def fit_draws(draws: list[Draw], labels: Tensor, samples: int, settings: Settings = DEFAULT) -> Stack:
-    return fit_weights(MemberRows.of(draws, labels, samples=samples), "nll", settings)
+    return fit_weights(MemberRows.of(draws, labels, samples_per_network=samples), "nll", settings)
 
 
 def fit_pooled(members: MemberRows, settings: Settings) -> Minimum:
@@ -42,7 +42,7 @@ def test_mean_log_loss_and_its_gradient_match_autograd(samples: int) -> None:
     draws = named(drawn)
     weights = [torch.rand(2, dtype=torch.float64).requires_grad_() for _ in range(3 // samples)]
     expected = plain_mean_nll(draws, labels, weights * samples)
-    members, point = MemberRows.of(draws, labels, samples=samples), torch.cat(weights).detach()
+    members, point = MemberRows.of(draws, labels, samples_per_network=samples), torch.cat(weights).detach()
     objectives = Objective.of_networks(members, Settings(prior=0))
     value, gradient = penalised_loss(members, objectives, NLL, point)
     assert [value, log_loss(members, point)] == pytest.approx([expected.item()] * 2, abs=1e-12)
@@ -52,7 +52,7 @@ def test_mean_log_loss_and_its_gradient_match_autograd(samples: int) -> None:
 def test_pooled_samples_are_fitted_as_rows_of_one_holdout() -> None:
     samples, labels = dropout_samples(200, 4, samples=3)
     stacked = [torch.cat([members[k] for members in samples]) for k in range(2)]
-    pooled = MemberRows.of(samples, labels, samples=3)
+    pooled = MemberRows.of(samples, labels, samples_per_network=3)
     for regularise, prior in ((0.0, 0.0), (1.0, 2.0)):  # n in c / sqrt(n) and in the prior stays the number of inputs
         together = fit_stack(stacked, labels.repeat(3), regularise=np.sqrt(3) * regularise, prior=3 * prior)
         apart = fit_pooled(pooled, Settings(regularise=regularise, prior=prior))
@@ -63,7 +63,7 @@ def test_pooled_samples_are_fitted_as_rows_of_one_holdout() -> None:
 def test_weights_fitted_to_the_mean_of_samples_leave_it_no_longer_underconfident() -> None:
     samples, labels = dropout_samples(2000, 5, samples=8)
     draws = named(samples)
-    pooled = fit_pooled(MemberRows.of(draws, labels, samples=8), DEFAULT).point
+    pooled = fit_pooled(MemberRows.of(draws, labels, samples_per_network=8), DEFAULT).point
     fit = fit_draws(draws, labels, 8)
     assert fit.names == ("0", "head")
     assert float(fit.weights.sum()) > 1.1 * float(pooled.sum())

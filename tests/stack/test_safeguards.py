@@ -92,7 +92,7 @@ def test_outlier_rows_are_left_out_with_a_warning(samples: int) -> None:
 
 def fit(drawn: list[list[Tensor]], labels: Tensor, settings: Settings = DEFAULT) -> Stack:
     draws = [{"0": probe, "head": head} for probe, head in drawn]
-    return fit_weights(MemberRows.of(draws, labels, samples=len(draws)), "nll", settings)
+    return fit_weights(MemberRows.of(draws, labels, samples_per_network=len(draws)), "nll", settings)
 
 
 @pytest.mark.parametrize("scale", [1e60, 1e200])

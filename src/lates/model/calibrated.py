@@ -82,14 +82,14 @@ class CalibratedModel(nn.Module):
         return cls(networks, fit, ensemble.samples, seed)
 
     def forward(self, *inputs: Any, **named_inputs: Any) -> Tensor:
-        return _mean(self._each_draw(lambda network: network(*inputs, **named_inputs)))
+        return _mean(self._each_sample(lambda network: network(*inputs, **named_inputs)))
 
     def logits_of(self, features: Features | Sequence[Features]) -> Tensor:
-        """What `forward` gives, [n, classes], from features that `extract` recorded: one `Features` for each draw."""
+        """What `forward` gives, [n, classes], from features that `extract` recorded: one `Features` for each sample."""
         recorded = [features] if isinstance(features, Features) else features
         with torch.no_grad():
-            draws = zip(self._draws(), recorded, strict=True)
-            return _mean([network.stacked(draw.logits, draw.blocks) for network, draw in draws])
+            samples = zip(self._samples(), recorded, strict=True)
+            return _mean([network.stacked(one.logits, one.blocks) for network, one in samples])
 
     def predict_proba(self, inputs: Any) -> Any:
         """Probabilities [n, classes] of inputs in the form in which a loader gives them: a tensor, a tuple, a mapping.
@@ -119,12 +119,12 @@ class CalibratedModel(nn.Module):
             return self(*positional, **named).softmax(-1)
 
     def members(self, inputs: Any) -> Tensor | list[Tensor]:
-        """The members' logits [n, classes, members], in the order of `member_names`; a list of them, one for each draw,
+        """The members' logits [n, classes, members], in the order of `member_names`; a list of them, one for each sample,
         for ensembles and MC dropout."""
         positional, named = call_arguments(inputs)
         with torch.no_grad():
-            draws = self._each_draw(lambda network: network.members(*positional, **named))
-        return draws[0] if len(draws) == 1 else draws
+            samples = self._each_sample(lambda network: network.members(*positional, **named))
+        return samples[0] if len(samples) == 1 else samples
 
     @property
     def member_names(self) -> list[str]:
@@ -220,9 +220,9 @@ class CalibratedModel(nn.Module):
     def __str__(self) -> str:
         """A table that fits 80 columns: one line per member, then the fit."""
         bars = {name: "#" * round(10 * share) for name, share in self.contributions.items()}
-        voting, draws = sum(weight > 0 for weight in self.weights.values()), self.samples * len(self.networks)
+        voting, samples = sum(weight > 0 for weight in self.weights.values()), self.samples * len(self.networks)
         count = f"{voting} of {len(bars)} members vote; {self.added_parameters:,} parameters added"
-        mean = f", mean of {draws} draws" if draws > 1 else ""
+        mean = f", mean of {samples} predictions" if samples > 1 else ""
         return "\n".join([*member_table(self._stack(), bars), count + mean, *fit_lines(self.fit)])
 
     __repr__ = __str__
@@ -235,13 +235,13 @@ class CalibratedModel(nn.Module):
         """The fit, with the weights that are used now: load_state_dict may have changed them."""
         return replace(self.fit, weights=torch.cat([network.weights.cpu().double() for network in self.networks]))
 
-    def _each_draw(self, call: Callable[[StackedNetwork], Tensor]) -> list[Tensor]:
+    def _each_sample(self, call: Callable[[StackedNetwork], Tensor]) -> list[Tensor]:
         """What `call` gives for each network, `samples` times; MC dropout draws from the generator."""
         dropout = self.networks[0].dropout
         with drawing_from(self.generator, device_of(self)) if dropout else nullcontext():
-            return [call(network) for network in self._draws()]
+            return [call(network) for network in self._samples()]
 
-    def _draws(self) -> list[StackedNetwork]:
+    def _samples(self) -> list[StackedNetwork]:
         return [network for network in self.networks for _ in range(self.samples)]
 
 
@@ -253,8 +253,8 @@ def inputs_of_array(inputs: np.ndarray, model: nn.Module) -> Iterator[Tensor]:
         yield rows.to(device_of(model), dtype if values.is_floating_point() else values.dtype)
 
 
-def _mean(draws: Sequence[Tensor]) -> Tensor:
-    return draws[0] if len(draws) == 1 else mean_log_probability(draws)
+def _mean(samples: Sequence[Tensor]) -> Tensor:
+    return samples[0] if len(samples) == 1 else mean_log_probability(samples)
 
 
 def load(path: str | os.PathLike[str], model: nn.Module | Sequence[nn.Module]) -> CalibratedModel:

@@ -246,8 +246,8 @@ class Search:
         loss = 0.0
         total = {name: torch.zeros(rank, dtype=torch.float64) for name, rank in ranks.items()}
         for fitted, scored in (self.half == 0, self.half == 1), (self.half == 1, self.half == 0):
-            draw, labels = tuple(member[fitted] for member in members.values()), self.labels[scored]
-            rows = MemberRows((tuple(members),), (draw,), self.labels[fitted], self.passes)
+            sample, labels = tuple(member[fitted] for member in members.values()), self.labels[scored]
+            rows = MemberRows((tuple(members),), (sample,), self.labels[fitted], self.passes)
             (objective,) = Objective.of_networks(rows, self.settings)
             weights = objective.minimise(rows.initial_weights).point
             logits = combine([member[scored] for member in members.values()], weights)

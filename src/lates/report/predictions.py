@@ -1,7 +1,7 @@
 """One pass over a test set -> the logits of each method.
 
 The three methods come from the same forward pass: the head's logits z are the network, z times the weight of temperature
-scaling is the baseline, and sum_k weight_k logits_k is LATES. With several draws each is the log of the mean probability.
+scaling is the baseline, and sum_k weight_k logits_k is LATES. Of several samples each is the log of the mean probability.
 """
 
 import copy
@@ -58,16 +58,18 @@ def _read_set(
     total = count_batches(loader)
     calibrated.generator = torch.Generator().manual_seed(seed)
     for done, (inputs, given) in enumerate(read_batches(loader, device_of(calibrated), name), start=1):
-        draws = calibrated.members(inputs)
-        draws = [draws] if isinstance(draws, Tensor) else draws
+        samples = calibrated.members(inputs)
+        samples = [samples] if isinstance(samples, Tensor) else samples
         kept = given != IGNORED
-        if len(draws[0]) != len(given):
-            raise ValueError(f"A {name} batch has {len(given)} labels, but the network gave {len(draws[0])} rows.")
+        if len(samples[0]) != len(given):
+            raise ValueError(f"A {name} batch has {len(given)} labels, but the network gave {len(samples[0])} rows.")
         if not kept.any():
             continue
         labels.append(check_labels(given[kept], int(kept.sum()), calibrated.fit.classes))
-        # float64 on the CPU, as not every device has it; [n, methods, classes] of each draw
-        combined = [(draw[kept].cpu().double() @ weights[index // calibrated.samples]).mT for index, draw in enumerate(draws)]
+        # float64 on the CPU, as not every device has it; [n, methods, classes] of each sample
+        combined = [
+            (sample[kept].cpu().double() @ weights[index // calibrated.samples]).mT for index, sample in enumerate(samples)
+        ]
         values = combined[0] if len(combined) == 1 else mean_log_probability(combined)
         for index, method in enumerate(methods):
             logits[method].append(check_logits(values[:, index], f"the {name} logits").float())

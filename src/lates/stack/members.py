@@ -48,19 +48,19 @@ class Chunk(NamedTuple):
 
 @dataclass(frozen=True)
 class MemberRows:
-    """Labelled rows of member logits, drawn once or several times: by an ensemble's networks, or by MC dropout.
+    """Labelled rows of the member logits of one sample or several: of an ensemble's networks, or of MC dropout.
 
     names    of each network's members, the head last
-    draws    the members' logits of each draw; every network has as many draws, one after the other
-    labels   [n], the same for all draws
+    samples  the members' logits of each sample; every network has as many samples, one after the other
+    labels   [n], the same for all samples
     passes   how many rows each input has, such as views of it
     row_weights  how much each row counts in the loss [n], 1 on average; None: all alike
     reduce   sums a tensor over all processes
-    rows     of one draw, in all processes
+    rows     of one sample, in all processes
     """
 
     names: tuple[tuple[str, ...], ...]
-    draws: tuple[Members, ...]
+    samples: tuple[Members, ...]
     labels: Tensor
     passes: int = 1
     row_weights: Tensor | None = None
@@ -74,21 +74,21 @@ class MemberRows:
     @classmethod
     def of(
         cls,
-        draws: Sequence[Array | Sequence[Array] | Mapping[str, Array]],
+        samples: Sequence[Array | Sequence[Array] | Mapping[str, Array]],
         labels: Array,
         *,
-        samples: int = 1,
+        samples_per_network: int = 1,
         passes: int = 1,
         reduce: Reduce | None = None,
         row_weights: Array | None = None,
     ) -> "MemberRows":
-        """Check the members of each draw; `samples` successive draws are of one network."""
-        classes = [list(draw.values())[-1].shape[-1] for draw in draws if isinstance(draw, Mapping) and draw]
+        """Check the members of each sample; so many successive samples are of one network."""
+        classes = [list(sample.values())[-1].shape[-1] for sample in samples if isinstance(sample, Mapping) and sample]
         if len(set(classes)) > 1:
             raise ValueError(f"The networks have {', '.join(map(str, classes))} classes; they need the same.")
-        checked = [check_members(draw, labels, least_rows=0 if reduce else 1) for draw in draws]
+        checked = [check_members(sample, labels, least_rows=0 if reduce else 1) for sample in samples]
         names, logits, (checked_labels, *_) = zip(*checked, strict=True)
-        rows = cls(names[::samples], logits, checked_labels, passes, reduce=reduce or ALONE.all_reduce)
+        rows = cls(names[::samples_per_network], logits, checked_labels, passes, reduce=reduce or ALONE.all_reduce)
         return rows if row_weights is None else rows._weighted(row_weights)
 
     def _weighted(self, given: Array) -> "MemberRows":
@@ -102,12 +102,12 @@ class MemberRows:
 
     @property
     def classes(self) -> int:
-        return self.draws[0][-1].shape[1]
+        return self.samples[0][-1].shape[1]
 
     @property
-    def samples(self) -> int:
-        """Draws of each network."""
-        return len(self.draws) // len(self.names)
+    def samples_per_network(self) -> int:
+        """How many samples of each network."""
+        return len(self.samples) // len(self.names)
 
     @property
     def head_places(self) -> Tensor:
@@ -126,19 +126,20 @@ class MemberRows:
 
     def heads(self) -> "MemberRows":
         """The same rows with the heads as the only members."""
-        names, draws = (tuple(each[-1:] for each in several) for several in (self.names, self.draws))
-        return replace(self, names=names, draws=draws)
+        names, samples = (tuple(each[-1:] for each in several) for several in (self.names, self.samples))
+        return replace(self, names=names, samples=samples)
 
     def networks(self) -> "list[MemberRows]":
         """The same rows of each network alone."""
-        draws = [self.draws[first : first + self.samples] for first in range(0, len(self.draws), self.samples)]
-        return [replace(self, names=(names,), draws=part) for names, part in zip(self.names, draws, strict=True)]
+        each = self.samples_per_network
+        samples = [self.samples[first : first + each] for first in range(0, len(self.samples), each)]
+        return [replace(self, names=(names,), samples=part) for names, part in zip(self.names, samples, strict=True)]
 
     def select(self, rows: Tensor | slice) -> "MemberRows":
         """These rows alone, by a mask [n], their places, or a slice, which copies nothing. They count 1 on average again."""
-        draws = tuple(tuple(member[rows] for member in draw) for draw in self.draws)
+        samples = tuple(tuple(member[rows] for member in sample) for sample in self.samples)
         weights = None if self.row_weights is None else self.row_weights[rows] / self.row_weights[rows].mean()
-        return replace(self, draws=draws, labels=self.labels[rows], row_weights=weights)
+        return replace(self, samples=samples, labels=self.labels[rows], row_weights=weights)
 
     def first_pass(self) -> "MemberRows":
         """The first row of each input."""
@@ -148,25 +149,25 @@ class MemberRows:
         """The weights of each network's members, from those of all networks' members."""
         return weights.split([len(names) for names in self.names])
 
-    def of_draws(self, weights: Tensor) -> list[Tensor]:
-        """The weights of each draw's members, from those of all networks' members."""
-        return [vector for vector in self.of_networks(weights) for _ in range(self.samples)]
+    def per_sample(self, weights: Tensor) -> list[Tensor]:
+        """The weights of each sample's members, from those of all networks' members."""
+        return [vector for vector in self.of_networks(weights) for _ in range(self.samples_per_network)]
 
     def mean_logits(self, chunks: Sequence[Chunk], weights: Tensor) -> Tensor:
-        """Logits [rows, classes] of the prediction, up to a constant in each row, from the same rows of all draws. Of several
-        draws the prediction is the mean of their probabilities."""
-        draws = zip(chunks, self.of_draws(weights), strict=True)
-        of_draws = [chunk.logits(weights_of_draw) for chunk, weights_of_draw in draws]
-        if len(of_draws) == 1:
-            return of_draws[0]
-        return torch.stack([logits.log_softmax(dim=1) for logits in of_draws]).logsumexp(dim=0)
+        """Logits [rows, classes] of the prediction, up to a constant in each row, from the same rows of all samples. Of several
+        samples the prediction is the mean of their probabilities."""
+        samples = zip(chunks, self.per_sample(weights), strict=True)
+        per_sample = [chunk.logits(of_sample) for chunk, of_sample in samples]
+        if len(per_sample) == 1:
+            return per_sample[0]
+        return torch.stack([logits.log_softmax(dim=1) for logits in per_sample]).logsumexp(dim=0)
 
     def sum(self, term: Callable[[Chunk], Tensor]) -> Tensor:
-        """The sum of a term over the chunks of every draw, in all processes. The term may overwrite its chunk."""
+        """The sum of a term over the chunks of every sample, in all processes. The term may overwrite its chunk."""
         return self.sum_jointly(lambda chunks: functools.reduce(torch.add, map(term, chunks)))
 
     def sum_jointly(self, term: Callable[[list[Chunk]], Tensor]) -> Tensor:
-        """The sum of a term that sees the same rows of all draws at once, in all processes."""
+        """The sum of a term that sees the same rows of all samples at once, in all processes."""
         return self.reduce(self._join(lambda terms: functools.reduce(torch.add, terms), term))
 
     def of_rows(self, term: Callable[[list[Chunk]], Tensor]) -> Tensor:
@@ -184,8 +185,8 @@ class MemberRows:
 
     @functools.cached_property
     def sizes(self) -> Tensor:
-        """The rms of each row's logits, centred by their mean over classes, in each member of each draw: [members of all
-        draws, rows of this process]; inf where float64 overflows."""
+        """The rms of each row's logits, centred by their mean over classes, in each member of each sample: [members of all
+        samples, rows of this process]; inf where float64 overflows."""
 
         def norms(chunks: list[Chunk]) -> Tensor:
             values = torch.cat([torch.linalg.vector_norm(_centred(chunk.differences), dim=2) for chunk in chunks])
@@ -195,14 +196,14 @@ class MemberRows:
 
     def _join(self, join: Callable[[Iterable[Tensor]], Tensor], term: Callable[[list[Chunk]], Tensor]) -> Tensor:
         """A term of every chunk, joined in each thread, then over threads, on the CPU."""
-        numbers = sum(map(len, self.draws)) * len(self.labels) * self.classes
+        numbers = sum(map(len, self.samples)) * len(self.labels) * self.classes
         shares = split_rows(len(self.labels), thread_count(numbers, self.device))
         return join(map_threads(lambda share: join(map(term, self._chunks(share))), shares, self.device)).cpu()
 
     def _chunks(self, share: slice) -> Iterator[list[Chunk]]:
-        """Of a share of the rows, chunk by chunk, one chunk for each draw; an empty share has one empty chunk."""
-        device, members = self.device, [len(draw) for draw in self.draws]
-        arrays = sum(members) + 2 * len(members)  # beside the differences of each draw its logits and one more of their size
+        """Of a share of the rows, chunk by chunk, one chunk for each sample; an empty share has one empty chunk."""
+        device, members = self.device, [len(sample) for sample in self.samples]
+        arrays = sum(members) + 2 * len(members)  # beside the differences of each sample its logits and one more of their size
         step = max(1, CHUNK_BYTES[device.type] // (torch.float64.itemsize * arrays * self.classes))
         # One buffer for all chunks, for new memory comes page by page. On a CPU it is as large as all arrays of a chunk
         # together: the allocator then keeps what the others give back, and pages that are not touched take no memory.
@@ -213,13 +214,13 @@ class MemberRows:
             rows = slice(start, min(start + step, share.stop))
             labels = self.labels[rows].to(device, copy=True)  # autograd refuses tensors of inference mode
             weights = None if self.row_weights is None else self.row_weights[rows].to(device, copy=True)
-            targets = zip(buffer[: sum(members), : len(labels)].split(members), self.draws, strict=True)
-            yield [Chunk(_differences([m[rows] for m in draw], labels, out), labels, weights) for out, draw in targets]
+            targets = zip(buffer[: sum(members), : len(labels)].split(members), self.samples, strict=True)
+            yield [Chunk(_differences([m[rows] for m in sample], labels, out), labels, weights) for out, sample in targets]
 
     @property
     def device(self) -> torch.device:
         """Where chunks are computed."""
-        device = self.draws[-1][-1].device
+        device = self.samples[-1][-1].device
         return device if device.type in CHUNK_BYTES else torch.device("cpu")
 
 

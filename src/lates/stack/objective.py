@@ -5,7 +5,7 @@ log-loss, its gradient and its Hessian are means over rows,
 
     f = mean_i logsumexp_c z_ic,    g_k = mean_i E_p[e_k],    H_kl = mean_i Cov_p(e_k, e_l).
 
-It is convex. Other losses are not, nor is the log-loss of the mean prediction of several draws, mean_i -log mean_s p_s,i,y_i:
+It is convex. Other losses are not, nor is the log-loss of the mean prediction of several samples, mean_i -log mean_s p_s,i,y_i:
 of them autograd gives the gradient.
 """
 
@@ -29,7 +29,7 @@ NOTICEABLE = 1e-3  # a change of the margins; a step that makes none is at rest
 
 @dataclass(frozen=True)
 class Objective:
-    """The penalised log-loss of one network's hold-out, all draws pooled, as a function of the weights beta [members].
+    """The penalised log-loss of one network's hold-out, all samples pooled, as a function of the weights beta [members].
 
     `deviations` are the root mean squares over rows, as they count, and classes of each member's logits, centred by their mean
     over classes.
@@ -37,14 +37,14 @@ class Objective:
     """
 
     members: MemberRows
-    pooled_rows: int  # of all draws, in all processes
+    pooled_rows: int  # of all samples, in all processes
     deviations: Tensor
     prior: Prior
 
     @classmethod
     def of_networks(cls, members: MemberRows, settings: Settings) -> "list[Objective]":
         """Of each network by itself; only whether an error is assumed depends on the prediction of all of them."""
-        heads, rows, samples = members.heads(), members.rows, members.samples
+        heads, rows, samples = members.heads(), members.rows, members.samples_per_network
 
         def wrong(chunks: list[Chunk]) -> Tensor:
             return heads.mean_logits(chunks, heads.initial_weights).argmax(dim=1) != chunks[0].labels
@@ -58,8 +58,8 @@ class Objective:
         squares = members.reduce(on_one_core(sum_of_squares, members.sizes))
         objectives, pooled_rows = [], samples * rows
         of_networks = squares.split([samples * len(names) for names in members.names])
-        for network, of_draws in zip(members.networks(), of_networks, strict=True):
-            deviations = (of_draws.view(samples, -1).sum(dim=0) / pooled_rows).sqrt()
+        for network, per_sample in zip(members.networks(), of_networks, strict=True):
+            deviations = (per_sample.view(samples, -1).sum(dim=0) / pooled_rows).sqrt()
             prior = Prior.of(network, deviations, settings, all_right)
             objectives.append(cls(network, pooled_rows, deviations, prior))
         return objectives
@@ -147,11 +147,11 @@ def loss_sums(members: MemberRows, loss: Loss, weights: Tensor) -> Tensor:
 
 def _statistics(members: MemberRows, loss: Loss, chunks: list[Chunk], weights: Tensor) -> Tensor:
     """Of the prediction with these weights [rows, statistics]. The log-loss is taken directly, at half the cost: the label's
-    difference is 0, so that the log of its probability in draw s is -logsumexp_c z_s,ic."""
+    difference is 0, so that the log of its probability in sample s is -logsumexp_c z_s,ic."""
     if loss is not NLL:
         return loss.statistics(members.mean_logits(chunks, weights), chunks[0].labels)
-    draws = zip(chunks, members.of_draws(weights), strict=True)
-    log_label = -torch.stack([chunk.logits(weights_of_draw).logsumexp(dim=1) for chunk, weights_of_draw in draws])
+    samples = zip(chunks, members.per_sample(weights), strict=True)
+    log_label = -torch.stack([chunk.logits(of_sample).logsumexp(dim=1) for chunk, of_sample in samples])
     return (math.log(len(chunks)) - log_label.logsumexp(dim=0))[:, None]
 
 

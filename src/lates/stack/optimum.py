@@ -18,7 +18,7 @@ beta_k s_k = 1000, and the result is `unbounded` and not `certified`.
 Weights about which the hold-out says nothing stay where they began, at 0 for a probe and 1 for the head: those of members
 that are constant in every row, and all if there is one class only.
 
-Of several draws s the prediction is the mean of softmax(R_s beta_s); MC dropout's samples share their weights, an ensemble's
+Of several samples s the prediction is the mean of softmax(R_s beta_s); MC dropout's samples share their weights, an ensemble's
 networks have their own. Weights fitted to each network alone leave that mean underconfident, because averaging flattens. So
 they only start a descent on the log-loss of the mean itself, which is not convex; nor are the Brier score and the soft ECE.
 """
@@ -44,15 +44,15 @@ SGD_BATCH, SGD_RATE, SGD_EPOCHS = 128, 0.005, 50
 
 
 def check_loss(loss: str, several: bool = False) -> None:
-    """Refuse unknown losses, and for the mean of several draws all but the log-loss."""
+    """Refuse unknown losses, and for the mean of several samples all but the log-loss."""
     find_loss(loss)
     if several and loss != "nll":
         raise ValueError(f'loss="{loss}" is for single networks; MC dropout and ensembles are fitted to loss="nll".')
 
 
 def fit_weights(members: MemberRows, loss: str, settings: Settings, seed: int = 0) -> Stack:
-    """As `fit_stack`, for members that were checked before, of one draw or of several, whose mean is the prediction."""
-    check_loss(loss, several=len(members.draws) > 1)
+    """As `fit_stack`, for members that were checked before, of one sample or of several, whose mean is the prediction."""
+    check_loss(loss, several=len(members.samples) > 1)
     if settings.prior > 0:
         members = without_outliers(members)
     return check_fit(fit_optimum(members, loss, settings, seed), members)
@@ -65,7 +65,7 @@ def fit_optimum(members: MemberRows, loss: str, settings: Settings, seed: int = 
     check_spread(names, deviations)
     of_heads, initial = [each.of_head() for each in objectives], heads.initial_weights
     temperature = _minimise(heads, of_heads, NLL, initial)
-    if settings.solver == "sgd" and len(members.draws) == 1:
+    if settings.solver == "sgd" and len(members.samples) == 1:
         # on one core: in thousands of small steps several threads would only wait for one another
         end = on_one_core(_projected_sgd, objectives[0], LOSSES[loss], seed, device=members.device)
     elif loss == "nll" and heads.names == members.names:
@@ -83,7 +83,7 @@ def fit_optimum(members: MemberRows, loss: str, settings: Settings, seed: int = 
         nll_network=_log_loss(heads, of_heads, initial, temperature.start),
         nll_temperature=_log_loss(heads, of_heads, temperature.point, temperature.value),
         temperature_weights=tuple(temperature.point.tolist()),
-        certified=len(members.draws) == 1 and loss == "nll" and not end.unbounded and end.residual <= TOLERANCE,
+        certified=len(members.samples) == 1 and loss == "nll" and not end.unbounded and end.residual <= TOLERANCE,
         unbounded=end.unbounded,
         prior=float(settings.prior),
         regularise=float(settings.regularise),
@@ -94,9 +94,9 @@ def fit_optimum(members: MemberRows, loss: str, settings: Settings, seed: int = 
 
 
 def _log_loss(members: MemberRows, objectives: Sequence[Objective], weights: Tensor, value: float) -> float:
-    """The log-loss of the prediction. The objective's value of one draw, less the prior, is that too and saves a pass over the
+    """The log-loss of the prediction. The objective's value of one sample, less the prior, is that too and saves a pass over the
     rows, up to a sixth of a fit; beside a large prior it would lack digits."""
-    if len(members.draws) == 1 and not math.isnan(value):
+    if len(members.samples) == 1 and not math.isnan(value):
         prior = objectives[0].prior
         added = prior.expand(weights).value
         if abs(added) < 1:
@@ -106,10 +106,10 @@ def _log_loss(members: MemberRows, objectives: Sequence[Objective], weights: Ten
 
 def _minimise(members: MemberRows, objectives: Sequence[Objective], loss: Loss, start: Tensor) -> Minimum:
     """From these weights to the minimum of each network's own log-loss and, where that is not the loss of the prediction, on
-    to a local minimum of that: never above where the second descent began, nor, of several draws, above the start."""
+    to a local minimum of that: never above where the second descent began, nor, of several samples, above the start."""
     parts = zip(objectives, members.of_networks(start), strict=True)
     convex = [objective.minimise(part) for objective, part in parts]
-    several = len(members.draws) > 1
+    several = len(members.samples) > 1
     if loss is NLL and not several:
         return convex[0]
     best_apart, scales = torch.cat([end.point for end in convex]), torch.cat([each.scales for each in objectives])

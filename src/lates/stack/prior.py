@@ -62,7 +62,7 @@ class Prior:
             strength = settings.prior * reference / inputs
             if all_right:
                 errors = 1 / inputs
-                error_differences = members.sum(_differences_of_errors) / (len(members.draws) * rows)
+                error_differences = members.sum(_differences_of_errors) / (len(members.samples) * rows)
         return cls(strength, jacobian, errors, error_differences, settings.regularise / math.sqrt(inputs))
 
     def of_head(self) -> "Prior":

@@ -27,9 +27,9 @@ def fit_expecting_shift(members: MemberRows, loss: str, settings: Settings, seed
         return stack
     if settings.prior > 0:  # as in the fit, which has warned of them
         members, plain = (without_outliers(rows, warn=False) for rows in (members, plain))
-    draws = zip(members.draws, members.of_draws(stack.weights), strict=True)
-    stacked = tuple((combine(draw, weights),) for draw, weights in draws)
-    rows = replace(members, names=(("stack",),), draws=stacked)
+    samples = zip(members.samples, members.per_sample(stack.weights), strict=True)
+    stacked = tuple((combine(sample, weights),) for sample, weights in samples)
+    rows = replace(members, names=(("stack",),), samples=stacked)
     scale = min(float(fit_optimum(rows, "nll", replace(DEFAULT, prior=settings.prior)).weights[0]), 1.0)
     if scale < SMALLEST_SCALE:
         warn_caller(

@@ -77,7 +77,7 @@ class PredictionCounts:
 
 
 def without_outliers(members: MemberRows, warn: bool = True) -> MemberRows:
-    """Without rows whose logits dwarf the median in a member of any draw: one such row can outweigh all others."""
+    """Without rows whose logits dwarf the median in a member of any sample: one such row can outweigh all others."""
     medians = _medians(members)
     here = on_one_core(lambda sizes: (sizes > OUTLIER * medians).any(dim=0).nonzero()[:, 0], members.sizes)
     left_out = int(members.reduce(torch.tensor([len(here)], dtype=torch.float64)))
@@ -88,7 +88,7 @@ def without_outliers(members: MemberRows, warn: bool = True) -> MemberRows:
         return members.select(ordinary)
     where = ""
     if len(here):  # otherwise they are another process's
-        names = [name for names in members.names for _ in range(members.samples) for name in names]
+        names = [name for names in members.names for _ in range(members.samples_per_network) for name in names]
         worst = (members.sizes[:, here] / medians).amax(dim=1)
         rows = abbreviate(sorted({int(row) % (len(ordinary) // members.passes) for row in here}))
         where = f' (rows {rows}; member "{names[int(worst.argmax())]}", {float(worst.amax()):.3g} times)'
@@ -100,7 +100,7 @@ def without_outliers(members: MemberRows, warn: bool = True) -> MemberRows:
 
 
 def _medians(members: MemberRows) -> Tensor:
-    """The median over the rows of all processes of the logits' size in each member of each draw [members, 1]; inf where it is
+    """The median over the rows of all processes of the logits' size in each member of each sample [members, 1]; inf where it is
     0. It is found bit by bit, with one all-reduce for each, for numbers of at least 0 are in the order of their bits."""
     numbers = members.sizes.view(torch.int64)
     medians = torch.zeros(len(numbers), 1, dtype=torch.int64)
