@@ -94,8 +94,8 @@ def fit_optimum(members: MemberRows, loss: str, settings: Settings, seed: int = 
 
 
 def _log_loss(members: MemberRows, objectives: Sequence[Objective], weights: Tensor, value: float) -> float:
-    """The log-loss of the prediction. The objective's value of one sample, less the prior, is that too and saves a pass over the
-    rows, up to a sixth of a fit; beside a large prior it would lack digits."""
+    """The log-loss of the prediction. Of one sample the objective's value less the prior is that too, which saves a pass over
+    the rows, up to a sixth of a fit; beside a large prior it would lack digits."""
     if len(members.samples) == 1 and not math.isnan(value):
         prior = objectives[0].prior
         added = prior.expand(weights).value
