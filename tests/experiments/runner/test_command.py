@@ -68,7 +68,7 @@ def test_a_finished_grid_is_skipped_and_what_is_left_is_said(tmp_path: Path) -> 
         (("run", "smoke", "--seeds", "a"), 2, r'--seeds: "a": expected distinct numbers and ranges'),
         (("run", "smoke", "--seeds", "3-1"), 2, "--seeds"),
         (("run", "smoke", "--seeds", "1-2-3"), 2, r'--seeds: "1-2-3": expected distinct numbers and ranges'),
-        (("run", "smoke", "--workers", "0"), 2, "--workers: 0: expected at least 1"),
+        (("run", "smoke", "--workers", "0"), 2, "--workers: 0: expected a whole number, at least 1"),
         (("run", "smoke", "--max-minutes", "-1"), 2, "--max-minutes: -1: expected a number that is not negative"),
         (("run", "smoke", "--device", "gpu"), 1, r'Unknown --device "gpu"\. Devices: cpu; cuda; cuda:1, the second'),
         (("run", "smoke", "--only", "vgg16/cifar10"), 1, r'Unknown --only "vgg16/cifar10"\. smoke has: tiny_vgg'),
