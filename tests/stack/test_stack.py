@@ -56,6 +56,12 @@ def test_known_temperature_is_recovered() -> None:
         _ = fit_stack([logits, logits], labels).temperature
 
 
+def test_temperature_of_an_overconfident_network_takes_few_steps() -> None:
+    """Newton's method alone overshoots first and takes six."""
+    logits, labels = sharpened(1.5, n=5_000, classes=10)
+    assert fit_stack([logits], labels).steps <= 4
+
+
 def test_weight_goes_to_members_that_carry_signal() -> None:
     logits, labels, truth = two_signals(n=20_000, classes=8, silent=4)
     stack = fit_stack(logits, labels)
