@@ -51,10 +51,14 @@ def test_a_unit_is_measured_before_and_after_each_run() -> None:
     assert (times.median, times.quartiles) == (4.0, (4.0, 6.0))
 
 
-@pytest.mark.parametrize(("seconds", "met"), [(1.5, True), (1.6, False)])
-def test_goal_is_at_most_one_and_a_half_times_the_fastest_peer(seconds: float, met: bool) -> None:
+@pytest.mark.parametrize(
+    ("seconds", "unnoticed", "met"), [(1.5, 0.0, True), (1.6, 0.0, False), (1.6, 2.0, True), (1.6, 1.5, False)]
+)
+def test_goal_is_at_most_one_and_a_half_times_the_fastest_peer_or_unnoticed(
+    seconds: float, unnoticed: float, met: bool
+) -> None:
     peers = [Times("slow", [Run(9.0)]), Times("fast", [Run(1.0)])]
-    goal = keeps_up(Times(OURS, [Run(seconds)]), peers)
+    goal = keeps_up(Times(OURS, [Run(seconds)]), peers, unnoticed)
     assert (goal.found, goal.met) == (f"{seconds:.2f}x (fast)", met)
 
 
