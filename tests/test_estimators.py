@@ -212,6 +212,8 @@ def test_bad_input_is_refused_with_the_way_out() -> None:
         lates.TemperatureScaling().fit(head, labels * 0 + 4)
     with pytest.raises(ValueError, match=r"members have shape \[400, 4\]; expected \[n, classes, members\]"):
         lates.LogitStack().fit(head, labels)
+    with pytest.raises(TypeError, match="members came as NoneType"):
+        lates.LogitStack().fit(None, labels)  # pyright: ignore[reportArgumentType]
     with pytest.raises(ValueError, match="There are no members"):
         lates.LogitStack().fit(members[:, :, :0], labels)
     with pytest.raises(ValueError, match="Unknown loss"):

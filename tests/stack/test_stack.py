@@ -21,7 +21,7 @@ from lates.stack.losses import LOSSES, NLL
 from lates.stack.members import CHUNK_BYTES, MemberRows
 from lates.stack.newton import TOLERANCE
 from lates.stack.optimum import fit_optimum
-from tests.problems import awkward, noisy_views, sharpened, two_signals
+from tests.problems import awkward, draw_labels, noisy_views, sharpened, two_signals
 from tests.stack.oracles import oracle, penalised
 
 seeds = st.integers(0, 100_000)
@@ -57,9 +57,12 @@ def test_known_temperature_is_recovered() -> None:
 
 
 def test_temperature_of_an_overconfident_network_takes_few_steps() -> None:
-    """Newton's method alone overshoots first and takes six."""
-    logits, labels = sharpened(1.5, n=5_000, classes=10)
+    """Of large logits Newton's full first step overshoots; small ones, whose loss is nearly quadratic, do not pay for that."""
+    logits, labels = sharpened(1.5, n=20_000, classes=10)
     assert fit_stack([logits], labels).steps <= 4
+    generator = torch.Generator().manual_seed(0)
+    faint = torch.randn(20_000, 10, generator=generator) / 10
+    assert fit_stack([5 * faint], draw_labels(faint, generator)).steps <= 4
 
 
 def test_weight_goes_to_members_that_carry_signal() -> None:

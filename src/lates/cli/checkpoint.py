@@ -106,7 +106,7 @@ def check_names(state: Mapping[str, Any], expected: Mapping[str, Any], path: Pat
     }
     if listed := differences(given, needed):
         raise ValueError(f"{path} belongs to another network than --model makes. {listed}.")
-    for name in needed.keys() & state.keys():
+    for name in filter(state.__contains__, needed):
         value, tensor = plain_tensor(state[name], f"{path}: {name}"), expected[name]
         if (value.is_floating_point(), value.is_complex()) != (tensor.is_floating_point(), tensor.is_complex()):
             raise TypeError(f"{path}: {name} is {value.dtype}, expected {tensor.dtype}, as in the network's state_dict().")

@@ -10,7 +10,7 @@ import math
 import operator
 import sys
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, SupportsFloat, SupportsIndex
 
 import numpy as np
@@ -156,7 +156,7 @@ def default_names(members: int) -> tuple[str, ...]:
 
 def name_members(members: Array | Sequence[Array] | Mapping[str, Array]) -> Mapping[str, Array]:
     """Name -> logits of members: an array [n, classes, members], or a sequence or mapping of [n, classes]."""
-    if isinstance(members, Array):
+    if isinstance(members, Array) or not isinstance(members, Iterable):
         if plain_tensor(members, "members").ndim != 3:
             raise ValueError(
                 f"members have shape {list(members.shape)}; expected [n, classes, members]. "

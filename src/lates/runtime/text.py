@@ -28,7 +28,7 @@ class OptionalImport:
         pass
 
     def __exit__(self, kind: object, fault: BaseException | None, trace: object) -> None:
-        if isinstance(fault, ImportError) and not (fault.name or "").startswith("lates"):
+        if isinstance(fault, ImportError) and (fault.name or "").partition(".")[0] != "lates":
             raise ModuleNotFoundError(
                 f"{self.purpose} needs {fault.name or 'a package'}, which does not import ({fault}). Run: pip install "
                 f'".[{self.extra}]" in a clone of lates, or pip install "lates[{self.extra}]"',

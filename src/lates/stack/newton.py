@@ -83,7 +83,7 @@ def minimise_convex(
                 return Minimum(point, here.value, kkt_residual(point, here.gradient), steps, unbounded, first)
         elif steps == MAX_STEPS:
             break
-        length = _first_length(point, step)
+        length = _first_length(point, step) if steps == 0 else 1.0
         ahead = expand(point + length * step)
         flat = ROUNDING * (1 + abs(here.value))
         while ahead.value > here.value + ARMIJO * length * derivative + flat and length > SHORTEST:
@@ -102,8 +102,8 @@ def minimise_convex(
 
 
 def _first_length(point: Tensor, step: Tensor) -> float:
-    """1, but x / (x + |d|) for a single variable x that shrinks without reaching 0: to second order Newton's method in log x,
-    in which losses are nearer to quadratic. The temperature of an overconfident network takes one or two evaluations less."""
+    """Of the first step d: 1, but x / (x + |d|) for a single variable x that shrinks without reaching 0. That is Newton's step
+    in 1 / x: an overconfident network's log-loss is nearer to quadratic in the temperature, and the full step overshoots."""
     if len(point) == 1 and 0 < float(point + step) < float(point):
         return float(point / (point - step))
     return 1.0
