@@ -82,7 +82,7 @@ class MemberRows:
         reduce: Reduce | None = None,
         row_weights: Array | None = None,
     ) -> "MemberRows":
-        """Check the members of each sample; so many successive samples are of one network."""
+        """Check the members of each sample; the samples of one network follow one another."""
         classes = [list(sample.values())[-1].shape[-1] for sample in samples if isinstance(sample, Mapping) and sample]
         if len(set(classes)) > 1:
             raise ValueError(f"The networks have {', '.join(map(str, classes))} classes; they need the same.")

@@ -175,7 +175,11 @@ def test_a_run_out_of_time_stops_in_good_order_and_goes_on(
     last_stages: list[str] = []
     for ticks in (5, 10, 14, *range(20, 200)):
         stages: list[str] = []
-        outcome = run_tiny(tmp_path, max_seconds=ticks, report=lambda _, stage, *__: stages.append(stage))  # noqa: B023
+
+        def note(_: str, stage: str, *__: int, stages: list[str] = stages) -> None:
+            stages.append(stage)
+
+        outcome = run_tiny(tmp_path, max_seconds=ticks, report=note)
         last_stages.append(stages[-1])
         if outcome.done:
             break
