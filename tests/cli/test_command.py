@@ -114,4 +114,5 @@ def test_demo_overwrites_its_own_page_but_none_that_is_named(tmp_path: Path, mon
     Path("named").write_text("precious")
     printed = error_of("demo", "--quick", "--report", "named")
     assert printed == "Error: named exists already. Pass --force to overwrite it, or name another file.\n"
+    assert "exists already" in error_of("demo", "--quick", "--report", "lates-demo-report.html")
     assert Path("named").read_text() == "precious"

@@ -18,7 +18,9 @@ def show_demo(
     train: Annotated[bool, typer.Option("--train", help="Train the network first: a few minutes.")] = False,
     seed: Annotated[int, typer.Option(min=0, help="Seed of training, views, noise and bootstrap.")] = 0,
     quick: Annotated[bool, typer.Option("--quick", help="Use a sixth of the images: ten seconds, rough numbers.")] = False,
-    report: Annotated[Path, typer.Option(dir_okay=False, metavar="FILE", help="The page with charts to write.")] = PAGE,
+    report: Annotated[
+        Path | None, typer.Option(dir_okay=False, metavar="FILE", help="The page with charts to write.", show_default=str(PAGE))
+    ] = None,
     no_report: Annotated[bool, typer.Option("--no-report", help="Write no page.")] = False,
     force: Annotated[bool, typer.Option("--force", help="Overwrite an existing page that you name.")] = False,
     as_json: AsJson = False,
@@ -30,8 +32,9 @@ def show_demo(
     contrast and blur, and marks differences beyond chance. A page shows the same with charts. Everything it needs is in
     the package.
     """
+    page = report or PAGE
     if not no_report:
-        check_output(report, force or report == PAGE)
+        check_output(page, force or report is None)
     from lates import demo
     from lates.cli.table import show_demo_results
     from lates.report import write_report
@@ -50,8 +53,8 @@ def show_demo(
     tests = {name: split.batches for name, split in demo.shift_split(splits.test, seed).items()}
     title = "A small residual network on Fashion-MNIST"
     try:
-        write_report(calibrated, tests, report, title=title, class_names=demo.CLASS_NAMES, seed=seed)
+        write_report(calibrated, tests, page, title=title, class_names=demo.CLASS_NAMES, seed=seed)
     except ModuleNotFoundError as error:
         say(f"\nNo page was written. {error}", err=True)
     else:
-        say(f"\nThe same with charts:\n{report.resolve().as_uri()}", err=as_json)
+        say(f"\nThe same with charts:\n{page.resolve().as_uri()}", err=as_json)
